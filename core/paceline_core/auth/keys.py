@@ -1,0 +1,75 @@
+"""API keys `pl_<keyid>_<secret>`: the id finds the record, the salted SHA-256 proves the secret.
+
+The secret has 160 random bits, so one hash round is enough: there is nothing to guess. It is shown once, never stored.
+"""
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+TENANT_LABEL = "paceline.dev/tenant"
+_KEY = re.compile(r"^pl_([a-z2-7]{8})_([a-z2-7]{32})$")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """What is stored of a key; `salt` and `digest` are hex."""
+
+    key_id: str
+    tenant: str
+    salt: str
+    digest: str
+
+    def manifest(self, namespace: str) -> dict[str, Any]:
+        """The Secret that holds this record."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": f"paceline-key-{self.key_id}",
+                "namespace": namespace,
+                "labels": {TENANT_LABEL: self.tenant},
+            },
+            "type": "paceline.dev/api-key",
+            "data": {k: base64.b64encode(v.encode()).decode() for k, v in self._fields().items()},
+        }
+
+    def _fields(self) -> dict[str, str]:
+        return {"keyId": self.key_id, "salt": self.salt, "digest": self.digest}
+
+    @classmethod
+    def from_manifest(cls, manifest: dict[str, Any]) -> "KeyRecord":
+        """Read a Secret; raises KeyError or ValueError when it does not hold a key."""
+        data = {name: base64.b64decode(value).decode() for name, value in manifest["data"].items()}
+        return cls(data["keyId"], manifest["metadata"]["labels"][TENANT_LABEL], data["salt"], data["digest"])
+
+
+def new_key(tenant: str) -> tuple[KeyRecord, str]:
+    """A fresh key: the record to store and the text to show once."""
+    identity, secret, salt = _word(5), _word(20), secrets.token_hex(16)
+    record = KeyRecord(identity, tenant, salt, _digest(salt, secret))
+    return record, f"pl_{identity}_{secret}"
+
+
+def key_id(key: str) -> str | None:
+    """The id inside a well-formed key, else None."""
+    match = _KEY.match(key)
+    return match[1] if match else None
+
+
+def verify(key: str, record: KeyRecord) -> bool:
+    """Whether the key's secret is the record's; in constant time."""
+    match = _KEY.match(key)
+    return match is not None and hmac.compare_digest(_digest(record.salt, match[2]), record.digest)
+
+
+def _word(size: int) -> str:
+    return base64.b32encode(secrets.token_bytes(size)).decode().lower()
+
+
+def _digest(salt: str, secret: str) -> str:
+    return hashlib.sha256(bytes.fromhex(salt) + secret.encode()).hexdigest()

@@ -1,0 +1,71 @@
+"""Time as an argument: pure cores take `now`, shells take a Clock, tests and the simulator pass a ManualClock.
+
+Two times, never mixed: `monotonic` (seconds, for every difference) and `utc` (for what leaves the process).
+"""
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where a shell gets its time from."""
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary point; never goes back."""
+        ...
+
+    def utc(self) -> datetime:
+        """Now, with time zone UTC."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after `seconds` of this clock's time."""
+        ...
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    def monotonic(self) -> float:
+        """Seconds of the machine's monotonic clock."""
+        return time.monotonic()
+
+    def utc(self) -> datetime:
+        """The machine's wall clock."""
+        return datetime.now(UTC)  # noqa: TID251 - the one place that reads it
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep on the running event loop."""
+        await asyncio.sleep(seconds)
+
+
+class ManualClock:
+    """A clock that moves only when told to: `sleep` moves it and yields to the loop once."""
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self._start = start
+        self._elapsed = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds advanced so far."""
+        return self._elapsed
+
+    def utc(self) -> datetime:
+        """The start plus what was advanced."""
+        return self._start + timedelta(seconds=self._elapsed)
+
+    def advance(self, seconds: float) -> None:
+        """Move both times forward."""
+        self._elapsed += seconds
+
+    async def sleep(self, seconds: float) -> None:
+        """Advance, and let other tasks run once."""
+        self.advance(seconds)
+        await asyncio.sleep(0)
+
+
+def rfc3339(moment: datetime) -> str:
+    """`2026-01-31T12:00:00Z`: how every wall time leaves the process."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,62 @@
+"""Configuration files: one YAML file a process, unknown fields refused, secrets by path (DESIGN 12).
+
+`PACELINE_CONFIG` names the file and `PACELINE_LOG_LEVEL` the level; no other variable is read.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from paceline_core.errors import InvalidInput
+
+FILE_VARIABLE = "PACELINE_CONFIG"
+LEVEL_VARIABLE = "PACELINE_LOG_LEVEL"
+
+
+class Config(BaseModel):
+    """Base of every configuration model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Listen(Config):
+    """Where a server listens; port 0 takes a free one."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=0, ge=0, le=65535)
+
+
+C = TypeVar("C", bound=Config)
+
+
+def load(kind: type[C], path: Path) -> C:
+    """Read and check one file; raises InvalidInput naming the file, the field and what is wrong."""
+    try:
+        data: Any = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise InvalidInput(str(path), f"cannot be read: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise InvalidInput(str(path), f"is not YAML: {error}") from None
+    return parse(kind, data if data is not None else {}, str(path))
+
+
+def parse(kind: type[C], data: Any, origin: str) -> C:
+    """Check plain data; `origin` leads every message."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise InvalidInput(f"{origin}: {field}" if field else origin, first["msg"]) from None
+
+
+def from_environment(kind: type[C], environ: Mapping[str, str] = os.environ) -> C:
+    """The file that PACELINE_CONFIG names."""
+    path = environ.get(FILE_VARIABLE)
+    if not path:
+        raise InvalidInput(FILE_VARIABLE, "is not set; it must name this process's configuration file")
+    return load(kind, Path(path))

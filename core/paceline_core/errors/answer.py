@@ -1,0 +1,35 @@
+"""The one function that turns an error into what HTTP says: status, headers, OpenAI error object."""
+
+import json
+import math
+from dataclasses import dataclass
+
+from paceline_core.errors.table import Code
+from paceline_core.errors.tree import RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole HTTP answer. `event` is the same error as one SSE event, for use after the first byte."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def event(self) -> bytes:
+        """`data: {...}` and the `[DONE]` after it: clients read the error and stop cleanly."""
+        return b"data: " + self.body + b"\n\ndata: [DONE]\n\n"
+
+
+def answer(error: Exception) -> Answer:
+    """Map any exception; one that is not a RequestError becomes `internal_error` without its text."""
+    if not isinstance(error, RequestError):
+        error = RequestError(Code.INTERNAL_ERROR, "The server failed to handle the request; it has been logged.")
+    row = error.row
+    headers = {"content-type": "application/json", "x-should-retry": "true" if row.should_retry else "false"}
+    if error.retry_after is not None:
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
+        headers["retry-after-ms"] = str(max(1, math.ceil(error.retry_after * 1000)))
+    detail = {"message": error.message, "type": row.type, "param": error.param, "code": str(error.code)}
+    return Answer(row.status, headers, json.dumps({"error": detail}, ensure_ascii=False).encode())

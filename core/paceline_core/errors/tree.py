@@ -1,0 +1,52 @@
+"""The exceptions of paceline.
+
+PacelineError
+├── InvalidInput     a manifest, a configuration file or a flag is wrong: names the field and the fix
+├── NotFound         a named object does not exist
+├── Conflict         somebody else changed or holds it
+├── Unreachable      the other side did not answer in time
+└── RequestError     a client's request ends with a row of the error table
+"""
+
+from paceline_core.errors.table import ERRORS, Code, ErrorRow
+
+
+class PacelineError(Exception):
+    """Root of all errors that paceline raises on purpose; its text is fit for a user's eyes."""
+
+
+class InvalidInput(PacelineError):
+    """`field` is a path such as `spec.pools[0].name`; the message says what is wrong and how to mend it."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.field = field
+        self.message = message
+
+
+class NotFound(PacelineError):
+    """A named object does not exist."""
+
+
+class Conflict(PacelineError):
+    """The object changed in between, or belongs to somebody else."""
+
+
+class Unreachable(PacelineError):
+    """The other side did not answer within its limit."""
+
+
+class RequestError(PacelineError):
+    """Ends one request. `param` names the request's field, `retry_after` is in seconds."""
+
+    def __init__(self, code: Code, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after
+
+    @property
+    def row(self) -> ErrorRow:
+        """This error's line of the table."""
+        return ERRORS[self.code]

@@ -1,0 +1,156 @@
+"""The nouns and the one protocol between components and the API server (or the local supervisor that plays it).
+
+Watches are level-triggered: the first event is `Listed`, and after every lost connection come `Lost` and `Listed`
+again, so a reader that replaces its picture on `Listed` can never drift. A watch ends only when its reader closes it.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """An object's place; `namespace` is empty for cluster-scoped kinds."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @classmethod
+    def parse(cls, text: str) -> "Key":
+        """`namespace/name`, or `name` alone for cluster-scoped objects."""
+        namespace, _, name = text.rpartition("/")
+        return cls(namespace, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Generic[T]):
+    """Everything there is now; replaces whatever the reader knew."""
+
+    items: tuple[T, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed(Generic[T]):
+    """One item was created or modified."""
+
+    item: T
+
+
+@dataclass(frozen=True, slots=True)
+class Gone(Generic[T]):
+    """One item was deleted; the last state it had."""
+
+    item: T
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection broke: what the reader knows ages until the next `Listed`."""
+
+    reason: str
+
+
+WatchEvent = Listed[T] | Changed[T] | Gone[T] | Lost
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One worker of a service. `ready` is its readiness probe's word; `created` is RFC 3339 UTC, if known."""
+
+    name: str
+    pool: str
+    track: str
+    revision: str
+    host: str
+    port: int
+    ready: bool
+    terminating: bool = False
+    created: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceEndpoints:
+    """All workers of one service, ready or not."""
+
+    service: Key
+    endpoints: tuple[Endpoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleTarget:
+    """A pool of a service: the Deployment `<service>-<pool>`, with `-canary` for the canary track."""
+
+    service: Key
+    pool: str
+    track: str = "stable"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Desired replicas and the version to hand back when setting them."""
+
+    replicas: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What kubectl describe shows: `type` is Normal or Warning, `reason` CamelCase, `message` one sentence."""
+
+    kind: str
+    key: Key
+    type: str
+    reason: str
+    message: str
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+class Cluster(Protocol):
+    """The seam. Every call has a time limit of its own and raises Unreachable, NotFound or Conflict."""
+
+    def watch(self, kind: str) -> AsyncIterator[WatchEvent[Manifest]]:
+        """Objects of a kind (InferenceService, Tenant, InferenceRoute, AcceleratorProfile, Secret)."""
+        ...
+
+    def watch_endpoints(self) -> AsyncIterator[WatchEvent[ServiceEndpoints]]:
+        """Workers of every service, ready or not."""
+        ...
+
+    async def get_scale(self, target: ScaleTarget) -> Scale:
+        """Desired replicas of a pool."""
+        ...
+
+    async def set_scale(self, target: ScaleTarget, replicas: int, version: str) -> Scale:
+        """Set desired replicas; Conflict when `version` is no longer current."""
+        ...
+
+    async def patch_status(self, kind: str, key: Key, status: Mapping[str, Any], manager: str) -> None:
+        """Apply a partial status under a field manager: only the fields given are that manager's."""
+        ...
+
+    async def get_config(self, key: Key) -> Mapping[str, str] | None:
+        """The data of a ConfigMap, or None."""
+        ...
+
+    async def put_config(self, key: Key, data: Mapping[str, str], owner: Key) -> None:
+        """Write a ConfigMap that belongs to the InferenceService `owner` and goes with it."""
+        ...
+
+    async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
+        """Take or renew; False while somebody else holds it."""
+        ...
+
+    async def release(self, name: str, holder: str) -> None:
+        """Give a lease back early; nothing happens when it is not ours."""
+        ...
+
+    async def event(self, event: Event) -> None:
+        """Tell the user; never raises, never blocks the caller for long."""
+        ...

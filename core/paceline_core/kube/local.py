@@ -1,0 +1,167 @@
+"""The Cluster seam over the local supervisor's Unix socket: HTTP, JSON bodies, watches as lines of JSON.
+
+Routes: GET /watch/{kind}, GET /watch-endpoints, GET and PUT /scale/{namespace}/{service}/{pool}/{track},
+PATCH /status/{kind}/{key}, GET and PUT /config/{key}, PUT and DELETE /lease/{name}, POST /events.
+A watch line is {"type": "LISTED", "items": [...]}, {"type": "CHANGED" | "GONE", "item": ...} or {"type": "PING"}.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+from paceline_core.clock import Clock, SystemClock
+from paceline_core.errors import Conflict, NotFound, PacelineError, Unreachable
+from paceline_core.kube.cluster import (
+    Changed,
+    Endpoint,
+    Event,
+    Gone,
+    Key,
+    Listed,
+    Lost,
+    Manifest,
+    Scale,
+    ScaleTarget,
+    ServiceEndpoints,
+    WatchEvent,
+)
+from paceline_core.telemetry import get_logger
+
+T = TypeVar("T")
+CALL_LIMIT_S = 5.0
+SILENCE_LIMIT_S = 15.0
+PING_S = 5.0
+_BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+_log = get_logger(__name__)
+
+
+class LocalCluster:
+    """A client of the supervisor's socket."""
+
+    def __init__(self, socket: Path, clock: Clock | None = None) -> None:
+        self._socket = socket
+        self._clock = clock or SystemClock()
+        self._http = self._client(CALL_LIMIT_S)
+
+    async def close(self) -> None:
+        """Close the connections of calls; watches close with their readers."""
+        await self._http.aclose()
+
+    def watch(self, kind: str) -> AsyncIterator[WatchEvent[Manifest]]:
+        """Objects of a kind."""
+        return self._watch(f"/watch/{kind}", dict)
+
+    def watch_endpoints(self) -> AsyncIterator[WatchEvent[ServiceEndpoints]]:
+        """Workers of every service."""
+        return self._watch("/watch-endpoints", endpoints_from)
+
+    async def get_scale(self, target: ScaleTarget) -> Scale:
+        """Desired replicas of a pool."""
+        return Scale(**await self._call("GET", scale_path(target)))
+
+    async def set_scale(self, target: ScaleTarget, replicas: int, version: str) -> Scale:
+        """Set desired replicas against a version."""
+        return Scale(**await self._call("PUT", scale_path(target), {"replicas": replicas, "version": version}))
+
+    async def patch_status(self, kind: str, key: Key, status: Mapping[str, Any], manager: str) -> None:
+        """Apply a partial status."""
+        await self._call("PATCH", f"/status/{kind}/{key}", {"manager": manager, "status": dict(status)})
+
+    async def get_config(self, key: Key) -> Mapping[str, str] | None:
+        """A ConfigMap's data."""
+        try:
+            data: Mapping[str, str] = await self._call("GET", f"/config/{key}")
+        except NotFound:
+            return None
+        return data
+
+    async def put_config(self, key: Key, data: Mapping[str, str], owner: Key) -> None:
+        """Write a ConfigMap."""
+        await self._call("PUT", f"/config/{key}", {"data": dict(data), "owner": str(owner)})
+
+    async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
+        """Take or renew a lease."""
+        try:
+            await self._call("PUT", f"/lease/{name}", {"holder": holder, "ttl": ttl_s})
+        except Conflict:
+            return False
+        return True
+
+    async def release(self, name: str, holder: str) -> None:
+        """Give a lease back."""
+        await self._call("DELETE", f"/lease/{name}", {"holder": holder})
+
+    async def event(self, event: Event) -> None:
+        """Post an event; a failure is logged, not raised."""
+        try:
+            await self._call("POST", "/events", {**asdict(event), "key": str(event.key)})
+        except PacelineError as error:
+            _log.warning("event not posted", extra={"reason": event.reason, "error": str(error)})
+
+    def _client(self, read_limit: float) -> httpx.AsyncClient:
+        transport = httpx.AsyncHTTPTransport(uds=str(self._socket))
+        timeout = httpx.Timeout(CALL_LIMIT_S, read=read_limit)
+        return httpx.AsyncClient(transport=transport, base_url="http://supervisor", timeout=timeout)
+
+    async def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        try:
+            response = await self._http.request(method, path, json=body)
+        except httpx.HTTPError as error:
+            raise Unreachable(f"the supervisor did not answer {method} {path}: {error!r}") from None
+        _check(response.status_code, response.text)
+        return response.json() if response.content else None
+
+    async def _watch(self, path: str, read: Callable[[Any], T]) -> AsyncIterator[WatchEvent[T]]:
+        failures = 0
+        while True:
+            try:
+                async with self._client(SILENCE_LIMIT_S) as http, http.stream("GET", path) as response:
+                    _check(response.status_code, path)
+                    async for line in response.aiter_lines():
+                        failures = 0
+                        event = _event(json.loads(line), read)
+                        if event is not None:
+                            yield event
+                reason = "the supervisor closed the watch"
+            except (httpx.HTTPError, PacelineError) as error:
+                reason = str(error) or type(error).__name__
+            yield Lost(reason)
+            await asyncio.sleep(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
+            failures += 1
+
+
+def scale_path(target: ScaleTarget) -> str:
+    """The route of a pool's scale."""
+    return f"/scale/{target.service}/{target.pool}/{target.track}"
+
+
+def endpoints_from(data: Mapping[str, Any]) -> ServiceEndpoints:
+    """Read one service's workers from JSON."""
+    return ServiceEndpoints(Key.parse(data["service"]), tuple(Endpoint(**item) for item in data["endpoints"]))
+
+
+def endpoints_json(item: ServiceEndpoints) -> dict[str, Any]:
+    """The inverse of `endpoints_from`."""
+    return {"service": str(item.service), "endpoints": [asdict(endpoint) for endpoint in item.endpoints]}
+
+
+def _event(line: Mapping[str, Any], read: Callable[[Any], T]) -> WatchEvent[T] | None:
+    match line["type"]:
+        case "LISTED":
+            return Listed(tuple(read(item) for item in line["items"]))
+        case "CHANGED":
+            return Changed(read(line["item"]))
+        case "GONE":
+            return Gone(read(line["item"]))
+    return None
+
+
+def _check(status: int, text: str) -> None:
+    errors: dict[int, type[PacelineError]] = {404: NotFound, 409: Conflict}
+    if status >= 400:
+        raise errors.get(status, Unreachable)(f"{status}: {text[:200]}")

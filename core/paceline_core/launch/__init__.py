@@ -1,0 +1,5 @@
+"""How a worker is started: one description, which one adapter makes a pod of and another a supervised process."""
+
+from paceline_core.launch.worker import Binding, LaunchFile, Probe, Resources, WorkerLaunch
+
+__all__ = ["Binding", "LaunchFile", "Probe", "Resources", "WorkerLaunch"]

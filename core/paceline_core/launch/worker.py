@@ -1,0 +1,65 @@
+"""The nouns of a launch. Nothing here knows Kubernetes or processes; paths are absolute where the worker runs."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What differs between a pod and a process: where files lie and what to listen on."""
+
+    name: str
+    host: str
+    port: int
+    config_dir: str
+    trust_path: str
+    python: str = "python"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFile:
+    """A file that must exist before the start."""
+
+    path: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """An HTTP GET that must answer 200; it has failed after `failures` misses in a row."""
+
+    path: str
+    period_s: int
+    timeout_s: int
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a replica asks for; `memory` in bytes, `cpu` in cores."""
+
+    cpu: float
+    memory: int
+    gpus: int = 0
+    gpu_resource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLaunch:
+    """One worker, ready to be started. `grace_s` is the time between SIGTERM and SIGKILL."""
+
+    service: str
+    pool: str
+    track: str
+    revision: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    files: tuple[LaunchFile, ...]
+    port: int
+    startup: Probe
+    liveness: Probe
+    readiness: Probe
+    resources: Resources
+    grace_s: float
+    emulated: bool
+    image: str = ""
+    labels: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,103 @@
+"""Closed sets of label values. A value outside its set never reaches a metric."""
+
+from enum import StrEnum
+
+
+class RequestClass(StrEnum):
+    """Urgency of a request, most urgent first."""
+
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
+    OFFLINE = "offline"
+
+
+class Outcome(StrEnum):
+    """How a request ended."""
+
+    OK = "ok"
+    SHED = "shed"
+    QUOTA = "quota"
+    CLIENT_ERROR = "client_error"
+    UPSTREAM_ERROR = "upstream_error"
+    STREAM_ERROR = "stream_error"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+
+
+class Verdict(StrEnum):
+    """A request judged against one SLO target."""
+
+    GOOD = "good"
+    BAD_TTFT = "bad_ttft"
+    BAD_TPOT = "bad_tpot"
+    BAD_E2E = "bad_e2e"
+    BAD_FAILED = "bad_failed"
+
+
+class Phase(StrEnum):
+    """Where a request's time went; the phases sum to its end-to-end time within 5 %."""
+
+    ADMIT = "admit"
+    TOKENIZE = "tokenize"
+    QUEUE = "queue"
+    BATCH_WAIT = "batch_wait"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    POST = "post"
+    NETWORK = "network"
+
+
+class Direction(StrEnum):
+    """What an autoscaler's decision does to a pool."""
+
+    UP = "up"
+    DOWN = "down"
+    HOLD = "hold"
+
+
+class ScaleReason(StrEnum):
+    """Why a decision was taken; one sentence with numbers stands beside it."""
+
+    DEMAND = "demand"
+    BACKLOG = "backlog"
+    ATTAINMENT = "attainment"
+    WAKE = "wake"
+    IDLE = "idle"
+    CONSOLIDATE = "consolidate"
+    BOUNDS = "bounds"
+    STEADY = "steady"
+    PENDING = "pending"
+    COOLDOWN = "cooldown"
+    MISSING_DATA = "missing_data"
+    FROZEN = "frozen"
+    ADVISE = "advise"
+
+
+class ScaleLimit(StrEnum):
+    """What kept a decision from its wish."""
+
+    NONE = "none"
+    MIN = "min"
+    MAX = "max"
+    BUDGET = "budget"
+    RATE = "rate"
+
+
+class ReplicaState(StrEnum):
+    """States that replicas are counted in."""
+
+    DESIRED = "desired"
+    READY = "ready"
+    STARTING = "starting"
+    DRAINING = "draining"
+
+
+class QueryResult(StrEnum):
+    """The six answers of a metrics source (DESIGN 7)."""
+
+    VALUE = "value"
+    EMPTY = "empty"
+    NAN = "nan"
+    STALE = "stale"
+    PARTIAL = "partial"
+    ERROR = "error"

@@ -1,0 +1,154 @@
+"""Every metric paceline exports: name, type, help, labels and buckets. Dashboards, alerts and docs read this table.
+
+Rules: prefix `paceline_`, base units, counters end in `_total`, 0 to 1 values in `_ratio`, every label from a closed
+or bounded set. Ladders never change with an SLO: verdicts are counters, so no alert needs a bucket edge.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+LATENCY = (
+    0.005, 0.01, 0.016, 0.025, 0.04, 0.063, 0.1, 0.16, 0.25, 0.4, 0.63,
+    1.0, 1.6, 2.5, 4.0, 6.3, 10.0, 16.0, 25.0, 40.0, 63.0, 120.0, 300.0,
+)  # fmt: skip
+TOKEN_TIME = (
+    0.001,
+    0.0016,
+    0.0025,
+    0.004,
+    0.0063,
+    0.01,
+    0.016,
+    0.025,
+    0.04,
+    0.063,
+    0.1,
+    0.16,
+    0.25,
+    0.4,
+    0.63,
+    1.0,
+    2.5,
+)
+TOKENS = tuple(float(2**n) for n in range(18))
+RATIO = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+class Kind(StrEnum):
+    """Prometheus's metric types, without summaries."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One exported family. `owner` is the component that writes it."""
+
+    name: str
+    kind: Kind
+    help: str
+    owner: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+SERVICE = ("pisvc_namespace", "pisvc")
+_CLASS = (*SERVICE, "class")
+_POOL = (*SERVICE, "pool")
+_WORKER = (*SERVICE, "revision", "pool")
+
+
+def _rows() -> list[Metric]:
+    return [*_gateway(), *_worker(), *_autoscaler()]
+
+
+def _gateway() -> list[Metric]:
+    c, g, h, o = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, "gateway"
+    return [
+        Metric("paceline_requests_total", c, "Requests ended, by outcome.", o, (*_CLASS, "outcome")),
+        Metric("paceline_requests_in_flight", g, "Requests open at the gateway.", o, SERVICE),
+        Metric("paceline_request_duration_seconds", h, "Body read to last byte flushed.", o, _CLASS, LATENCY),
+        Metric("paceline_request_ttft_seconds", h, "Body read to first content flushed (streams).", o, _CLASS, LATENCY),
+        Metric("paceline_request_tpot_seconds", h, "(last - first) / (n - 1), n >= 2 tokens.", o, _CLASS, TOKEN_TIME),
+        Metric("paceline_stream_itl_seconds", h, "Gap between chunks / tokens of the chunk.", o, SERVICE, TOKEN_TIME),
+        Metric("paceline_request_phase_seconds", h, "Where time went; sums to E2E.", o, (*SERVICE, "phase"), LATENCY),
+        Metric(
+            "paceline_request_tokens", h, "Tokens per request: input, output, cached.", o, (*SERVICE, "kind"), TOKENS
+        ),
+        Metric("paceline_slo_requests_total", c, "Requests judged against a target.", o, (*_CLASS, "slo", "verdict")),
+        Metric("paceline_slo_threshold_seconds", g, "The target, from the object.", o, (*_CLASS, "slo")),
+        Metric("paceline_slo_objective_ratio", g, "Share that must be good, from the object.", o, (*_CLASS, "slo")),
+        Metric("paceline_queue_requests", g, "Requests waiting in a class queue.", o, _CLASS),
+        Metric("paceline_queue_oldest_wait_seconds", g, "Age of the head of a class queue.", o, _CLASS),
+        Metric("paceline_queue_capacity_requests", g, "Cap of a class queue.", o, _CLASS),
+        Metric("paceline_held_requests", g, "Requests waiting for the first ready worker.", o, SERVICE),
+        Metric("paceline_retries_total", c, "Dispatches repeated before the first byte.", o, SERVICE),
+        Metric("paceline_upstream_workers", g, "Workers as the gateway sees them.", o, (*SERVICE, "state")),
+        Metric("paceline_tenant_requests_total", c, "Requests by tenant (bounded).", o, ("tenant", "outcome")),
+        Metric("paceline_tenant_tokens_total", c, "Tokens charged by tenant (bounded).", o, ("tenant", "kind")),
+        Metric("paceline_tenant_label_overflow_total", c, "Samples folded into tenant `_other`.", o),
+        Metric("paceline_demand_subscribers", g, "Autoscalers reading the demand stream.", o),
+    ]
+
+
+def _worker() -> list[Metric]:
+    c, g, h, o = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, "worker"
+    return [
+        Metric("paceline_worker_requests_total", c, "Requests ended in the engine.", o, (*_WORKER, "outcome")),
+        Metric("paceline_scheduler_running_requests", g, "Requests holding KV pages.", o, _WORKER),
+        Metric("paceline_scheduler_waiting_requests", g, "Requests waiting, by class.", o, (*_WORKER, "class")),
+        Metric(
+            "paceline_scheduler_waiting_uncached_tokens", g, "Prompt tokens yet to prefill.", o, (*_WORKER, "class")
+        ),
+        Metric("paceline_scheduler_oldest_wait_seconds", g, "Age of the oldest waiting request.", o, _WORKER),
+        Metric("paceline_scheduler_steps_total", c, "Engine steps executed.", o, _WORKER),
+        Metric("paceline_scheduler_step_seconds", h, "Time of one engine step.", o, _WORKER, TOKEN_TIME),
+        Metric("paceline_scheduler_batch_requests", h, "Requests in a step.", o, _WORKER, TOKENS[:11]),
+        Metric(
+            "paceline_scheduler_batch_tokens", h, "Tokens in a step: prefill, decode.", o, (*_WORKER, "kind"), TOKENS
+        ),
+        Metric("paceline_scheduler_batch_window_seconds", h, "Window actually waited.", o, _WORKER, TOKEN_TIME),
+        Metric("paceline_scheduler_preemptions_total", c, "Requests put back, by mode.", o, (*_WORKER, "mode")),
+        Metric("paceline_kv_pages", g, "KV pages: free, active, cached.", o, (*_WORKER, "state")),
+        Metric("paceline_kv_capacity_bytes", g, "Bytes of the KV pool.", o, _WORKER),
+        Metric("paceline_kv_evicted_pages_total", c, "Cached pages given up.", o, _WORKER),
+        Metric("paceline_prefix_lookup_tokens_total", c, "Prompt tokens looked up in the prefix cache.", o, _WORKER),
+        Metric("paceline_prefix_hit_tokens_total", c, "Prompt tokens found in the prefix cache.", o, _WORKER),
+        Metric("paceline_engine_heartbeat_age_seconds", g, "Since the engine process last spoke.", o, _WORKER),
+        Metric("paceline_engine_restarts_total", c, "Engine processes ended by the watchdog.", o, _WORKER),
+        Metric("paceline_step_time_coefficient", g, "Fitted step-time model, by term.", o, (*_WORKER, "term")),
+        Metric("paceline_step_time_residual_ratio", h, "|measured - fitted| / measured.", o, _WORKER, RATIO),
+        Metric("paceline_emulated", g, "1 if steps are padded, not computed.", o, _WORKER),
+        Metric(
+            "paceline_emulated_step_lateness_ratio", h, "How late a padded step ended / its time.", o, _WORKER, RATIO
+        ),
+        Metric("paceline_cold_start_seconds", g, "Time of a start stage.", o, (*_WORKER, "stage")),
+    ]
+
+
+def _autoscaler() -> list[Metric]:
+    c, g, h, o = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, "autoscaler"
+    return [
+        Metric("paceline_autoscaler_replicas", g, "Replicas by state.", o, (*_POOL, "state")),
+        Metric("paceline_autoscaler_decisions_total", c, "Decisions.", o, (*SERVICE, "direction", "reason")),
+        Metric(
+            "paceline_autoscaler_signal",
+            g,
+            "What was seen (replica-seconds per second, ratios).",
+            o,
+            (*SERVICE, "signal"),
+        ),
+        Metric("paceline_autoscaler_signal_age_seconds", g, "Age of what was seen.", o, (*SERVICE, "signal")),
+        Metric("paceline_autoscaler_query_results_total", c, "Answers of the metrics source.", o, ("result",)),
+        Metric("paceline_autoscaler_clamped_total", c, "Decisions that hit a limit.", o, (*SERVICE, "limit")),
+        Metric("paceline_autoscaler_actuation_errors_total", c, "Scales that failed.", o, SERVICE),
+        Metric("paceline_autoscaler_last_success_timestamp_seconds", g, "Unix time of the last whole pass.", o),
+        Metric("paceline_autoscaler_loop_seconds", h, "Time of one pass.", o, (), LATENCY),
+        Metric("paceline_cost_dollars_total", c, "Price of replicas x time.", o, SERVICE),
+    ]
+
+
+METRICS: Mapping[str, Metric] = {row.name: row for row in _rows()}

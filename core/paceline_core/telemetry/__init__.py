@@ -1,0 +1,6 @@
+"""What a process says about itself: metrics from the registry, structured logs."""
+
+from paceline_core.telemetry.logs import configure, get_logger
+from paceline_core.telemetry.metrics import Metrics
+
+__all__ = ["Metrics", "configure", "get_logger"]

@@ -1,0 +1,58 @@
+"""Structured logs: one JSON object a line on standard error. Prompts, keys and secrets never get here.
+
+Fields are given as `extra={...}`; a value under a forbidden name is replaced, and anything that looks like an API key
+is masked wherever it stands: the last line of defence, not the first.
+"""
+
+import json
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
+_FORBIDDEN = frozenset({"prompt", "messages", "content", "authorization", "key", "secret", "token", "api_key"})
+_KEY = re.compile(r"pl_[a-z2-7]{8}_[a-z2-7]{4,}")
+
+
+class JsonFormatter(logging.Formatter):
+    """Time (RFC 3339 UTC), level, logger, message, then the extra fields."""
+
+    def __init__(self, component: str) -> None:
+        super().__init__()
+        self._component = component
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; an exception becomes its text in `error`, its trace in `trace` at debug level only."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "component": self._component,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {name: _safe(name, value) for name, value in vars(record).items() if name not in _STANDARD}
+        if record.exc_info and record.exc_info[1] is not None:
+            line["error"] = f"{type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
+            if logging.getLogger().isEnabledFor(logging.DEBUG):
+                line["trace"] = self.formatException(record.exc_info)
+        return _KEY.sub("pl_***", json.dumps(line, default=str, ensure_ascii=False))
+
+
+def _safe(name: str, value: Any) -> Any:
+    return "***" if name.lower() in _FORBIDDEN else value
+
+
+def configure(component: str, level: str = "INFO", stream: TextIO | None = None) -> None:
+    """Send every logger's lines to `stream` (standard error) in this format."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter(component))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def get_logger(name: str) -> logging.Logger:
+    """The logger of a module."""
+    return logging.getLogger(name)

@@ -1,0 +1,54 @@
+"""The registry's rows as live prometheus-client objects; one CollectorRegistry a process, nothing global."""
+
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import choose_encoder
+
+from paceline_core.registry.metrics import METRICS, Kind, Metric
+
+F = TypeVar("F", Counter, Gauge, Histogram)
+
+
+class Metrics:
+    """All families of one owner, by their registered name."""
+
+    def __init__(self, owner: str) -> None:
+        self.registry = CollectorRegistry()
+        self._families = {row.name: self._make(row) for row in METRICS.values() if row.owner == owner}
+
+    def counter(self, name: str, *labels: str) -> Counter:
+        """The child counter with these label values, in the registry's order."""
+        return self._child(name, labels, Counter)
+
+    def gauge(self, name: str, *labels: str) -> Gauge:
+        """The child gauge with these label values."""
+        return self._child(name, labels, Gauge)
+
+    def histogram(self, name: str, *labels: str) -> Histogram:
+        """The child histogram with these label values."""
+        return self._child(name, labels, Histogram)
+
+    def forget(self, name: str, *labels: str) -> None:
+        """Drop the children whose leading label values are these: their object is gone."""
+        family, names = self._families[name], METRICS[name].labels
+        family.remove_by_labels(dict(zip(names, labels, strict=False)))
+
+    def exposition(self, accept: str) -> tuple[bytes, str]:
+        """Body and content type for a scrape; OpenMetrics when asked for."""
+        encoder, content_type = choose_encoder(accept)
+        return encoder(self.registry), content_type
+
+    def _child(self, name: str, labels: tuple[str, ...], kind: type[F]) -> F:
+        family = self._families[name]
+        child = family.labels(*labels) if labels else family
+        if not isinstance(child, kind):
+            raise TypeError(f"{name} is a {METRICS[name].kind}")
+        return child
+
+    def _make(self, row: Metric) -> Counter | Gauge | Histogram:
+        if row.kind is Kind.HISTOGRAM:
+            return Histogram(row.name, row.help, row.labels, buckets=row.buckets, registry=self.registry)
+        if row.kind is Kind.GAUGE:
+            return Gauge(row.name, row.help, row.labels, registry=self.registry)
+        return Counter(row.name, row.help, row.labels, registry=self.registry)

@@ -1,0 +1,50 @@
+"""Durations, bytes and money as the manifests write them, in seconds, bytes and dollars as the code uses them."""
+
+import re
+from decimal import Decimal, InvalidOperation
+
+DURATION_PATTERN = r"^([0-9]+(ms|s|m|h))+$"
+QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$"
+MONEY_PATTERN = r"^[0-9]+(\.[0-9]{1,6})?$"
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_PART = re.compile(r"([0-9]+)(ms|s|m|h|d)")
+
+
+def seconds(text: str) -> float:
+    """`1m30s` -> 90.0; also days (`28d`), which only `sloWindow` allows. Raises ValueError."""
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{text!r} is not a duration; write it like 500ms, 30s, 5m or 1h30m")
+    return sum(int(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def duration(value: float) -> str:
+    """90.5 -> `1m30s500ms`: the exact inverse of `seconds` at millisecond resolution."""
+    rest = round(value * 1000)
+    out = []
+    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            out.append(f"{count}{unit}")
+    return "".join(out) or "0s"
+
+
+def quantity(text: str) -> int:
+    """A Kubernetes quantity of bytes: `16Gi` -> 17179869184. Raises ValueError."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kMGT]i?|Ki)?", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a quantity; write it like 512Mi or 16Gi")
+    return int(Decimal(match[1]) * _BYTES[match[2] or ""])
+
+
+def dollars(text: str) -> Decimal:
+    """A decimal string of US dollars: `2.35`. Raises ValueError."""
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is not an amount in dollars; write it like 2.35") from None
+    if not amount.is_finite() or amount < 0:
+        raise ValueError(f"{text!r} is not an amount in dollars; write it like 2.35")
+    return amount

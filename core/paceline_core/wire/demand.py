@@ -1,0 +1,42 @@
+"""Gateway -> autoscaler: `GET /internal/demand`, a stream of these lines, once a second and at once when held > 0.
+
+Counts are cumulative since `started` (a gateway's start, RFC 3339 UTC): a lost line costs nothing, a restart is seen.
+"""
+
+from paceline_core.registry.enums import RequestClass
+from paceline_core.wire.message import Message, Part
+
+
+class ClassDemand(Part):
+    """One class of one service; `tenant` is empty when summed over tenants."""
+
+    name: RequestClass
+    tenant: str = ""
+    arrivals: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    completed: int = 0
+    queued: int = 0
+    queued_prompt_tokens: int = 0
+    oldest_wait_s: float = 0.0
+    nearest_deadline_s: float | None = None
+    held: int = 0
+    in_flight: int = 0
+    good: int = 0
+    bad: int = 0
+
+
+class ServiceDemand(Part):
+    """All classes of one service (`namespace/name`). `workers` is how many load streams this gateway holds."""
+
+    service: str
+    classes: tuple[ClassDemand, ...] = ()
+    workers: int = 0
+
+
+class DemandReport(Message):
+    """What one gateway sees."""
+
+    gateway: str
+    started: str
+    services: tuple[ServiceDemand, ...] = ()

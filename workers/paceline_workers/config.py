@@ -1,0 +1,47 @@
+"""The worker's configuration file: written by `paceline_core.launch`, read once at start, nothing reloads live."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from paceline_core.config import Config, Listen
+
+
+class EmulateConfig(Config):
+    """Pad steps to the planner's time for this model on this accelerator instead of computing them."""
+
+    accelerator: str
+    model: str
+    cold_start_s: float | None = None
+
+
+class EngineConfig(Config):
+    """The resolved `spec.engine`; sizes in tokens, `kv_bytes` in bytes."""
+
+    max_model_len: int | None = Field(default=None, ge=16)
+    max_seqs: int = Field(default=64, ge=1)
+    step_tokens: int = Field(default=512, ge=16)
+    page_tokens: int = Field(default=64, ge=1)
+    kv_bytes: int | None = Field(default=None, ge=1)
+    kv_pages: int | None = Field(default=None, ge=2)
+    prefix_cache: bool = True
+    batch_window_s: dict[str, float] = {"interactive": 0.003, "batch": 0.02, "offline": 0.04}
+    threads: int | None = Field(default=None, ge=1)
+    emulate: EmulateConfig | None = None
+
+
+class WorkerConfig(Config):
+    """Everything one worker needs to know."""
+
+    name: str = ""
+    service: str
+    revision: str
+    pool: str
+    model: str
+    served_names: list[str]
+    listen: Listen
+    trust: Path | None = None
+    engine: EngineConfig = EngineConfig()
+    drain_timeout_s: float = Field(default=300.0, gt=0)
+    watchdog_s: float = Field(default=60.0, gt=0)
+    body_limit: int = Field(default=8 << 20, ge=1024)

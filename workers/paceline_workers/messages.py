@@ -1,0 +1,138 @@
+"""What the API process and the engine process say to each other: tagged msgpack structs, never pickle.
+
+The API process owns text (templates, tokenizer, stop strings); the engine owns tokens. A frame is a 4-byte big-endian
+length and one message, at most FRAME_LIMIT bytes, so that a broken peer cannot make the other allocate without bound.
+"""
+
+import msgspec
+
+from paceline_core.registry.enums import RequestClass
+
+FRAME_LIMIT = 16 << 20
+
+
+class Sampling(msgspec.Struct, frozen=True, tag="sampling"):
+    """How tokens are chosen. Temperature 0 is greedy; noise depends on (seed, choice, position) alone."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    logprobs: int = -1
+
+
+class Submit(msgspec.Struct, frozen=True, tag="submit"):
+    """API -> engine: one sequence. `id` is unique for the engine's life; `deadline_s` counts from now, 0 is none."""
+
+    id: str
+    prompt: list[int]
+    max_tokens: int
+    sampling: Sampling
+    request_class: RequestClass = RequestClass.INTERACTIVE
+    min_tokens: int = 0
+    stop_ids: list[int] = []
+    ignore_eos: bool = False
+    salt: str = ""
+    choice: int = 0
+    deadline_s: float = 0.0
+
+
+class Abort(msgspec.Struct, frozen=True, tag="abort"):
+    """API -> engine: nobody reads this sequence any more; free what it holds."""
+
+    id: str
+
+
+class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
+    """API -> engine: end now; what still runs is lost."""
+
+
+class Timing(msgspec.Struct, frozen=True, tag="timing"):
+    """Seconds of one sequence's phases inside the engine; first waits only, not waits after preemption."""
+
+    queue: float
+    batch_wait: float
+    prefill: float
+    decode: float
+
+
+class Tokens(msgspec.Struct, frozen=True, tag="tokens"):
+    """Engine -> API: new tokens of one sequence, from `position` of its output; `finish` is set on the last frame.
+
+    finish: "" while running, else stop | length | abort | error; `error` then says why in words for the client.
+    `cached` is how many prompt tokens came from the prefix cache. `logprobs`: per token (chosen, [(id, logprob)]).
+    """
+
+    id: str
+    position: int
+    ids: list[int]
+    finish: str = ""
+    error: str = ""
+    cached: int = 0
+    logprobs: list[tuple[float, list[tuple[int, float]]]] = []
+    timing: Timing | None = None
+
+
+class Started(msgspec.Struct, frozen=True, tag="started"):
+    """Engine -> API: the model is loaded and warm. Pages of `page_tokens` tokens; EOS ids end a sequence."""
+
+    pages: int
+    page_tokens: int
+    page_bytes: int
+    max_model_len: int
+    slots: int
+    eos_ids: list[int]
+    emulated: bool
+    stages: dict[str, float]
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """Engine -> API: it cannot serve; `message` names the file or field and the fix."""
+
+    message: str
+
+
+class StepStats(msgspec.Struct, frozen=True, tag="step"):
+    """One executed step: what was in it, how long it took, how late an emulated one ended."""
+
+    seconds: float
+    prefill_tokens: int
+    decode_tokens: int
+    sequences: int
+    kv_tokens: int
+    lateness: float = 0.0
+    window: float = 0.0
+
+
+class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
+    """Engine -> API: alive, at most every 0.25 s; and the numbers for metrics and the load stream."""
+
+    steps: int
+    running: int
+    waiting: dict[RequestClass, int]
+    queued_tokens: dict[RequestClass, int]
+    oldest_wait: float
+    pages_free: int
+    pages_cached: int
+    preemptions: int
+    evicted_pages: int
+    lookup_tokens: int
+    hit_tokens: int
+    step_time: list[float]
+    recent: list[StepStats] = []
+
+
+ToEngine = Submit | Abort | Shutdown
+FromEngine = Tokens | Started | Failed | Heartbeat
+
+to_engine = msgspec.msgpack.Decoder(ToEngine)
+from_engine = msgspec.msgpack.Decoder(FromEngine)
+_encoder = msgspec.msgpack.Encoder()
+
+
+def frame(message: ToEngine | FromEngine) -> bytes:
+    """Length and body, ready to write. Raises ValueError when the message is over the limit."""
+    body = _encoder.encode(message)
+    if len(body) > FRAME_LIMIT:
+        raise ValueError(f"a message of {len(body)} bytes is over the limit of {FRAME_LIMIT}")
+    return len(body).to_bytes(4, "big") + body
