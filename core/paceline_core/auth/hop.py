@@ -1,8 +1,8 @@
 """Hop tokens: `<payload>.<signature>`, both base64url; Ed25519; at most five minutes; audience `namespace/service`.
 
 A worker believes class, tenant, deadline headers and `/internal/*` only from a bearer of one. The signer holds a
-private key, verifiers a file of public keys by key id, two of them during a rotation. Known hole: no replay protection inside
-the five minutes, which the network inside the cluster does not need.
+private key, verifiers a file of public keys by key id, two of them during a rotation. Known hole: no replay protection
+inside the five minutes, which the network inside the cluster does not need.
 """
 
 import base64

@@ -1,0 +1,67 @@
+from datetime import timedelta
+
+import pytest
+
+from paceline_core.auth import HopSigner, HopVerifier, new_hop_key, trust_entry
+from paceline_core.clock import ManualClock
+
+KEY = new_hop_key()
+TRUST = dict([trust_entry(KEY)])
+
+
+def signed(audience: str = "default/chat", key: bytes = KEY) -> str:
+    return HopSigner(key, "gateway").token(audience, ManualClock().utc())
+
+
+def test_a_token_names_its_sender_and_its_audience() -> None:
+    hop = HopVerifier(TRUST, "default/chat").verify(signed(), ManualClock().utc())
+    assert hop is not None
+    assert (hop.issuer, hop.audience) == ("gateway", "default/chat")
+
+
+def test_a_token_for_another_service_is_refused() -> None:
+    assert HopVerifier(TRUST, "default/other").verify(signed(), ManualClock().utc()) is None
+
+
+def test_a_token_of_an_unknown_key_is_refused() -> None:
+    assert HopVerifier(TRUST, "default/chat").verify(signed(key=new_hop_key()), ManualClock().utc()) is None
+
+
+@pytest.mark.parametrize("text", ["", ".", "a.b", "e30.e30", "not base64!.x", "bnVsbA.x"])
+def test_a_malformed_token_is_refused(text: str) -> None:
+    assert HopVerifier(TRUST, "default/chat").verify(text, ManualClock().utc()) is None
+
+
+def test_a_changed_byte_breaks_the_signature() -> None:
+    token = signed()
+    wrong = ("A" if token[3] != "A" else "B").join((token[:3], token[4:]))
+    assert HopVerifier(TRUST, "default/chat").verify(wrong, ManualClock().utc()) is None
+
+
+def test_a_token_ends_after_five_minutes_even_when_seen_before() -> None:
+    clock, verifier, token = ManualClock(), HopVerifier(TRUST, "default/chat"), signed()
+    assert verifier.verify(token, clock.utc()) is not None
+    clock.advance(299)
+    assert verifier.verify(token, clock.utc()) is not None
+    clock.advance(2)
+    assert verifier.verify(token, clock.utc()) is None
+
+
+def test_a_token_from_the_far_future_is_refused() -> None:
+    early = ManualClock().utc() - timedelta(minutes=2)
+    assert HopVerifier(TRUST, "default/chat").verify(signed(), early) is None
+
+
+def test_a_signer_reuses_a_token_until_half_of_its_life_is_over() -> None:
+    clock, signer = ManualClock(), HopSigner(KEY, "gateway")
+    first = signer.token("default/chat", clock.utc())
+    clock.advance(149)
+    assert signer.token("default/chat", clock.utc()) == first
+    clock.advance(2)
+    assert signer.token("default/chat", clock.utc()) != first
+
+
+def test_both_keys_are_good_during_a_rotation() -> None:
+    new = new_hop_key()
+    verifier = HopVerifier(TRUST | dict([trust_entry(new)]), "default/chat")
+    assert all(verifier.verify(signed(key=key), ManualClock().utc()) for key in (KEY, new))

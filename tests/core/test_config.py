@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import pytest
+
+from paceline_core.config import Config, Listen, from_environment, load
+from paceline_core.errors import InvalidInput
+
+
+class Sample(Config):
+    name: str
+    listen: Listen = Listen()
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "sample.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_is_read_into_its_model(tmp_path: Path) -> None:
+    assert load(Sample, write(tmp_path, "name: a\nlisten: {port: 80}")) == Sample(name="a", listen=Listen(port=80))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("name: a\nnmae: b", "nmae"),
+        ("", "name"),
+        ("name: a\nlisten: {port: 70000}", "listen.port"),
+        ("name: [", "is not YAML"),
+        ("- a", "sample.yaml"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name_and_field(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(InvalidInput, match=r"sample\.yaml") as caught:
+        load(Sample, write(tmp_path, text))
+    assert named in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        load(Sample, tmp_path / "none.yaml")
+
+
+def test_the_environment_must_name_the_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="PACELINE_CONFIG"):
+        from_environment(Sample, {})
+    assert from_environment(Sample, {"PACELINE_CONFIG": str(write(tmp_path, "name: a"))}).name == "a"

@@ -1,0 +1,50 @@
+import json
+
+import pytest
+
+from paceline_core.errors import ERRORS, Code, Moment, RequestError, RetryAfter, answer
+from paceline_core.registry import Outcome
+
+
+@pytest.mark.parametrize("code", Code)
+def test_every_code_answers_with_an_openai_error_object(code: Code) -> None:
+    result = answer(RequestError(code, "what and how to mend it", param="model"))
+    error = json.loads(result.body)["error"]
+    assert error == {"message": "what and how to mend it", "type": ERRORS[code].type, "param": "model", "code": code}
+    assert result.status == ERRORS[code].status
+    assert result.headers["x-should-retry"] == ("true" if ERRORS[code].should_retry else "false")
+
+
+def test_an_unexpected_exception_keeps_its_text_to_itself() -> None:
+    result = answer(KeyError("/secret/path"))
+    assert result.status == 500
+    assert b"secret" not in result.body
+
+
+def test_a_wait_is_rounded_up_so_that_a_client_never_comes_too_early() -> None:
+    result = answer(RequestError(Code.QUEUE_FULL, "full", retry_after=1.2))
+    assert (result.headers["retry-after"], result.headers["retry-after-ms"]) == ("2", "1200")
+
+
+def test_after_the_first_byte_the_error_is_an_event_and_the_stream_ends() -> None:
+    event = answer(RequestError(Code.STREAM_LOST, "lost")).event
+    first, second, rest = event.split(b"\n\n")
+    assert json.loads(first.removeprefix(b"data: "))["error"]["code"] == "stream_lost"
+    assert (second, rest) == (b"data: [DONE]", b"")
+
+
+def test_only_waiting_errors_carry_a_wait_and_only_retryable_ones_do() -> None:
+    for row in ERRORS.values():
+        assert row.retry_after is RetryAfter.NONE or row.should_retry
+
+
+def test_the_client_is_at_fault_exactly_below_five_hundred() -> None:
+    at_fault = {Outcome.CLIENT_ERROR, Outcome.QUOTA, Outcome.CANCELLED}
+    for row in ERRORS.values():
+        assert (row.outcome in at_fault) == (row.status < 500)
+
+
+def test_errors_after_the_first_byte_are_the_few_that_can_happen_there() -> None:
+    late = {code for code, row in ERRORS.items() if row.moment is not Moment.BEFORE}
+    expected = {Code.CLIENT_CLOSED, Code.INTERNAL_ERROR, Code.ENGINE_FAILED, Code.UPSTREAM_TIMEOUT, Code.STREAM_LOST}
+    assert late == expected
