@@ -1,0 +1,133 @@
+"""A backend without arithmetic: token ids stand where keys would, and every read is checked to find the right ones."""
+
+from collections.abc import Callable
+
+from paceline_core.registry.enums import RequestClass
+from paceline_workers.engine.scheduling import Limits, PagePool, Plan, Request, Sample, Scheduler
+from paceline_workers.messages import Sampling, Tokens
+
+PAGE = 4
+VOCAB = 50
+Draw = Callable[[Request], int]
+
+
+def request(
+    name: str,
+    prompt: list[int],
+    max_tokens: int = 4,
+    *,
+    arrival: float = 0.0,
+    cls: RequestClass = RequestClass.INTERACTIVE,
+    stop_ids: frozenset[int] = frozenset(),
+    min_tokens: int = 0,
+    salt: str = "",
+    deadline: float | None = None,
+) -> Request:
+    return Request(
+        id=name,
+        prompt_len=len(prompt),
+        tokens=list(prompt),
+        max_tokens=max_tokens,
+        sampling=Sampling(temperature=0.0),
+        arrival=arrival,
+        request_class=cls,
+        stop_ids=stop_ids,
+        min_tokens=min_tokens,
+        salt=salt,
+        deadline=deadline,
+    )
+
+
+def scheduler(
+    pages: int = 64,
+    *,
+    slots: int = 8,
+    budget: int = 16,
+    max_len: int | None = None,
+    prefix_cache: bool = True,
+    windows: dict[RequestClass, float] | None = None,
+    max_waiting: int = 1000,
+) -> Scheduler:
+    limits = Limits(
+        max_model_len=max_len or pages * PAGE,
+        vocab_size=VOCAB,
+        page_tokens=PAGE,
+        max_seqs=slots,
+        step_tokens=budget,
+        max_waiting=max_waiting,
+        windows=windows or {},
+    )
+    return Scheduler(PagePool(pages), limits, prefix_cache=prefix_cache)
+
+
+def next_token(request: Request) -> int:
+    """A token that depends on the whole context, so that a wrong context shows in what follows."""
+    return sum((place + 1) * token for place, token in enumerate(request.tokens)) % VOCAB
+
+
+class Shadow:
+    """Drives a scheduler and plays its memory."""
+
+    def __init__(self, core: Scheduler, draw: Draw = next_token) -> None:
+        self.core = core
+        self.draw = draw
+        self.memory: dict[tuple[int, int], tuple[int, int]] = {}
+        self.now = 0.0
+        self.events: list[Tokens] = []
+
+    def execute(self, plan: Plan) -> list[Sample]:
+        """Write first, then let every chunk read its context: the order of a forward pass."""
+        for chunk in plan.chunks:
+            for place in range(chunk.start, chunk.start + chunk.count):
+                slot = (chunk.request.pages[place // PAGE], place % PAGE)
+                self.memory[slot] = (place, chunk.request.tokens[place])
+        for chunk in plan.chunks:
+            seen = [
+                self.memory[chunk.request.pages[place // PAGE], place % PAGE]
+                for place in range(chunk.start + chunk.count)
+            ]
+            assert seen == list(enumerate(chunk.request.tokens[: chunk.start + chunk.count]))
+        return [Sample(self.draw(chunk.request)) for chunk in plan.chunks if chunk.samples]
+
+    def step(self, seconds: float = 0.01) -> Plan:
+        """One whole step."""
+        plan = self.core.step(self.now)
+        self.check(plan)
+        samples = self.execute(plan)
+        self.now += seconds
+        if plan.chunks:
+            self.events += self.core.commit(plan, samples, self.now)
+        self.check_books()
+        return plan
+
+    def drain(self, limit: int = 10_000) -> int:
+        """Step until nothing is left; returns the number of steps."""
+        for count in range(limit):
+            if not self.core.running and not len(self.core.waiting):
+                return count
+            plan = self.step()
+            if not plan.chunks:
+                assert plan.wake is not None
+                self.now = max(self.now, plan.wake)
+        raise AssertionError(f"requests are left after {limit} steps")
+
+    def check(self, plan: Plan) -> None:
+        """A plan respects the budget and the slots, and nobody writes where another could read."""
+        limits = self.core.limits
+        assert sum(chunk.count for chunk in plan.chunks) <= limits.step_tokens
+        assert len(self.core.running) <= limits.slots
+        assert len({chunk.request.id for chunk in plan.chunks}) == len(plan.chunks)
+        for chunk in plan.chunks:
+            written = chunk.request.pages[chunk.start // PAGE : limits.pages(chunk.start + chunk.count)]
+            others = {page for other in self.core.running if other is not chunk.request for page in other.pages}
+            assert not others & set(written)
+
+    def check_books(self) -> None:
+        self.core.pool.check([request.pages for request in self.core.running])
+
+    def text(self, name: str) -> list[int]:
+        """All tokens told to the client of a request."""
+        return [token for event in self.events if event.id == name for token in event.ids]
+
+    def ends(self) -> dict[str, str]:
+        return {event.id: event.finish for event in self.events if event.finish}

@@ -1,0 +1,452 @@
+"""The scheduler: what is in a step, who goes first, who has to give way, how requests end."""
+
+from dataclasses import replace
+
+import pytest
+from tests.engine.shadow import PAGE, VOCAB, Shadow, next_token, request, scheduler
+
+from paceline_core.registry.enums import RequestClass
+from paceline_workers.engine.scheduling import Chunk, Plan, Request, State, strict_priority
+from paceline_workers.engine.scheduling.policy import PATIENCE
+
+INTERACTIVE, BATCH, OFFLINE = RequestClass
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
+
+
+def shape(plan: Plan) -> list[tuple[str, int, int]]:
+    return [(chunk.request.id, chunk.start, chunk.count) for chunk in plan.chunks]
+
+
+def expected(prompt: list[int], count: int) -> list[int]:
+    probe = request("probe", prompt)
+    for _ in range(count):
+        probe.tokens.append(next_token(probe))
+    return probe.tokens[len(prompt) :]
+
+
+def started(pages: int = 64, *, slots: int = 8, budget: int = 16, max_len: int | None = None) -> Shadow:
+    return Shadow(scheduler(pages, slots=slots, budget=budget, max_len=max_len))
+
+
+# --- the shape of steps
+
+
+def test_a_prompt_is_prefilled_in_one_step_and_then_decoded_token_by_token() -> None:
+    run = started()
+    run.core.submit(request("a", PROMPT, 3))
+    assert [shape(run.step()) for _ in range(4)] == [[("a", 0, 10)], [("a", 10, 1)], [("a", 11, 1)], []]
+    assert run.text("a") == expected(PROMPT, 3)
+    assert run.ends() == {"a": "length"}
+
+
+def test_a_long_prompt_is_cut_where_the_budget_ends() -> None:
+    run = started(budget=4)
+    run.core.submit(request("a", PROMPT, 1))
+    assert [shape(run.step()) for _ in range(3)] == [[("a", 0, 4)], [("a", 4, 4)], [("a", 8, 2)]]
+    assert run.text("a") == expected(PROMPT, 1)
+
+
+def test_decodes_come_first_and_prefills_fill_the_rest_of_the_budget() -> None:
+    run = started(budget=6)
+    run.core.submit(request("a", [7] * 4, 9))
+    run.step()
+    run.core.submit(request("b", PROMPT, 9, arrival=1.0))
+    assert shape(run.step()) == [("a", 4, 1), ("b", 0, 5)]
+    assert shape(run.step()) == [("a", 5, 1), ("b", 5, 5)]
+
+
+def test_sixteen_requests_together_take_far_fewer_steps_than_one_after_another() -> None:
+    together, serial = started(256, slots=16, budget=64), started(256, slots=16, budget=64)
+    for number in range(16):
+        together.core.submit(request(f"r{number}", [number, *PROMPT], 12))
+        serial.core.submit(request(f"r{number}", [number, *PROMPT], 12))
+        serial.drain()
+    assert together.drain() <= 0.4 * serial.core.counters.steps
+    assert all(together.text(f"r{n}") == serial.text(f"r{n}") for n in range(16))
+
+
+def test_the_numbers_of_a_plan_count_its_tokens() -> None:
+    old = request("a", PROMPT[:4], 9)
+    old.tokens.append(7)
+    new = request("b", PROMPT)
+    plan = Plan((Chunk(old, 4, 1, True), Chunk(new, 4, 6, True)))
+    assert (plan.prefill_tokens, plan.decode_tokens, plan.kv_tokens) == (6, 1, 5 + 10)
+    assert plan.context == sum(range(5, 11)) / 6
+
+
+def test_slots_never_exceed_the_budget_so_that_every_running_request_moves() -> None:
+    run = started(slots=64, budget=16)
+    for number in range(20):
+        run.core.submit(request(f"r{number}", [number], 4))
+    run.step()
+    assert len(run.core.running) == 16
+    assert len(run.step().chunks) == 16
+
+
+# --- classes
+
+
+def test_urgent_classes_are_admitted_first_whatever_their_arrival() -> None:
+    run = started(budget=8)
+    for number, cls in enumerate((OFFLINE, BATCH, INTERACTIVE)):
+        run.core.submit(request(cls, [number] * 4, 2, arrival=float(number), cls=cls))
+    run.now = 3.0
+    assert shape(run.step()) == [("interactive", 0, 4), ("batch", 0, 4)]
+
+
+def test_an_urgent_prompt_passes_the_running_prefill_of_a_less_urgent_one() -> None:
+    run = started(budget=4)
+    run.core.submit(request("slow", PROMPT * 3, 2, cls=OFFLINE))
+    run.step()
+    run.core.submit(request("fast", [7] * 4, 2, arrival=0.1))
+    assert shape(run.step()) == [("fast", 0, 4)]
+
+
+def test_within_a_class_the_order_is_first_come_first_served() -> None:
+    run = started(slots=1)
+    for name in "abc":
+        run.core.submit(request(name, PROMPT, 1))
+    run.drain()
+    assert list(run.ends()) == ["a", "b", "c"]
+
+
+def test_a_class_passed_over_for_too_long_gets_a_turn() -> None:
+    assert strict_priority({INTERACTIVE: 1.0, OFFLINE: PATIENCE}) == [INTERACTIVE, BATCH, OFFLINE]
+    assert strict_priority({INTERACTIVE: 1.0, OFFLINE: PATIENCE + 1}) == [OFFLINE, INTERACTIVE, BATCH]
+
+
+def test_an_old_backlog_gets_one_turn_and_does_not_invert_the_priorities() -> None:
+    run = started(slots=1)
+    for number in range(3):
+        run.core.submit(request(f"old{number}", [number], 1, cls=OFFLINE))
+        run.core.submit(request(f"new{number}", [number], 1, arrival=PATIENCE))
+    run.now = PATIENCE + 1
+    run.drain()
+    assert list(run.ends()) == ["old0", "new0", "new1", "new2", "old1", "old2"]
+
+
+def test_an_urgent_request_takes_the_slot_of_the_newest_least_urgent_one() -> None:
+    run = started(slots=3)
+    for number, cls in enumerate((OFFLINE, OFFLINE, BATCH)):
+        run.core.submit(request(f"{cls}{number}", [number], 9, arrival=float(number), cls=cls))
+    run.step()
+    run.core.submit(request("now", PROMPT, 2, arrival=3.0))
+    run.step()
+    assert [entry.id for entry in run.core.running] == ["now", "batch2", "offline0"]
+    run.drain()
+    assert run.text("offline1") == expected([1], 9)
+
+
+def test_a_request_put_back_for_an_urgent_one_produces_a_token_before_it_is_put_back_again() -> None:
+    run = started(slots=1, budget=4)
+    slow = request("slow", PROMPT, 9, cls=OFFLINE)
+    run.core.submit(slow)
+    for number in range(8):
+        run.step()
+        run.core.submit(request(f"fast{number}", [number], 1, arrival=1.0 + number))
+        while f"fast{number}" not in run.ends():
+            run.step()
+        assert slow.preemptions <= 1 + slow.produced
+    run.drain()
+    assert slow.preemptions > 1
+    assert run.text("slow") == expected(PROMPT, 9)
+
+
+# --- prefix cache
+
+
+def test_a_second_request_with_the_same_prompt_computes_only_what_is_not_cached() -> None:
+    run = started()
+    run.core.submit(request("a", PROMPT, 2))
+    run.drain()
+    run.core.submit(request("b", PROMPT, 2))
+    assert shape(run.step()) == [("b", 8, 2)]
+    run.drain()
+    assert run.text("b") == run.text("a")
+    assert (run.core.counters.lookup_tokens, run.core.counters.hit_tokens) == (20, 8)
+    assert [event.cached for event in run.events if event.id == "b"] == [8, 8]
+
+
+def test_a_whole_prompt_in_the_cache_still_leaves_one_token_to_compute() -> None:
+    run = started()
+    for name in "ab":
+        run.core.submit(request(name, PROMPT[: 2 * PAGE], 2))
+        plan = run.step()
+        run.drain()
+    assert shape(plan) == [("b", 4, 4)]
+
+
+def test_salts_keep_tenants_apart() -> None:
+    run = started()
+    for salt in ("x", "y"):
+        run.core.submit(request(salt, PROMPT, 1, salt=salt))
+        plan = run.step()
+    assert shape(plan) == [("y", 0, 10)]
+
+
+def test_equal_prompts_in_the_same_step_end_up_sharing_their_full_pages() -> None:
+    run = started(budget=32)
+    run.core.submit(request("a", PROMPT, 4))
+    run.core.submit(request("b", PROMPT, 4))
+    run.step()
+    first, second = run.core.running
+    assert first.pages[:2] == second.pages[:2]
+    assert first.pages[2] != second.pages[2]
+
+
+def test_without_the_prefix_cache_nothing_is_looked_up_or_kept() -> None:
+    run = Shadow(scheduler(prefix_cache=False))
+    for name in "ab":
+        run.core.submit(request(name, PROMPT, 1))
+        plan = run.step()
+    assert shape(plan) == [("b", 0, 10)]
+    assert (run.core.pool.cached, run.core.counters.lookup_tokens) == (0, 0)
+
+
+# --- preemption
+
+
+def test_when_pages_run_out_the_newest_request_is_recomputed_and_nothing_changes_for_clients() -> None:
+    run = started(8)
+    for number in range(3):
+        run.core.submit(request(f"r{number}", [number] * 5, 14, arrival=float(number)))
+    run.drain()
+    assert run.core.counters.preemptions > 0
+    assert all(run.text(f"r{n}") == expected([n] * 5, 14) for n in range(3))
+    assert list(run.ends()) == ["r0", "r1", "r2"]
+
+
+def test_a_preempted_request_finds_its_own_pages_again() -> None:
+    run = started(slots=1)
+    run.core.submit(request("slow", PROMPT, 9, cls=OFFLINE))
+    run.step()
+    run.core.submit(request("fast", [7], 1, arrival=1.0))
+    run.step()
+    assert shape(run.step()) == [("slow", 8, 3)]
+
+
+def test_positions_told_to_the_client_run_on_across_a_preemption() -> None:
+    run = started(8)
+    for number in range(3):
+        run.core.submit(request(f"r{number}", [number] * 5, 14, arrival=float(number)))
+    run.drain()
+    for number in range(3):
+        assert [event.position for event in run.events if event.id == f"r{number}"] == list(range(14))
+
+
+# --- how requests end
+
+
+def test_a_stop_id_ends_a_request_and_is_its_last_token() -> None:
+    stop = expected(PROMPT, 3)[2]
+    run = started()
+    run.core.submit(request("a", PROMPT, 9, stop_ids=frozenset({stop})))
+    run.drain()
+    assert run.text("a") == expected(PROMPT, 3)
+    assert run.ends() == {"a": "stop"}
+
+
+def test_a_stop_id_before_min_tokens_does_not_end_a_request() -> None:
+    stop = expected(PROMPT, 1)[0]
+    run = started()
+    run.core.submit(request("a", PROMPT, 2, stop_ids=frozenset({stop}), min_tokens=1))
+    run.drain()
+    assert len(run.text("a")) == 2
+
+
+def test_a_request_ends_where_the_context_of_the_model_ends() -> None:
+    run = started(max_len=12)
+    run.core.submit(request("a", PROMPT, 99))
+    run.drain()
+    assert run.text("a") == expected(PROMPT, 2)
+    assert run.ends() == {"a": "length"}
+
+
+def test_the_last_event_divides_the_time_into_phases() -> None:
+    run = Shadow(scheduler(slots=2, windows={INTERACTIVE: 0.5}))
+    run.core.submit(request("a", PROMPT, 3))
+    run.now = run.core.step(0.0).wake or 0.0
+    run.core.submit(request("other", PROMPT, 9, arrival=0.5))
+    run.step()
+    run.core.submit(request("b", PROMPT, 1, arrival=0.51))
+    run.drain()
+    first, second, _ = (event.timing for event in run.events if event.timing)
+    assert first is not None
+    assert second is not None
+    assert [first.queue, first.batch_wait, first.prefill, first.decode] == pytest.approx([0, 0.5, 0.01, 0.02])
+    assert [second.queue, second.batch_wait, second.prefill, second.decode] == pytest.approx([0.02, 0, 0.01, 0])
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_an_abort_after_any_step_frees_everything(steps: int) -> None:
+    run = started(budget=4)
+    run.core.submit(request("a", PROMPT, 4))
+    for _ in range(steps):
+        run.step()
+    assert run.core.abort("a")
+    assert not run.core.abort("a")
+    run.check_books()
+    assert run.core.pool.held == 0
+
+
+def test_an_abort_while_a_step_is_executed_is_silent() -> None:
+    run = started()
+    run.core.submit(request("a", PROMPT, 4))
+    plan = run.core.step(0.0)
+    samples = run.execute(plan)
+    run.core.abort("a")
+    assert run.core.commit(plan, samples, 1.0) == []
+    run.check_books()
+
+
+def test_a_commit_with_a_sample_too_few_is_refused() -> None:
+    run = started()
+    run.core.submit(request("a", PROMPT, 4))
+    with pytest.raises(ValueError, match="shorter"):
+        run.core.commit(run.core.step(0.0), [], 1.0)
+
+
+def test_a_failed_step_ends_its_requests_with_the_reason_and_spares_the_others() -> None:
+    run = started(slots=1)
+    run.core.submit(request("a", PROMPT, 4))
+    run.core.submit(request("b", PROMPT, 1))
+    events = run.core.fail(run.core.step(0.0), "the step failed", 1.0)
+    assert [(event.id, event.finish, event.error) for event in events] == [("a", "error", "the step failed")]
+    run.drain()
+    assert run.text("b") == expected(PROMPT, 1)
+
+
+# --- deadlines
+
+
+def test_a_request_without_a_token_by_its_deadline_ends_with_the_reason() -> None:
+    run = started(slots=1)
+    run.core.submit(request("a", PROMPT, 9))
+    run.core.submit(request("b", PROMPT, 9, deadline=0.5))
+    run.step()
+    assert run.core.expire(0.4) == []
+    (event,) = run.core.expire(0.5)
+    assert (event.id, event.finish, event.error) == ("b", "error", "no token before the deadline, 0.500 s")
+    run.check_books()
+
+
+def test_a_prefill_past_its_deadline_gives_its_pages_back() -> None:
+    run = started(budget=4)
+    run.core.submit(request("a", PROMPT, 9, deadline=0.5))
+    run.step()
+    assert [event.id for event in run.core.expire(1.0)] == ["a"]
+    assert run.core.pool.held == 0
+
+
+def test_a_stream_that_has_begun_is_finished_after_its_deadline() -> None:
+    run = started()
+    run.core.submit(request("a", PROMPT, 3, deadline=0.5))
+    run.step()
+    assert run.core.expire(9.0) == []
+    run.drain()
+    assert run.ends() == {"a": "length"}
+
+
+# --- batch window
+
+
+def test_from_idle_the_first_request_waits_for_company_as_long_as_its_class_allows() -> None:
+    run = Shadow(scheduler(windows={INTERACTIVE: 0.003, BATCH: 0.02}))
+    run.core.submit(request("a", PROMPT, 2, cls=BATCH))
+    assert run.core.step(0.0) == Plan(wake=0.02)
+    run.core.submit(request("b", PROMPT, 2, arrival=0.01))
+    assert run.core.step(0.01).wake == pytest.approx(0.013)
+    plan = run.core.step(0.014)
+    assert [name for name, *_ in shape(plan)] == ["b", "a"]
+    assert plan.window == pytest.approx(0.014)
+
+
+def test_a_full_house_does_not_wait() -> None:
+    run = Shadow(scheduler(slots=2, windows={INTERACTIVE: 1.0}))
+    run.core.submit(request("a", PROMPT, 2))
+    run.core.submit(request("b", PROMPT, 2))
+    assert len(run.core.step(0.0).chunks) == 2
+
+
+def test_a_running_engine_admits_without_a_window() -> None:
+    run = Shadow(scheduler(windows={INTERACTIVE: 0.01}))
+    run.core.submit(request("a", PROMPT, 9))
+    run.now = 0.01
+    run.step()
+    run.core.submit(request("b", [7], 9, arrival=run.now))
+    assert len(run.step().chunks) == 2
+
+
+def test_an_idle_engine_wakes_for_the_nearest_deadline() -> None:
+    run = Shadow(scheduler(windows={INTERACTIVE: 1.0}))
+    assert run.core.step(0.0) == Plan()
+    run.core.submit(request("a", PROMPT, 2, deadline=0.3))
+    assert run.core.step(0.0).wake == pytest.approx(0.3)
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        (request("a", []), "at least one token"),
+        (request("a", PROMPT, 0), "at least one token"),
+        (request("a", [VOCAB]), "vocabulary of 50"),
+        (request("a", [-1]), "vocabulary of 50"),
+        (request("a", [1] * 20), "the prompt has 20 tokens; this model takes fewer than 20"),
+        (request("a", [1] * 15, 9), "more KV memory than there is (16 tokens)"),
+        (request("used", PROMPT), "a request 'used' is running already"),
+        (request("a", PROMPT), "queue is full (1 requests)"),
+    ],
+)
+def test_a_request_that_can_never_run_is_refused_with_the_reason(entry: Request, reason: str) -> None:
+    core = scheduler(4, max_len=20, max_waiting=1)
+    assert core.submit(request("used", [1])) == ""
+    assert reason in core.submit(entry)
+    assert len(core.waiting) == 1
+
+
+def test_a_request_that_fills_the_pool_exactly_is_served() -> None:
+    run = started(4)
+    assert run.core.submit(request("a", [1] * 9, 7)) == ""
+    run.drain()
+    assert run.text("a") == expected([1] * 9, 7)
+
+
+# --- numbers
+
+
+def test_queued_tokens_count_waiting_and_half_done_prompts_but_no_decodes() -> None:
+    run = started(slots=2, budget=8)
+    run.core.submit(request("a", [1] * 4, 9))
+    run.core.submit(request("b", PROMPT, 9, arrival=0.1))
+    run.core.submit(request("c", PROMPT, 9, arrival=0.2, cls=BATCH))
+    run.step()
+    assert run.core.queued_tokens() == {INTERACTIVE: 6, BATCH: 10, OFFLINE: 0}
+    assert run.core.waiting.counts() == {INTERACTIVE: 0, BATCH: 1, OFFLINE: 0}
+    assert run.core.oldest_wait(1.2) == pytest.approx(1.0)
+
+
+def test_the_same_inputs_give_the_same_plans() -> None:
+    def plans() -> list[list[tuple[str, int, int]]]:
+        run = started(10, slots=3, budget=7)
+        shapes = []
+        for number, cls in enumerate([*RequestClass] * 3):
+            run.core.submit(request(f"r{number}", [number % 4] * (5 + number), 6, arrival=number / 10, cls=cls))
+            shapes.append(shape(run.step()))
+        while run.core.running:
+            shapes.append(shape(run.step()))
+        return shapes
+
+    assert plans() == plans()
+
+
+def test_a_request_knows_its_state() -> None:
+    run = started()
+    entry = request("a", PROMPT, 1)
+    run.core.submit(entry)
+    states = [entry.state]
+    run.step()
+    assert [*states, entry.state] == [State.WAITING, State.DONE]
+    assert replace(entry).gap == entry.gap

@@ -1,0 +1,82 @@
+"""Any order of submits, aborts, steps, failures and waits: the books balance, reads find what was written, all ends."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.engine.shadow import Shadow, next_token, request, scheduler
+
+from paceline_core.registry.enums import RequestClass
+
+PAGES = st.integers(3, 24)
+CLASSES = st.sampled_from(RequestClass)
+PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=30)
+
+
+class Engine(RuleBasedStateMachine):
+    """A scheduler over few pages, prompts over two letters so that prefixes meet, and the shadow that checks reads."""
+
+    @initialize(pages=PAGES, slots=st.integers(1, 6), budget=st.integers(1, 20), cache=st.booleans())
+    def begin(self, pages: int, slots: int, budget: int, cache: bool) -> None:
+        windows = {RequestClass.INTERACTIVE: 0.003, RequestClass.BATCH: 0.02}
+        core = scheduler(pages, slots=slots, budget=budget, prefix_cache=cache, windows=windows)
+        self.run = Shadow(core)
+        self.prompts: dict[str, list[int]] = {}
+        self.aborted: set[str] = set()
+
+    @rule(
+        prompt=PROMPTS, outputs=st.integers(1, 20), cls=st.sampled_from(RequestClass), patience=st.none() | st.just(5)
+    )
+    def submit(self, prompt: list[int], outputs: int, cls: RequestClass, patience: int | None) -> None:
+        name = f"r{len(self.prompts)}"
+        deadline = None if patience is None else self.run.now + patience
+        refusal = self.run.core.submit(request(name, prompt, outputs, arrival=self.run.now, cls=cls, deadline=deadline))
+        if not refusal:
+            self.prompts[name] = prompt
+
+    @rule()
+    def step(self) -> None:
+        self.run.events += self.run.core.expire(self.run.now)
+        self.run.step()
+
+    @rule(seconds=st.sampled_from([0.001, 1.0, 40.0]))
+    def wait(self, seconds: float) -> None:
+        self.run.now += seconds
+
+    @precondition(lambda self: self.prompts)
+    @rule(data=st.data(), during=st.booleans())
+    def abort(self, data: st.DataObject, during: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.prompts)))
+        plan = self.run.core.step(self.run.now) if during else None
+        samples = self.run.execute(plan) if plan else []
+        if self.run.core.abort(name):
+            self.aborted.add(name)
+        if plan and plan.chunks:
+            self.run.events += self.run.core.commit(plan, samples, self.run.now)
+
+    @rule()
+    def fail(self) -> None:
+        plan = self.run.core.step(self.run.now)
+        self.run.events += self.run.core.fail(plan, "injected", self.run.now)
+
+    @invariant()
+    def balanced(self) -> None:
+        if hasattr(self, "run"):
+            self.run.check_books()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "run"):
+            return
+        self.run.drain(limit=5_000)
+        assert self.run.core.pool.held == 0
+        ends = self.run.ends()
+        assert set(ends) | self.aborted == set(self.prompts)
+        for name, prompt in self.prompts.items():
+            probe = request(name, prompt)
+            for token in self.run.text(name):
+                assert token == next_token(probe)
+                probe.tokens.append(token)
+
+
+Engine.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestEngine = pytest.mark.timeout(60)(Engine.TestCase)

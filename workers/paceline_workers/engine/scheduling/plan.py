@@ -1,0 +1,95 @@
+"""What a scheduler takes and gives: limits in, a plan for one step out, samples back in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from paceline_core.registry.enums import RequestClass
+from paceline_workers.engine.scheduling.request import Request
+
+TokenLogprobs = tuple[float, list[tuple[int, float]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one engine. `windows` are the seconds a class may wait for company when the engine starts from idle."""
+
+    max_model_len: int
+    vocab_size: int
+    page_tokens: int
+    max_seqs: int
+    step_tokens: int
+    max_waiting: int = 4096
+    windows: Mapping[RequestClass, float] = field(default_factory=dict)
+
+    @property
+    def slots(self) -> int:
+        """Requests that may run at once: each is sure of one token in every step."""
+        return min(self.max_seqs, self.step_tokens)
+
+    def pages(self, tokens: int) -> int:
+        """Pages that hold `tokens` tokens."""
+        return -(-tokens // self.page_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Tokens `start` to `start + count` of one request; `samples` if they close its gap."""
+
+    request: Request
+    start: int
+    count: int
+    samples: bool
+
+    @property
+    def decode(self) -> bool:
+        """A single token that follows an output token."""
+        return self.count == 1 and self.samples and self.start >= self.request.prompt_len
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step. Empty when there is nothing to do before `wake` (monotonic seconds; None: before the next message)."""
+
+    chunks: tuple[Chunk, ...] = ()
+    wake: float | None = None
+    window: float = 0.0
+
+    @property
+    def prefill_tokens(self) -> int:
+        """Tokens of prompts, and of recomputed outputs."""
+        return sum(chunk.count for chunk in self.chunks if not chunk.decode)
+
+    @property
+    def decode_tokens(self) -> int:
+        """Requests that move on by one token."""
+        return sum(1 for chunk in self.chunks if chunk.decode)
+
+    @property
+    def kv_tokens(self) -> int:
+        """Keys and values read: each request's whole context, once."""
+        return sum(chunk.start + chunk.count for chunk in self.chunks)
+
+    @property
+    def context(self) -> float:
+        """Mean number of tokens that a prefill token attends to."""
+        chunks = [chunk for chunk in self.chunks if not chunk.decode]
+        pairs = sum(chunk.count * (chunk.start + (chunk.count + 1) / 2) for chunk in chunks)
+        return pairs / max(sum(chunk.count for chunk in chunks), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The token drawn for one request; log-probabilities only if it asked for them."""
+
+    token: int
+    logprobs: TokenLogprobs | None = None
+
+
+@dataclass(slots=True)
+class Counters:
+    """Growing totals. Prefix tokens are counted when a request is first admitted, not when it comes back."""
+
+    steps: int = 0
+    preemptions: int = 0
+    lookup_tokens: int = 0
+    hit_tokens: int = 0

@@ -1,0 +1,23 @@
+"""Why a request can never run, in words for its client; "" if it can. Checked once, so that no step meets it."""
+
+from paceline_workers.engine.scheduling.plan import Limits
+from paceline_workers.engine.scheduling.request import Request
+
+
+def malformed(request: Request, limits: Limits) -> str:
+    """Nothing to compute, nothing to produce, or ids that the model has no embedding for."""
+    if not request.prompt_len or request.max_tokens < 1:
+        return "the prompt and max_tokens must be at least one token"
+    if min(request.tokens) < 0 or max(request.tokens) >= limits.vocab_size:
+        return f"the prompt holds a token id outside this model's vocabulary of {limits.vocab_size}"
+    return ""
+
+
+def too_large(request: Request, limits: Limits, pages: int) -> str:
+    """More than the model's context, or than all `pages` of the pool: it would wait for ever."""
+    length = request.prompt_len
+    if length >= limits.max_model_len:
+        return f"the prompt has {length} tokens; this model takes fewer than {limits.max_model_len}"
+    if limits.pages(min(length + request.max_tokens, limits.max_model_len)) > pages:
+        return f"the request needs more KV memory than there is ({pages * limits.page_tokens} tokens)"
+    return ""

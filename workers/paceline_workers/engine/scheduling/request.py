@@ -1,0 +1,108 @@
+"""One sequence on its way through the engine.
+
+There is no prefill phase and no decode phase: a request has `wanted` tokens (its prompt and what it has produced) and
+`computed` of them, whose keys and values lie in its pages. Every step closes a part of the gap; closing it whole
+yields the next token. Chunked prefill, prefix hits and recompute after preemption all follow from these two numbers.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from paceline_core.registry.enums import RequestClass
+from paceline_workers.messages import Sampling, Submit, Timing
+
+_URGENCY = {name: place for place, name in enumerate(RequestClass)}
+
+
+class State(StrEnum):
+    """Where a request is. Only a running one holds pages."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """Identity, limits and progress. Times are seconds of the caller's monotonic clock; `deadline` is for token one."""
+
+    id: str
+    prompt_len: int
+    tokens: list[int]
+    max_tokens: int
+    sampling: Sampling
+    arrival: float
+    request_class: RequestClass = RequestClass.INTERACTIVE
+    min_tokens: int = 0
+    stop_ids: frozenset[int] = frozenset()
+    salt: str = ""
+    choice: int = 0
+    deadline: float | None = None
+
+    state: State = State.WAITING
+    computed: int = 0
+    pages: list[int] = field(default_factory=list)
+    digests: list[bytes] = field(default_factory=list)
+    cached: int = 0
+    preemptions: int = 0
+    resumed_at: int = 0
+    batch_wait: float = 0.0
+    admitted: float | None = None
+    first_token: float | None = None
+
+    @classmethod
+    def of(cls, submit: Submit, eos: Iterable[int], now: float) -> "Request":
+        """What the API process asked for; EOS ids stop it unless `ignore_eos` is set."""
+        stops = frozenset(submit.stop_ids) | (frozenset() if submit.ignore_eos else frozenset(eos))
+        return cls(
+            id=submit.id,
+            prompt_len=len(submit.prompt),
+            tokens=list(submit.prompt),
+            max_tokens=submit.max_tokens,
+            sampling=submit.sampling,
+            arrival=now,
+            request_class=submit.request_class,
+            min_tokens=submit.min_tokens,
+            stop_ids=stops,
+            salt=submit.salt,
+            choice=submit.choice,
+            deadline=now + submit.deadline_s if submit.deadline_s > 0 else None,
+        )
+
+    @property
+    def wanted(self) -> int:
+        """Tokens whose keys and values the next token needs."""
+        return len(self.tokens)
+
+    @property
+    def gap(self) -> int:
+        """Tokens yet to compute before the next one can be sampled."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def produced(self) -> int:
+        """Output tokens so far."""
+        return len(self.tokens) - self.prompt_len
+
+    @property
+    def decoding(self) -> bool:
+        """Nothing is missing but the token sampled last."""
+        return self.produced > 0 and self.gap == 1
+
+    @property
+    def urgency(self) -> int:
+        """0 for the most urgent class."""
+        return _URGENCY[self.request_class]
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Sort key: most urgent class first, then oldest. The greatest rank is the first to be preempted."""
+        return self.urgency, self.arrival
+
+    def timing(self, now: float) -> Timing:
+        """How its time up to `now` divides into phases."""
+        admitted = now if self.admitted is None else self.admitted
+        first = now if self.first_token is None else self.first_token
+        wait = admitted - self.arrival
+        return Timing(wait - self.batch_wait, self.batch_wait, max(first - admitted, 0.0), max(now - first, 0.0))
