@@ -3,7 +3,7 @@
 import re
 from decimal import Decimal, InvalidOperation
 
-DURATION_PATTERN = r"^([0-9]+(ms|s|m|h))+$"
+DURATION_PATTERN = r"^([0-9]{1,6}(ms|s|m|h))+$"  # six digits: CEL's durations end at 292 years
 QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$"
 MONEY_PATTERN = r"^[0-9]+(\.[0-9]{1,6})?$"
 

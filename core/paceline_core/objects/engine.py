@@ -1,0 +1,87 @@
+"""`spec.engine`: how the worker batches, caches, speculates, splits over GPUs, or emulates them."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from paceline_core.objects.fields import Bytes, Duration, Label, ModelName, Part, Source, bounded
+
+KVDtype = Literal["auto", "fp32", "bf16", "fp16", "fp8", "int8"]
+Batching = Literal["continuous", "dynamic", "static"]
+Speculation = Literal["ngram", "draft", "lookahead", "heads"]
+
+Degree = Annotated[int, Field(ge=1, le=64)]
+
+
+class KVCache(Part):
+    """The paged key-value cache."""
+
+    dtype: KVDtype | None = None
+    """Element type. Default: auto, the model's own type."""
+    page_tokens: Annotated[int, Field(ge=8, le=1024)] | None = None
+    """Tokens in a page, a power of two. Default: 64."""
+    attention_window: Annotated[int, Field(ge=64, le=16_777_216)] | None = None
+    """Tokens that attention looks back; older pages are freed. Default: the model's own, usually no window."""
+    sink_tokens: Annotated[int, Field(ge=0, le=4096)] | None = None
+    """First tokens kept in view although outside attentionWindow. Default: 0. Example: 4."""
+    host_offload_bytes: Bytes | None = None
+    """Host memory per replica for pages evicted from the GPU. Default: none. Example: 16Gi."""
+
+
+class Speculative(Part):
+    """Guess several tokens cheaply, check them in one step."""
+
+    method: Speculation
+    """ngram (from the prompt), draft (a small model), lookahead, or heads (extra heads of the model itself)."""
+    tokens: Annotated[int, Field(ge=1, le=16)] | None = None
+    """Tokens guessed per step. Default: 4."""
+    draft_model: Source | None = None
+    """Source of the small model for method draft. Example: hf://org/small."""
+
+
+class Parallel(Part):
+    """How one replica is split over its GPUs; tensor x pipeline = gpusPerReplica."""
+
+    tensor: Degree | None = None
+    """GPUs that share each layer. Default: gpusPerReplica / pipeline."""
+    pipeline: Degree | None = None
+    """Stages that the layers are cut into. Default: 1."""
+    expert: Degree | None = None
+    """GPUs that the experts of a mixture model are spread over. Default: 1."""
+
+
+class Emulate(Part):
+    """Run the real server, scheduler and KV accounting, but pad steps to the planner's time instead of computing."""
+
+    accelerator: Label
+    """AcceleratorProfile whose speed is emulated. Example: h100."""
+    model: ModelName
+    """Shape in the planner's catalogue. Example: llama-3.1-8b."""
+    cold_start: Duration | None = None
+    """Time from start to ready, passed by stages. Default: 30s."""
+
+
+class Engine(Part):
+    """The built-in worker's settings; foreign runtimes are given those that they know. Part of the revision."""
+
+    max_model_len: Annotated[int, Field(ge=16, le=16_777_216)] | None = None
+    """Longest prompt plus output, in tokens. Default: what the model was made for. Example: 8192."""
+    max_seqs: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Most requests running at once in one replica. Default: 64."""
+    step_tokens: Annotated[int, Field(ge=16, le=1_048_576)] | None = None
+    """Most tokens in one engine step; decodes go first, prefills fill the rest in chunks. Default: 2048."""
+    kv_cache: KVCache = KVCache()
+    """The paged key-value cache."""
+    prefix_cache: bool | None = None
+    """Reuse the pages of prompts that begin alike. Default: true."""
+    batching: Batching | None = None
+    """continuous (requests join and leave each step), dynamic (a batch is closed after batchWindow) or static.
+    Default: continuous."""
+    warm_prefixes: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=8192)], ...], bounded(16)] = ()
+    """Texts prefilled at start and kept in the prefix cache, at most 16. Example: the system prompt."""
+    speculative: Speculative | None = None
+    """Speculative decoding. Default: none."""
+    parallel: Parallel = Parallel()
+    """How one replica is split over its GPUs."""
+    emulate: Emulate | None = None
+    """Emulate a model on an accelerator: no weights are opened, CPU and memory are requested, never GPUs."""

@@ -1,0 +1,143 @@
+"""The types that fields are made of: every string, list and map bounded, so that a rule's cost has a ceiling.
+
+Patterns are written for Go's RE2 and Rust's regex alike. `FIXES` says, for each pattern, what a user should write:
+the API server prints the pattern, paceline prints the fix.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from paceline_core.units import DURATION_PATTERN, MONEY_PATTERN, QUANTITY_PATTERN
+
+LABEL_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+SERVICE_NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+SUBDOMAIN_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+POOL_PATTERN: Final = r"^[a-z][a-z0-9]{0,14}$"
+DAYS_PATTERN: Final = r"^[1-9][0-9]{0,2}d$"
+MODEL_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"
+REVISION_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._/-]*$"
+ENV_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
+HEADER_PATTERN: Final = r"^[A-Za-z0-9-]+$"
+RESOURCE_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+ALLOWED_SERVICE_PATTERN: Final = r"^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?/(\*|[a-z]([-a-z0-9]*[a-z0-9])?))$"
+MONTH_PATTERN: Final = r"^[0-9]{4}-(0[1-9]|1[0-2])$"
+
+_LABEL_FIX = "use lower-case letters, digits and dashes, like my-name"
+FIXES: Final[dict[str, str]] = {
+    DURATION_PATTERN: "write a duration like 500ms, 30s, 5m or 1h30m",
+    QUANTITY_PATTERN: "write a quantity of bytes like 512Mi, 16Gi or 3350G",
+    MONEY_PATTERN: 'write dollars as a string like "2.35"',
+    LABEL_PATTERN: _LABEL_FIX,
+    SERVICE_NAME_PATTERN: f"{_LABEL_FIX}, starting with a letter",
+    SUBDOMAIN_PATTERN: "use lower-case letters, digits, dashes and dots, like my-name",
+    POOL_PATTERN: "use 1 to 15 lower-case letters and digits, starting with a letter, like main",
+    DAYS_PATTERN: "write whole days like 28d",
+    MODEL_NAME_PATTERN: "use letters, digits and . _ : / -, like llama-3.1-8b",
+    REVISION_PATTERN: "name a branch, tag or commit, like main",
+    ENV_PATTERN: "use letters, digits and underscores, not starting with a digit, like HF_HOME",
+    HEADER_PATTERN: "use a header's name like x-team",
+    RESOURCE_PATTERN: "name an extended resource like nvidia.com/gpu",
+    ALLOWED_SERVICE_PATTERN: "write *, namespace/* or namespace/name",
+    MONTH_PATTERN: "write a month like 2026-01",
+}
+
+
+def camel(name: str) -> str:
+    """`max_model_len` -> `maxModelLen`; `e2e` stays `e2e` (pydantic's own generator makes `e2E` of it)."""
+    head, *tail = name.split("_")
+    return head + "".join(part.capitalize() for part in tail)
+
+
+class Part(BaseModel):
+    """A piece of an object: immutable, snake_case in Python, camelCase in manifests, described by docstrings."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unique:
+    """A list that Kubernetes merges by key (`map`) or treats as a set; a twin is refused here as it is there."""
+
+    keys: tuple[str, ...] = ()
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._refuse_twins, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        kind: dict[str, Any] = {"x-kubernetes-list-type": "map" if self.keys else "set"}
+        if self.keys:
+            kind["x-kubernetes-list-map-keys"] = list(self.keys)
+        return {**handler(schema), **kind}
+
+    def _refuse_twins(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
+        seen: set[Hashable] = set()
+        for index, item in enumerate(items):
+            key = self._key(item)
+            if key in seen:
+                raise PydanticCustomError(
+                    "twin", "{what} stands twice; each may stand once", {"index": index, "what": self._name(key)}
+                )
+            seen.add(key)
+        return items
+
+    def _key(self, item: Any) -> Hashable:
+        if not self.keys:
+            return str(item)
+        by_alias = {field.alias or name: getattr(item, name) for name, field in type(item).model_fields.items()}
+        return tuple(str(by_alias[key]) for key in self.keys)
+
+    def _name(self, key: Hashable) -> str:
+        return f"{key!r}" if isinstance(key, str) else ", ".join(map(repr, key if isinstance(key, tuple) else ()))
+
+
+def keyed(*keys: str) -> _Unique:
+    """Mark a list of objects as a map by these fields."""
+    return _Unique(keys)
+
+
+AS_SET: Final = _Unique()
+
+
+def bounded(limit: int, least: int = 0) -> Any:
+    """Length limits of a list or a map."""
+    return Field(min_length=least, max_length=limit) if least else Field(max_length=limit)
+
+
+Duration = Annotated[str, Field(pattern=DURATION_PATTERN, max_length=20)]
+Days = Annotated[str, Field(pattern=DAYS_PATTERN, max_length=4)]
+Money = Annotated[str, Field(pattern=MONEY_PATTERN, max_length=20)]
+Bytes = Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=20)]
+
+Label = Annotated[str, Field(pattern=LABEL_PATTERN, min_length=1, max_length=63)]
+ServiceName = Annotated[str, Field(pattern=SERVICE_NAME_PATTERN, min_length=1, max_length=40)]
+Subdomain = Annotated[str, Field(pattern=SUBDOMAIN_PATTERN, min_length=1, max_length=253)]
+PoolName = Annotated[str, Field(pattern=POOL_PATTERN, max_length=15)]
+ModelName = Annotated[str, Field(pattern=MODEL_NAME_PATTERN, max_length=128)]
+Source = Annotated[str, Field(min_length=1, max_length=512)]
+ShortText = Annotated[str, Field(max_length=128)]
+Sentence = Annotated[str, Field(max_length=1024)]
+Time = Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})]
+
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Total = Annotated[int, Field(ge=0, le=2**53)]
+
+LabelValue = Annotated[str, Field(max_length=63)]
+NodeLabels = Annotated[dict[str, LabelValue], bounded(16)]
+
+Switch = Literal["open", "closed"]
+Metric = Literal["ttft", "tpot", "e2e"]
+Quantile = Literal["p50", "p90", "p95", "p99"]

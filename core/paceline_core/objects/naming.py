@@ -1,0 +1,71 @@
+"""Names and labels that paceline gives to what it makes, and the revision that names what is served.
+
+Selectors carry service, pool and track and nothing else, ever: they cannot be changed on a living Deployment.
+"""
+
+import hashlib
+import json
+from base64 import b32encode
+from typing import Any, Final
+
+from paceline_core.objects.service import InferenceService
+
+LABEL_SERVICE: Final = "paceline.dev/service"
+LABEL_POOL: Final = "paceline.dev/pool"
+LABEL_TRACK: Final = "paceline.dev/track"
+LABEL_REVISION: Final = "paceline.dev/revision"
+LABEL_ROLE: Final = "paceline.dev/role"
+LABEL_TENANT: Final = "paceline.dev/tenant"
+ANNOTATION_FREEZE: Final = "paceline.dev/freeze-until"
+ANNOTATION_UPGRADE: Final = "paceline.dev/upgrade"
+
+STABLE: Final = "stable"
+CANARY: Final = "canary"
+
+
+def deployment_name(service: str, pool: str, track: str = STABLE) -> str:
+    """`<service>-<pool>`, and `-canary` behind it for the canary track."""
+    return f"{service}-{pool}-canary" if track == CANARY else f"{service}-{pool}"
+
+
+def workers_service_name(service: str) -> str:
+    """The headless Service in front of all workers: `<service>-workers`."""
+    return f"{service}-workers"
+
+
+def selector_labels(service: str, pool: str, track: str = STABLE) -> dict[str, str]:
+    """What a Deployment selects its pods by."""
+    return {LABEL_SERVICE: service, LABEL_POOL: pool, LABEL_TRACK: track}
+
+
+def pod_labels(service: str, pool: str, *, role: str, revision: str, track: str = STABLE) -> dict[str, str]:
+    """The selector's labels and what people look for; no version of paceline, so that an upgrade re-rolls nothing."""
+    return {
+        **selector_labels(service, pool, track),
+        LABEL_REVISION: revision,
+        LABEL_ROLE: role,
+        "app.kubernetes.io/name": "paceline-worker",
+        "app.kubernetes.io/managed-by": "paceline",
+    }
+
+
+def revision(service: InferenceService) -> str:
+    """Ten characters that change when the user changes model, runtime or engine, and only then.
+
+    Only what the user wrote counts (fields unset and empty maps are left out), so a default that a later paceline adds
+    to the schema or changes in code keeps every revision as it is.
+    """
+    spec = service.spec
+    written = {
+        name: _written(part.model_dump(mode="json", by_alias=True, exclude_unset=True))
+        for name, part in (("model", spec.model), ("runtime", spec.runtime), ("engine", spec.engine))
+    }
+    canonical = json.dumps(_written(written), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return b32encode(hashlib.sha256(canonical.encode()).digest()).decode().lower()[:10]
+
+
+def _written(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    inner = {key: _written(item) for key, item in value.items()}
+    return {key: item for key, item in inner.items() if item not in (None, {}, [])}

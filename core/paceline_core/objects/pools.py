@@ -1,0 +1,58 @@
+"""`spec.pools`: sets of equal replicas, each its own Deployment."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from paceline_core.objects.fields import Label, LabelValue, NodeLabels, Part, PoolName
+
+Role = Literal["both", "prefill", "decode"]
+TolerationOperator = Literal["Equal", "Exists"]
+TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+Replicas = Annotated[int, Field(ge=0, le=10_000)]
+
+
+class Bounds(Part):
+    """Between which numbers the pool is scaled."""
+
+    min: Replicas | None = None
+    """Fewest replicas. Default: 1, or 0 with scaleToZero."""
+    max: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Most replicas. Default: min, but at least 1."""
+
+
+class Toleration(Part):
+    """A node taint that the pool's pods accept, as in a pod."""
+
+    key: Annotated[str, Field(max_length=317)] | None = None
+    """The taint's key; none with operator Exists means every taint."""
+    operator: TolerationOperator | None = None
+    """Equal (default) or Exists."""
+    value: LabelValue | None = None
+    """The taint's value, for Equal."""
+    effect: TaintEffect | None = None
+    """The taint's effect; none means all."""
+    toleration_seconds: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    """How long a NoExecute taint is borne, in seconds. Default: for ever."""
+
+
+class Pool(Part):
+    """Equal replicas on one kind of accelerator; becomes the Deployment <service>-<pool>."""
+
+    name: PoolName
+    """Name of the pool: 1 to 15 of a-z and 0-9, starting with a letter; `canary` is reserved. Example: main."""
+    role: Role = "both"
+    """both, or one half of a split service: prefill reads prompts, decode writes tokens. Default: both."""
+    accelerator: Label
+    """AcceleratorProfile that the replicas run on; cpu needs no GPU. Example: h100."""
+    gpus_per_replica: Annotated[int, Field(ge=0, le=64)] | None = None
+    """GPUs that each replica asks Kubernetes for. Default: 1; 0 on cpu and when emulated."""
+    replicas: Bounds = Bounds()
+    """Between which numbers the pool is scaled."""
+    spot: bool = False
+    """Run on interruptible nodes; streams move to another replica when one is taken. Default: false."""
+    node_selector: NodeLabels = {}
+    """Node labels that the pods need besides the profile's, at most 16."""
+    tolerations: Annotated[tuple[Toleration, ...], Field(max_length=16)] = ()
+    """Node taints that the pods accept, at most 16."""

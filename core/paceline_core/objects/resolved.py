@@ -1,0 +1,245 @@
+"""What gateway, autoscaler and worker read: an object with every default filled in, in seconds and numbers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from paceline_core.objects.engine import Batching, KVDtype, Speculation
+from paceline_core.objects.fields import Metric, Switch
+from paceline_core.objects.filters import Filter
+from paceline_core.objects.model import Adapter, Quantization
+from paceline_core.objects.pools import Role, Toleration
+from paceline_core.objects.rollout import AbortSignal, GPUs, Strategy
+from paceline_core.objects.route import Backend, Escalation, Match, Pressure
+from paceline_core.objects.runtime import EnvVar, RuntimeName
+from paceline_core.objects.scaling import Policy
+from paceline_core.registry.enums import RequestClass
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One SLO indicator: `quantile` (0.95) of the class's requests stay below `seconds`; the rest is the budget."""
+
+    cls: RequestClass
+    metric: Metric
+    quantile: float
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """The value of the label `slo`: `ttft_p95`."""
+        return f"{self.metric}_p{round(self.quantile * 100)}"
+
+    @property
+    def objective(self) -> float:
+        """Share of requests that must be good: 0.95."""
+        return self.quantile
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedClass:
+    """Promise and limits of one class. Lengths in tokens, times in seconds."""
+
+    name: RequestClass
+    targets: tuple[Target, ...]
+    availability: float
+    slo_window_s: float
+    max_tokens: int
+    batch_window_s: float
+    queue_limit: int
+    hold_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedModel:
+    """The model. `served_name` is what clients ask for."""
+
+    source: str
+    revision: str | None
+    served_name: str
+    quantization: Quantization
+    tokenizer: str | None
+    adapters: tuple[Adapter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRuntime:
+    """The serving program. `image` None: the install's own; `workload` names an existing Deployment."""
+
+    name: RuntimeName
+    image: str | None
+    args: tuple[str, ...]
+    env: tuple[EnvVar, ...]
+    port: int | None
+    workload: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedSpeculation:
+    """Speculative decoding. `draft_model` is set for method draft alone."""
+
+    method: Speculation
+    tokens: int
+    draft_model: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedEmulation:
+    """What is emulated; `cold_start_s` from start to ready."""
+
+    accelerator: str
+    model: str
+    cold_start_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedEngine:
+    """The engine's settings. `max_model_len` None: what the model was made for. The tensor degree is the pool's."""
+
+    max_model_len: int | None
+    max_seqs: int
+    step_tokens: int
+    kv_dtype: KVDtype
+    page_tokens: int
+    attention_window: int | None
+    sink_tokens: int
+    host_offload_bytes: int
+    prefix_cache: bool
+    batching: Batching
+    warm_prefixes: tuple[str, ...]
+    speculation: ResolvedSpeculation | None
+    pipeline: int
+    expert: int
+    emulation: ResolvedEmulation | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedPool:
+    """One pool. `gpus` is what a replica asks Kubernetes for; `tensor` GPUs, real or emulated, share a layer."""
+
+    name: str
+    role: Role
+    accelerator: str
+    gpus: int
+    tensor: int
+    min: int
+    max: int
+    spot: bool
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Toleration, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedScaling:
+    """What decides replicas. None means: never goes to zero, no limit."""
+
+    policy: Policy
+    scale_to_zero_after_s: float | None
+    budget_gpus: int | None
+    budget_dollars_per_hour: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRollout:
+    """How a new revision replaces the old one. `steps` in percent of traffic."""
+
+    strategy: Strategy
+    gpus: GPUs
+    steps: tuple[int, ...]
+    window_s: float
+    abort_on: frozenset[AbortSignal]
+    drain_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedService:
+    """An InferenceService with every tunable filled in. `classes` has all three classes."""
+
+    namespace: str
+    name: str
+    uid: str
+    revision: str
+    model: ResolvedModel
+    runtime: ResolvedRuntime
+    engine: ResolvedEngine
+    classes: Mapping[RequestClass, ResolvedClass]
+    pools: tuple[ResolvedPool, ...]
+    scaling: ResolvedScaling
+    rollout: ResolvedRollout
+    filters: tuple[Filter, ...]
+    sample_ratio: float
+    log_prompts: bool
+    freeze_until: str | None
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Every promise of every class, most urgent class first."""
+        return tuple(target for cls in self.classes.values() for target in cls.targets)
+
+    @property
+    def emulated(self) -> bool:
+        """Steps are padded to a planned time, not computed."""
+        return self.engine.emulation is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedTenant:
+    """A Tenant with defaults filled in; a limit of None is none."""
+
+    namespace: str
+    name: str
+    services: tuple[str, ...]
+    classes: tuple[RequestClass, ...]
+    default_class: RequestClass
+    weight: int
+    requests_per_minute: int | None
+    input_tokens_per_minute: int | None
+    output_tokens_per_minute: int | None
+    concurrency: int | None
+    monthly_tokens: int | None
+    monthly_dollars: Decimal | None
+    on_store_failure: Switch
+
+    def allows(self, service: str) -> bool:
+        """Whether `namespace/name` is among the allowed services."""
+        namespace = service.partition("/")[0]
+        return not {"*", f"{namespace}/*", service}.isdisjoint(self.services)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedCascade:
+    """Ask `first`, a public model name; go on to the backends on these."""
+
+    first: str
+    escalate_on: frozenset[Escalation]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedDegrade:
+    """What is served instead under pressure that lasts `after_s`."""
+
+    trigger: Pressure
+    model: str | None
+    max_tokens: int | None
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRoute:
+    """An InferenceRoute with defaults filled in. Backends have a weight."""
+
+    namespace: str
+    name: str
+    model: str
+    backends: tuple[tuple[Backend, int], ...]
+    matches: tuple[Match, ...]
+    fallback: tuple[str, ...]
+    attempts: int
+    retry_budget: float
+    cascade: ResolvedCascade | None
+    degrade: ResolvedDegrade | None

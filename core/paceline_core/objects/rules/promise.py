@@ -1,0 +1,91 @@
+"""The rules of the promise: the same for each class and each metric, so built once per place."""
+
+from itertools import pairwise
+from typing import Any, Final
+
+from paceline_core.objects.rules.rule import Rule
+from paceline_core.registry.enums import RequestClass
+from paceline_core.units import seconds
+
+_KEYS: Final = ("p50", "p90", "p95", "p99")
+_NEVER: Final = float("inf")
+
+
+def promise_rules() -> tuple[Rule, ...]:
+    """Rules on every class, then on every metric of every class."""
+    return (
+        *(rule for cls in RequestClass for rule in _class_rules(f"spec.classes.{cls}")),
+        *(
+            rule
+            for cls in RequestClass
+            for metric in ("ttft", "tpot", "e2e")
+            for rule in _quantile_rules(f"spec.classes.{cls}.slo.{metric}")
+        ),
+    )
+
+
+def _class_rules(path: str) -> tuple[Rule, ...]:
+    shorter = " && ".join(
+        f"(!has(self.slo.ttft.{key}) || duration(self.batchWindow) < duration(self.slo.ttft.{key}))" for key in _KEYS
+    )
+    above = " && ".join(
+        f"(!has(self.ttft.{key}) || !has(self.e2e.{key}) || duration(self.ttft.{key}) <= duration(self.e2e.{key}))"
+        for key in _KEYS
+    )
+    return (
+        Rule(
+            "InferenceService",
+            path,
+            f"!has(self.batchWindow) || !has(self.slo) || !has(self.slo.ttft) || ({shorter})",
+            "batchWindow alone would break the ttft promise: make it shorter than every ttft target",
+            _window_fits,
+            ".batchWindow",
+        ),
+        Rule(
+            "InferenceService",
+            f"{path}.slo",
+            f"!has(self.ttft) || !has(self.e2e) || ({above})",
+            "an e2e target is below the ttft target of the same quantile: raise e2e or lower ttft",
+            _contains_ttft,
+            ".e2e",
+        ),
+    )
+
+
+def _quantile_rules(path: str) -> tuple[Rule, ...]:
+    pairs = [(low, high) for index, low in enumerate(_KEYS) for high in _KEYS[index + 1 :]]
+    ascending = " && ".join(
+        f"(!has(self.{low}) || !has(self.{high}) || duration(self.{low}) <= duration(self.{high}))"
+        for low, high in pairs
+    )
+    positive = " && ".join(f"(!has(self.{key}) || duration(self.{key}) > duration('0s'))" for key in _KEYS)
+    return (
+        Rule(
+            "InferenceService",
+            path,
+            ascending,
+            "a higher quantile cannot have a lower limit: make p50 <= p90 <= p95 <= p99",
+            lambda it: all(low <= high for low, high in pairwise(_limits(it))),
+        ),
+        Rule(
+            "InferenceService",
+            path,
+            positive,
+            "no request takes no time: make every limit longer than 0s",
+            lambda it: all(limit > 0 for limit in _limits(it)),
+        ),
+    )
+
+
+def _limits(quantiles: dict[str, str]) -> list[float]:
+    return [seconds(quantiles[key]) for key in _KEYS if key in quantiles]
+
+
+def _window_fits(cls: dict[str, Any]) -> bool:
+    tightest = min(_limits(cls.get("slo", {}).get("ttft", {})), default=_NEVER)
+    return "batchWindow" not in cls or seconds(cls["batchWindow"]) < tightest
+
+
+def _contains_ttft(slo: dict[str, Any]) -> bool:
+    ttft, e2e = slo.get("ttft", {}), slo.get("e2e", {})
+    return all(seconds(ttft[key]) <= seconds(e2e[key]) for key in _KEYS if key in ttft and key in e2e)

@@ -1,0 +1,123 @@
+"""From pydantic's JSON Schema to a structural schema, the subset that Kubernetes takes in a CRD.
+
+`$ref`s are inlined, `X | None` becomes an optional X, `const` an enum of one, titles and closed objects go (the server
+prunes unknown fields). Defaults: only strings and flags stay, never numbers (those are resolved in code) and never
+under `status` or what makes up the revision; an object whose fields have defaults gets `default: {}`, so that they
+apply where it is not written. Anything the subset cannot express is an error here, at generation.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, Final
+
+from paceline_core.objects.metadata import Object
+
+Schema = dict[str, Any]
+Loc = Sequence[str | int]
+
+_KEPT: Final[tuple[str, ...]] = (
+    "type", "format", "description", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum",
+    "minItems", "maxItems", "maxProperties", "required", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
+)  # fmt: skip
+_KNOWN: Final = {*_KEPT, "$ref", "anyOf", "const", "title", "default", "properties", "items", "additionalProperties"}
+NO_DEFAULTS: Final = ("status", "spec.model", "spec.runtime", "spec.engine")
+
+
+@cache
+def structural(kind: type[Object]) -> Schema:
+    """The whole object's schema, without rules; the CRD leaves `metadata` to Kubernetes. Shared: never change it."""
+    raw = kind.model_json_schema(by_alias=True, mode="validation")
+    whole = _convert(raw, raw.pop("$defs"), "")
+    whole["properties"]["apiVersion"] = {"type": "string", "description": "Always paceline.dev/v1alpha1."}
+    whole["properties"]["kind"] = {"type": "string", "description": f"Always {kind.__name__}."}
+    whole["required"] = ["spec"]
+    return whole
+
+
+def _convert(raw: Schema, defs: Schema, path: str) -> Schema:
+    raw = _flatten(raw, defs)
+    if unknown := set(raw) - _KNOWN:
+        raise ValueError(f"{path}: a structural schema cannot express {', '.join(sorted(unknown))}")
+    out = {key: raw[key] for key in _KEPT if key in raw}
+    if "description" in out:
+        out["description"] = " ".join(out["description"].split())
+    if "const" in raw:
+        out["enum"] = [raw["const"]]
+    if "properties" in raw:
+        children = raw["properties"].items()
+        out["properties"] = {name: _convert(child, defs, _join(path, name)) for name, child in children}
+    if "items" in raw:
+        out["items"] = _convert(raw["items"], defs, f"{path}[]")
+    if isinstance(raw.get("additionalProperties"), dict):
+        out["additionalProperties"] = _convert(raw["additionalProperties"], defs, f"{path}{{}}")
+    return _with_default(out, raw, path)
+
+
+def _flatten(raw: Schema, defs: Schema) -> Schema:
+    """Follow `$ref` and `X | None` until a plain schema is left; what stands beside them wins."""
+    while "$ref" in raw or "anyOf" in raw:
+        beside = {key: value for key, value in raw.items() if key not in ("$ref", "anyOf")}
+        raw = {**_inner(raw, defs), **beside}
+    return raw
+
+
+def _inner(raw: Schema, defs: Schema) -> Schema:
+    if "$ref" in raw:
+        return dict(defs[raw["$ref"].rpartition("/")[2]])
+    choices = [choice for choice in raw["anyOf"] if choice != {"type": "null"}]
+    if len(choices) != 1:
+        raise ValueError("a structural schema cannot express a choice of types")
+    return dict(choices[0])
+
+
+def _with_default(out: Schema, raw: Schema, path: str) -> Schema:
+    if raw.get("default") is None or path.startswith(NO_DEFAULTS):
+        return out
+    default = raw["default"]
+    if isinstance(default, (str, bool)):
+        out["default"] = default
+    elif "properties" in out and any("default" in child for child in out["properties"].values()):
+        out["default"] = {}
+    return out
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def child(node: Schema, part: str | int) -> Schema | None:
+    """One step down a structural schema; None where the schema knows no such place."""
+    if isinstance(part, int):
+        found = node.get("items")
+    else:
+        found = node.get("properties", {}).get(part) or node.get("additionalProperties")
+    return found if isinstance(found, dict) else None
+
+
+def at(schema: Schema, loc: Loc) -> Schema | None:
+    """The node that describes the value at `loc`."""
+    node: Schema | None = schema
+    for part in loc:
+        node = child(node, part) if node is not None else None
+    return node
+
+
+def walk(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Every node with its path: `spec.pools[].name`, and `{}` for the values of a map."""
+    yield path, schema
+    for name, node in schema.get("properties", {}).items():
+        yield from walk(node, _join(path, name))
+    if "items" in schema:
+        yield from walk(schema["items"], f"{path}[]")
+    if "additionalProperties" in schema:
+        yield from walk(schema["additionalProperties"], f"{path}{{}}")
+
+
+def field_path(schema: Schema, loc: Loc) -> str:
+    """`spec.pools[0].nodeSelector[zone]`: the place as Kubernetes writes it."""
+    path, node = "", schema
+    for part in loc:
+        in_map = "properties" not in node and "additionalProperties" in node
+        path = f"{path}[{part}]" if isinstance(part, int) or in_map else _join(path, part)
+        node = child(node, part) or {}
+    return path

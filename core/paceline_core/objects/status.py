@@ -1,0 +1,127 @@
+"""`status` of an InferenceService. Each field has one writer: the operator or the autoscaler.
+
+Strings here are open, not enums: an older CRD must take what a newer writer says.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from paceline_core.objects.fields import (
+    Count,
+    Duration,
+    Money,
+    Part,
+    PoolName,
+    Sentence,
+    ShortText,
+    Time,
+    Total,
+    bounded,
+    keyed,
+)
+from paceline_core.objects.metadata import Conditions
+
+
+class PoolState(Part):
+    """Replicas of one pool as the operator sees them."""
+
+    name: PoolName
+    """Name of the pool."""
+    ready: Count = 0
+    """Replicas that take requests."""
+    starting: Count = 0
+    """Replicas not yet ready."""
+    draining: Count = 0
+    """Replicas that finish their streams and leave."""
+
+
+class Workload(Part):
+    """What runs. Written by the operator."""
+
+    summary: ShortText = ""
+    """Ready of desired replicas, like 3/4; ends in `emulated` where steps are padded, not computed."""
+    revision: ShortText = ""
+    """Revision that is served."""
+    canary: ShortText = ""
+    """Revision on trial; empty when there is none."""
+    shares: Annotated[dict[str, Annotated[int, Field(ge=0, le=100)]], bounded(2)] = {}
+    """Traffic in percent per track: stable, canary."""
+    pools: Annotated[tuple[PoolState, ...], bounded(8), keyed("name")] = ()
+    """Replicas per pool."""
+    endpoint: Annotated[str, Field(max_length=512)] = ""
+    """URL of the OpenAI API for this service."""
+    emulated: bool = False
+    """Steps are padded to a planned time, not computed."""
+
+
+class PoolDesired(Part):
+    """Replicas that the autoscaler wants in one pool."""
+
+    name: PoolName
+    """Name of the pool."""
+    desired: Count = 0
+    """Replicas wanted."""
+
+
+class ScalingState(Part):
+    """What the autoscaler decided last, and why. Written by the autoscaler."""
+
+    desired: Count | None = None
+    """Replicas wanted over all pools."""
+    promise: ShortText = ""
+    """The target nearest to breach, observed over promised, like: ttft p95 420/500ms."""
+    burn: Annotated[float, Field(ge=0)] | None = None
+    """Worst error-budget burn rate; above 1 the budget will not last its window."""
+    pools: Annotated[tuple[PoolDesired, ...], bounded(8), keyed("name")] = ()
+    """Replicas wanted per pool."""
+    decision: Sentence = ""
+    """The last change in one sentence with numbers."""
+    reason: ShortText = ""
+    """Why, in one word: demand, attainment, idle, missing_data ..."""
+    limit: ShortText = ""
+    """What kept the decision from its wish: none, min, max, budget or rate."""
+    time: Time | None = None
+    """When it was decided, RFC 3339 UTC."""
+
+
+class TargetState(Part):
+    """One SLO target against what was observed. Written by the autoscaler."""
+
+    cls: Annotated[ShortText, Field(alias="class")]
+    """Class of requests."""
+    metric: ShortText
+    """ttft, tpot or e2e."""
+    quantile: ShortText
+    """p50, p90, p95 or p99."""
+    target: Duration
+    """What is promised."""
+    observed: Duration | None = None
+    """What the quantile was over the last minutes; absent when nothing was measured."""
+    burn: Annotated[float, Field(ge=0)] | None = None
+    """Burn rate of this target's budget."""
+
+
+class Cost(Part):
+    """What the service costs now. Written by the autoscaler."""
+
+    per_hour: Money | None = None
+    """Price of all replicas in US dollars an hour; of the emulated GPUs where emulated."""
+
+
+class ServiceStatus(Part):
+    """What is so, as against what is wished."""
+
+    observed_generation: Total | None = None
+    """Generation of the spec that the operator acted on."""
+    conditions: Conditions = ()
+    """Accepted, Ready, Progressing, ModelFits, Degraded (operator); SLOMet, MetricsFresh, ScalingActive,
+    ScalingLimited, CapacityBlocked, Frozen (autoscaler)."""
+    workload: Workload = Workload()
+    """What runs."""
+    scaling: ScalingState = ScalingState()
+    """What the autoscaler decided last, and why."""
+    slo: Annotated[tuple[TargetState, ...], bounded(36), keyed("class", "metric", "quantile")] = ()
+    """Every target against what was observed."""
+    cost: Cost = Cost()
+    """What the service costs now."""

@@ -1,0 +1,23 @@
+"""`spec.telemetry`: traces and what may be logged."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from paceline_core.objects.fields import Part
+
+
+class Tracing(Part):
+    """OpenTelemetry traces."""
+
+    sample_ratio: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Share of requests traced that arrive without a trace of their own. Default: 0."""
+
+
+class Telemetry(Part):
+    """What is recorded about requests."""
+
+    tracing: Tracing = Tracing()
+    """OpenTelemetry traces; a request with a sampled traceparent is always traced."""
+    log_prompts: bool = False
+    """Write prompts and answers to the log. They may hold personal data. Default: false."""

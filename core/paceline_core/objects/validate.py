@@ -1,0 +1,85 @@
+"""Documents into objects, twice: `validate` for what people write, `read` for what an API server already took.
+
+`validate` refuses what the API server would (types, bounds, rules of the same table) and also unknown fields, which the
+server silently drops. `read` ignores unknown fields, so that an older reader takes a newer object, and runs no rules.
+Hole: a rule is evaluated only when every field by itself is well-formed, as on the server.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from paceline_core.objects.accelerator import AcceleratorProfile
+from paceline_core.objects.metadata import API_VERSION, Object
+from paceline_core.objects.problems import ManifestError, Problem, did_you_mean, explain
+from paceline_core.objects.route import InferenceRoute
+from paceline_core.objects.rules import violations
+from paceline_core.objects.schema import structural
+from paceline_core.objects.service import InferenceService
+from paceline_core.objects.tenant import Tenant
+
+AnyObject = InferenceService | Tenant | InferenceRoute | AcceleratorProfile
+O = TypeVar("O", bound=Object)  # noqa: E741 - an object's type
+
+KINDS: Final[dict[str, type[AnyObject]]] = {
+    kind.__name__: kind for kind in (InferenceService, Tenant, InferenceRoute, AcceleratorProfile)
+}
+
+
+def validate(document: Any) -> AnyObject:
+    """Check one manifest as a person wrote it. Raises ManifestError with every fault found."""
+    kind = _kind_of(document)
+    text = _as_json(document)
+    if empty := list(_nulls(document.get("spec"), "spec")):
+        raise ManifestError(empty)
+    try:
+        found = kind.model_validate_json(text, strict=True, by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise ManifestError(explain(error.errors(include_url=False), structural(kind))) from None
+    if broken := violations(kind.__name__, document):
+        raise ManifestError(broken)
+    return found
+
+
+def read(kind: type[O], document: Any) -> O:
+    """Take an object from an API server, unknown fields ignored. Raises ManifestError if it cannot be understood."""
+    try:
+        return kind.model_validate_json(_as_json(document), by_alias=True, by_name=False, extra="ignore")
+    except ValidationError as error:
+        raise ManifestError(explain(error.errors(include_url=False), structural(kind))) from None
+
+
+def _kind_of(document: Any) -> type[AnyObject]:
+    if not isinstance(document, dict):
+        raise ManifestError([Problem("", "must be a map with apiVersion, kind, metadata and spec")])
+    name = document.get("kind")
+    if not isinstance(name, str) or name not in KINDS:
+        hint = did_you_mean(str(name), list(KINDS)) if name else ""
+        raise ManifestError([Problem("kind", f"{name!r} is not one of {', '.join(KINDS)}{hint}")])
+    if document.get("apiVersion") != API_VERSION:
+        raise ManifestError(
+            [Problem("apiVersion", f"{document.get('apiVersion')!r} is not served; write {API_VERSION}")]
+        )
+    return KINDS[name]
+
+
+def _as_json(document: Any) -> str:
+    """pydantic is strict and exact about JSON alone: there a list is a tuple's only form and "1" is no number."""
+    try:
+        return json.dumps(document)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ManifestError([Problem("", f"holds what JSON cannot express ({error})")]) from None
+
+
+def _nulls(value: Any, place: str) -> Iterator[Problem]:
+    """A server refuses null where no default stands; it is nearly always a line that was left empty."""
+    if value is None:
+        yield Problem(place, "is empty: give it a value, or remove the line")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _nulls(item, f"{place}.{key}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _nulls(item, f"{place}[{index}]")
