@@ -1,0 +1,220 @@
+"""From samples and observations to one report: pure, versioned, judged over *offered* requests.
+
+A run is void when the numbers would describe this machine instead of the service: emulated steps ended late, or the
+generator could not keep its own schedule.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from paceline_cli.bench.observe import LATENESS_LIMIT, Observation
+from paceline_cli.bench.profiles import Profile
+from paceline_cli.bench.promise import Target
+from paceline_cli.bench.samples import Ending, Sample
+from paceline_cli.bench.stats import METHOD, Spread, percentile, spread
+
+SCHEMA = "paceline.bench/v1"
+WINDOW_S = 5.0
+SEND_LATENESS_LIMIT_S = 0.1
+DEFINITIONS = {
+    "percentile": METHOD,
+    "attainment": "share of offered requests within the threshold; any request that did not end ok misses",
+    "goodput": "offered requests that met every target's threshold",
+    "ttft": "request sent, connection included, to the first event with text",
+    "tpot": "(last - first event) / (n - 1), n = usage.completion_tokens >= 2",
+    "itl": "gap between neighbouring events with text",
+    "e2e": "request sent to the end of the answer",
+    "lateness_p99_at_most": "upper edge of the histogram bucket that holds the p99",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attainment:
+    """One target over some requests; `ratio` is None when none were offered."""
+
+    target: str
+    threshold: float
+    objective: float
+    good: int
+    offered: int
+    ratio: float | None
+    met: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A stretch of the run, by time of arrival. Seconds, tokens, shares of 1."""
+
+    name: str
+    duration: float
+    offered: int
+    endings: Mapping[str, int]
+    promise: tuple[Attainment, ...]
+    goodput_ratio: float | None
+    goodput_per_s: float
+    ttft: Spread
+    tpot: Spread
+    itl: Spread
+    e2e: Spread
+    send_lateness: Spread
+    prompt_tokens: int
+    output_tokens: int
+    output_tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A few seconds of arrivals; `attained` says whether every target's objective held within them."""
+
+    start: float
+    end: float
+    offered: int
+    attainment: Mapping[str, float]
+    attained: bool | None
+    ttft_p95: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything about one run; `verdict` is kept, missed or void."""
+
+    started: str
+    endpoint: str
+    model: str
+    profile: Profile
+    seed: int
+    verdict: str
+    void_because: tuple[str, ...]
+    cut_streams: int
+    recovery_s: float | None
+    overall: Summary
+    phases: tuple[Summary, ...]
+    timeline: tuple[Window, ...]
+    observation: Observation
+    schema: str = SCHEMA
+    definitions: Mapping[str, str] = field(default_factory=lambda: DEFINITIONS)
+
+    def json(self) -> dict[str, Any]:
+        """Plain data, ready for a file."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What was run, as the report names it; `started` is RFC 3339 UTC."""
+
+    started: str
+    endpoint: str
+    model: str
+    profile: Profile
+    seed: int
+    targets: tuple[Target, ...]
+
+
+def report(run: Run, samples: Sequence[Sample], seen: Observation) -> Report:
+    """Judge a run."""
+    overall = summarise("all", run.profile.duration, samples, run.targets)
+    timeline = tuple(windows(samples, run.targets, run.profile.duration))
+    faults = tuple(_void(overall, seen))
+    kept = all(part.met is not False for part in overall.promise)
+    return Report(
+        started=run.started,
+        endpoint=run.endpoint,
+        model=run.model,
+        profile=run.profile,
+        seed=run.seed,
+        verdict="void" if faults else "kept" if kept else "missed",
+        void_because=faults,
+        cut_streams=overall.endings.get(Ending.CUT, 0),
+        recovery_s=recovery(run.profile, timeline),
+        overall=overall,
+        phases=tuple(_phases(run, samples)),
+        timeline=timeline,
+        observation=seen,
+    )
+
+
+def summarise(name: str, duration: float, samples: Sequence[Sample], targets: Sequence[Target]) -> Summary:
+    """Numbers over some samples, failed ones included; latencies are of those that ended ok."""
+    ok = [sample for sample in samples if sample.ending is Ending.OK]
+    good = sum(all(target.met_by(sample) for target in targets) for sample in ok)
+    output = sum(sample.usage.output_tokens for sample in samples if sample.usage)
+    return Summary(
+        name=name,
+        duration=duration,
+        offered=len(samples),
+        endings=dict(Counter(str(sample.ending) for sample in samples)),
+        promise=tuple(attainment(target, samples) for target in targets),
+        goodput_ratio=good / len(samples) if samples else None,
+        goodput_per_s=good / duration,
+        ttft=spread([value for sample in ok if (value := sample.ttft) is not None]),
+        tpot=spread([value for sample in ok if (value := sample.tpot) is not None]),
+        itl=spread([gap for sample in ok for gap in sample.gaps]),
+        e2e=spread([value for sample in ok if (value := sample.e2e) is not None]),
+        send_lateness=spread([value for sample in samples if (value := sample.lateness) is not None]),
+        prompt_tokens=sum(sample.usage.prompt_tokens for sample in samples if sample.usage),
+        output_tokens=output,
+        output_tokens_per_s=output / duration,
+    )
+
+
+def attainment(target: Target, samples: Sequence[Sample]) -> Attainment:
+    """One target over offered requests."""
+    good, offered = sum(target.met_by(sample) for sample in samples), len(samples)
+    ratio = good / offered if offered else None
+    met = None if ratio is None else ratio >= target.objective
+    return Attainment(target.name, target.threshold, target.objective, good, offered, ratio, met)
+
+
+def windows(samples: Sequence[Sample], targets: Sequence[Target], duration: float) -> Iterator[Window]:
+    """The run in stretches of WINDOW_S, the last one perhaps shorter."""
+    start = 0.0
+    while start < duration:
+        end = min(start + WINDOW_S, duration)
+        yield _window(start, end, [sample for sample in samples if start <= sample.arrival.at < end], targets)
+        start = end
+
+
+def recovery(profile: Profile, timeline: Sequence[Window]) -> float | None:
+    """Seconds from the burst's begin to the first window from which all of its windows attain; None if never.
+
+    0 means that the promise never broke; None also stands for a profile without a burst.
+    """
+    begin = 0.0
+    for phase in profile.phases:
+        if phase.name == "burst":
+            return _recovery(begin, begin + phase.duration, timeline)
+        begin += phase.duration
+    return None
+
+
+def _recovery(begin: float, end: float, timeline: Sequence[Window]) -> float | None:
+    inside = [window for window in timeline if begin <= window.start and window.end <= end]
+    broken = [window.end for window in inside if window.attained is False]
+    if not broken:
+        return 0.0 if inside else None
+    return broken[-1] - begin if broken[-1] < inside[-1].end else None
+
+
+def _window(start: float, end: float, samples: Sequence[Sample], targets: Sequence[Target]) -> Window:
+    parts = [attainment(target, samples) for target in targets]
+    ratios = {part.target: part.ratio for part in parts if part.ratio is not None}
+    times = sorted(value for sample in samples if (value := sample.ttft) is not None)
+    attained = all(part.met for part in parts) if samples else None
+    return Window(start, end, len(samples), ratios, attained, percentile(times, 0.95) if times else None)
+
+
+def _phases(run: Run, samples: Sequence[Sample]) -> Iterator[Summary]:
+    for phase in run.profile.phases:
+        inside = [sample for sample in samples if sample.arrival.phase == phase.name]
+        yield summarise(phase.name, phase.duration, inside, run.targets)
+
+
+def _void(overall: Summary, seen: Observation) -> Iterator[str]:
+    if seen.emulation is not None and seen.emulation.late:
+        yield f"the p99 of emulated steps' lateness is above {LATENESS_LIMIT:.0%} of a step"
+    late = overall.send_lateness.p99
+    if late is not None and late > SEND_LATENESS_LIMIT_S:
+        yield f"the generator sent late: p99 {late * 1000:.0f} ms"

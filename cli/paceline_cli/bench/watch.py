@@ -1,0 +1,130 @@
+"""Watches a local stack through the Cluster seam while a run goes on: replicas, step lateness, the machine's CPU.
+
+Lateness is scraped seldom, because a scrape costs the worker it measures; a draining worker is asked every second, so
+that little of its last word is lost. Anything that does not answer leaves a gap, never an error.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+import httpx
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+from paceline_cli.bench.observe import Buckets, LatenessTally, Observation, Replicas, host_use
+from paceline_core.clock import Clock
+from paceline_core.errors import PacelineError, Unreachable
+from paceline_core.kube import Changed, Cluster, Endpoint, Gone, Key, Listed, ScaleTarget, ServiceEndpoints
+from paceline_core.kube.cluster import WatchEvent
+
+PERIOD_S = 1.0
+SCRAPE_EVERY = 5
+SCRAPE_LIMIT_S = 2.0
+FIRST_LIMIT_S = 5.0
+LATENESS = "paceline_emulated_step_lateness_ratio"
+
+Scrape = Callable[[Endpoint], Awaitable[str]]
+
+
+class Watch:
+    """Watches one service between `begin` and `end`."""
+
+    def __init__(self, cluster: Cluster, targets: Iterable[ScaleTarget], clock: Clock, scrape: Scrape) -> None:
+        self._cluster = cluster
+        self._targets = tuple(targets)
+        self._clock = clock
+        self._scrape = scrape
+        self._workers: dict[Key, tuple[Endpoint, ...]] = {}
+        self._tally = LatenessTally()
+        self._replicas: list[Replicas] = []
+        self._cpu: list[float] = []
+        self._start = 0.0
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
+
+    async def begin(self, start: float) -> None:
+        """Note what is there before the run, which starts at `start` (the clock's monotonic). Raises Unreachable."""
+        self._start = start
+        events = self._cluster.watch_endpoints()
+        try:
+            async with asyncio.timeout(FIRST_LIMIT_S):
+                self._take(await anext(events))
+        except TimeoutError:
+            raise Unreachable(f"the stack did not list its workers within {FIRST_LIMIT_S:g} s") from None
+        await self._scrape_all(self._mine(), self._tally.baseline)
+        psutil.cpu_percent()
+        self._tasks = (asyncio.create_task(self._follow(events)), asyncio.create_task(self._poll()))
+
+    async def end(self, decisions: Iterable[Mapping[str, Any]]) -> Observation:
+        """Stop watching and sum up, with the decisions that somebody else collected."""
+        await self._scrape_all(self._mine(), self._tally.take)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        host = host_use(psutil.cpu_count() or 1, self._cpu)
+        return Observation(tuple(self._replicas), tuple(decisions), self._tally.emulation(), host)
+
+    async def _follow(self, events: AsyncIterator[WatchEvent[ServiceEndpoints]]) -> None:
+        async for event in events:
+            self._take(event)
+
+    def _take(self, event: WatchEvent[ServiceEndpoints]) -> None:
+        match event:
+            case Listed(items):
+                self._workers = {item.service: item.endpoints for item in items}
+            case Changed(item):
+                self._workers[item.service] = item.endpoints
+            case Gone(item):
+                self._workers.pop(item.service, None)
+
+    async def _poll(self) -> None:
+        for tick in count():
+            with suppress(PacelineError):
+                self._replicas.append(self._count(await self._desired()))
+            due = [worker for worker in self._mine() if worker.terminating or tick % SCRAPE_EVERY == 0]
+            await self._scrape_all(due, self._tally.take)
+            await self._clock.sleep(max(self._start + (tick + 1) * PERIOD_S - self._clock.monotonic(), 0.0))
+            self._cpu.append(psutil.cpu_percent() / 100)
+
+    async def _desired(self) -> int:
+        return sum([(await self._cluster.get_scale(target)).replicas for target in self._targets])
+
+    def _count(self, desired: int) -> Replicas:
+        workers = self._mine()
+        draining = sum(worker.terminating for worker in workers)
+        ready = sum(worker.ready and not worker.terminating for worker in workers)
+        at = self._clock.monotonic() - self._start
+        return Replicas(at, desired, ready, len(workers) - ready - draining, draining)
+
+    def _mine(self) -> list[Endpoint]:
+        services = {target.service for target in self._targets}
+        return [worker for service in services for worker in self._workers.get(service, ())]
+
+    async def _scrape_all(self, workers: Iterable[Endpoint], keep: Callable[[str, Buckets], None]) -> None:
+        for worker in workers:
+            buckets = lateness(await self._scrape(worker))
+            if buckets:
+                keep(worker.name, buckets)
+
+
+async def scrape(worker: Endpoint) -> str:
+    """A worker's `/metrics`; empty when it does not answer."""
+    try:
+        async with httpx.AsyncClient(timeout=SCRAPE_LIMIT_S) as http:
+            return (await http.get(f"http://{worker.host}:{worker.port}/metrics")).text
+    except httpx.HTTPError:
+        return ""
+
+
+def lateness(exposition: str) -> Buckets:
+    """Cumulative lateness buckets by upper edge, summed over all series; the rest of the page is not parsed."""
+    lines = [line for line in exposition.splitlines() if line.startswith((f"# TYPE {LATENESS}", LATENESS))]
+    buckets: dict[float, float] = {}
+    for family in text_string_to_metric_families("\n".join(lines) + "\n"):
+        for sample in family.samples:
+            if sample.name == f"{LATENESS}_bucket":
+                edge = float(sample.labels["le"])
+                buckets[edge] = buckets.get(edge, 0.0) + sample.value
+    return buckets
