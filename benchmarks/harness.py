@@ -1,0 +1,150 @@
+"""What every benchmark shares: rows with their bars, the machine they were measured on, one table, one JSON file.
+
+`python -m benchmarks.<area> [--quick]` prints the table, writes `benchmarks/results/<area>.json` and exits with 1 when
+a row misses its bar. A number without its machine, versions and date is not written; a quick run goes to
+`<area>.quick.json`, so that it never replaces a whole one.
+"""
+
+import argparse
+import json
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from paceline_core.clock import Clock, SystemClock, rfc3339
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PACKAGES = ("paceline", "torch", "triton", "httptools", "uvloop", "fastapi", "prometheus-client")
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A limit that a value must keep."""
+
+    limit: float
+    at_least: bool = False
+
+    def holds(self, value: float) -> bool:
+        """Whether the value keeps it."""
+        return value >= self.limit if self.at_least else value <= self.limit
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.at_least else '≤'} {self.limit:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One result. `spread` is highest minus lowest over the repetitions, `peer` the value it is compared with."""
+
+    name: str
+    value: float
+    unit: str
+    peer: float | None = None
+    spread: float | None = None
+    bar: Bar | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Value over peer."""
+        return self.value / self.peer if self.peer else None
+
+    @property
+    def passed(self) -> bool | None:
+        """None for a row that has no bar."""
+        return self.bar.holds(self.value) if self.bar else None
+
+    def json(self) -> dict[str, Any]:
+        """The row as it is written."""
+        bar = str(self.bar) if self.bar else None
+        return {**asdict(self), "ratio": self.ratio, "bar": bar, "passed": self.passed}
+
+
+def median_row(name: str, values: Sequence[float], unit: str, bar: Bar | None = None) -> Row:
+    """A row from repetitions: their median and their spread."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    return Row(name, median, unit, spread=ordered[-1] - ordered[0], bar=bar)
+
+
+def main(area: str, measure: Callable[[bool], list[Row]], clock: Clock | None = None) -> None:
+    """Run one area from the command line."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{area}")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions and shorter runs")
+    quick: bool = parser.parse_args().quick
+    started = rfc3339((clock or SystemClock()).utc())
+    rows = measure(quick)
+    _print(area, rows)
+    _write(f"{area}.quick" if quick else area, document(area, rows, started, quick=quick))
+    sys.exit(any(row.passed is False for row in rows))
+
+
+def document(area: str, rows: Sequence[Row], started: str, *, quick: bool) -> dict[str, Any]:
+    """What is written: `v`, area, date, machine, versions, rows."""
+    return {
+        "v": 1,
+        "area": area,
+        "date": started,
+        "quick": quick,
+        "machine": machine(),
+        "versions": versions(),
+        "rows": [row.json() for row in rows],
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers depend on."""
+    return {
+        "processor": _processor(),
+        "cores": psutil.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def versions() -> dict[str, str]:
+    """Python's and the installed packages'."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _print(area: str, rows: Sequence[Row]) -> None:
+    table = Table(title=f"benchmarks.{area}")
+    for name in ("name", "value", "unit", "peer", "ratio", "spread", "bar", "passed"):
+        table.add_column(name, justify="left" if name in ("name", "unit") else "right")
+    for row in rows:
+        numbers = [_number(value) for value in (row.peer, row.ratio, row.spread)]
+        passed = {True: "yes", False: "NO", None: ""}[row.passed]
+        table.add_row(row.name, _number(row.value), row.unit, *numbers, str(row.bar or ""), passed)
+    Console().print(table)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _write(name: str, data: dict[str, Any]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
