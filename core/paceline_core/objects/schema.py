@@ -28,10 +28,12 @@ def structural(kind: type[Object]) -> Schema:
     """The whole object's schema, without rules; the CRD leaves `metadata` to Kubernetes. Shared: never change it."""
     raw = kind.model_json_schema(by_alias=True, mode="validation")
     whole = _convert(raw, raw.pop("$defs"), "")
-    whole["properties"]["apiVersion"] = {"type": "string", "description": "Always paceline.dev/v1alpha1."}
-    whole["properties"]["kind"] = {"type": "string", "description": f"Always {kind.__name__}."}
-    whole["required"] = ["spec"]
-    return whole
+    whole["properties"] |= {
+        "apiVersion": {"type": "string", "description": "Always paceline.dev/v1alpha1."},
+        "kind": {"type": "string", "description": f"Always {kind.__name__}."},
+    }
+    order = ("apiVersion", "kind", "metadata", "spec", "status")
+    return {**whole, "required": ["spec"], "properties": {name: whole["properties"][name] for name in order}}
 
 
 def _convert(raw: Schema, defs: Schema, path: str) -> Schema:

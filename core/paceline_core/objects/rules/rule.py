@@ -25,6 +25,11 @@ class Rule:
     field: str = ""
 
 
+def service_rule(path: str, cel: str, message: str, holds: Predicate, field: str = "") -> Rule:
+    """A rule of InferenceService, the kind that has most of them."""
+    return Rule("InferenceService", path, cel, message, holds, field)
+
+
 def broken(rules: Sequence[Rule], document: Any) -> list[Problem]:
     """The rules that a well-formed document breaks, at every place where it breaks them."""
     return [

@@ -1,0 +1,122 @@
+"""Read YAML files of one or more objects, as kubectl would, and say where a fault is: file, document, field.
+
+YAML is read as Kubernetes reads it, into what JSON can express: a bare `2026-01-31` stays text, a map's keys must be
+text and may stand once. Hole: `on`, `yes` and `no` are booleans here as they are there; quote them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from paceline_core.errors import InvalidInput
+from paceline_core.objects import AnyObject, ManifestError, Problem, validate
+
+FILE_LIMIT: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One checked object, the document it came from, and where that stands: `chat.yaml, document 2 (Tenant local)`."""
+
+    found: AnyObject
+    document: dict[str, Any]
+    context: str
+
+
+def read_manifests(path: Path) -> list[Manifest]:
+    """Every object of a file. Raises ManifestError with the faults of all documents, InvalidInput if unreadable."""
+    return parse_manifests(_text(path), str(path))
+
+
+def parse_manifests(text: str, name: str) -> list[Manifest]:
+    """Every object of a text; `name` stands for it in messages."""
+    found: list[Manifest] = []
+    faults: list[Problem] = []
+    for number, document in enumerate(_documents(text, name), start=1):
+        if document is None:
+            continue
+        context = f"{name}, document {number}{_title(document)}"
+        try:
+            found.append(Manifest(validate(document), document, context))
+        except ManifestError as error:
+            faults += [_placed(problem, context) for problem in error.problems]
+    faults += _twins(found)
+    if faults:
+        raise ManifestError(faults)
+    if not found:
+        raise InvalidInput(name, "holds no object; write at least one InferenceService")
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > FILE_LIMIT:
+            raise InvalidInput(str(path), f"is over {FILE_LIMIT >> 20} MiB, too large for a manifest")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(str(path), f"cannot be read ({error.strerror or error})") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(str(path), "is not text in UTF-8") from None
+
+
+def _documents(text: str, name: str) -> Iterator[Any]:
+    try:
+        yield from yaml.load_all(text, Loader=_JSONLoader)
+    except yaml.MarkedYAMLError as error:
+        line = f" at line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise InvalidInput(name, f"is not YAML{line}: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise InvalidInput(name, f"is not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise InvalidInput(name, "is nested too deeply to be a manifest") from None
+
+
+def _placed(problem: Problem, context: str) -> Problem:
+    return Problem(f"{context}: {problem.field}" if problem.field else context, problem.message)
+
+
+def _title(document: Any) -> str:
+    if not isinstance(document, dict):
+        return ""
+    metadata = document.get("metadata")
+    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+    title = f"{document.get('kind', '')} {name}".strip()
+    return f" ({title})" if title else ""
+
+
+def _twins(manifests: list[Manifest]) -> Iterator[Problem]:
+    first: dict[tuple[str, str], str] = {}
+    for manifest in manifests:
+        place = (manifest.found.kind, manifest.found.key)
+        if place in first:
+            fault = Problem("metadata.name", f"stands already in {first[place]}; rename one of them")
+            yield _placed(fault, manifest.context)
+        first.setdefault(place, manifest.context)
+
+
+class _JSONLoader(yaml.SafeLoader):
+    """SafeLoader without timestamps, with keys that are text and stand once."""
+
+    yaml_implicit_resolvers: Final = {  # type: ignore[misc]  # a class attribute that its parent means to be replaced
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                continue
+            if key.tag != "tag:yaml.org,2002:str":
+                raise _refusal(f"the key {key.value} is not text; write it in quotes", key)
+            if key.value in seen:
+                raise _refusal(f"{key.value} stands twice in one map", key)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _refusal(message: str, node: yaml.Node) -> yaml.MarkedYAMLError:
+    return yaml.constructor.ConstructorError(None, None, message, node.start_mark)

@@ -1,0 +1,125 @@
+"""CustomResourceDefinitions as plain data: the structural schema, every rule at its place, printer columns."""
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Final
+
+from paceline_core.objects.metadata import GROUP, VERSION, Object
+from paceline_core.objects.rules import RULES, Rule
+from paceline_core.objects.schema import Schema, structural
+
+_ACCEPTED: Final = ("Accepted", "string", ".status.conditions[?(@.type=='Accepted')].status")
+_AGE: Final = ("Age", "date", ".metadata.creationTimestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """How a kind is addressed, and its columns: (title, type, JSONPath), each a scalar that one writer owns."""
+
+    plural: str
+    short: str
+    columns: tuple[tuple[str, str, str], ...]
+    scope: str = "Namespaced"
+
+
+_NAMES: Final = {
+    "InferenceService": _Names(
+        "inferenceservices",
+        "pisvc",
+        (
+            ("Model", "string", ".spec.model.source"),
+            ("Ready", "string", ".status.workload.summary"),
+            ("Desired", "integer", ".status.scaling.desired"),
+            ("SLO", "string", ".status.scaling.promise"),
+            ("Burn", "number", ".status.scaling.burn"),
+            ("Reason", "string", ".status.scaling.reason"),
+            ("Cost/h", "string", ".status.cost.perHour"),
+            _AGE,
+        ),
+    ),
+    "Tenant": _Names(
+        "tenants",
+        "ptenant",
+        (
+            ("Weight", "integer", ".spec.weight"),
+            ("Class", "string", ".spec.defaultClass"),
+            ("Month", "string", ".status.usage.month"),
+            _ACCEPTED,
+            _AGE,
+        ),
+    ),
+    "InferenceRoute": _Names("inferenceroutes", "piroute", (("Model", "string", ".spec.model"), _ACCEPTED, _AGE)),
+    "AcceleratorProfile": _Names(
+        "acceleratorprofiles",
+        "paccel",
+        (
+            ("Memory", "string", ".spec.memory"),
+            ("Bandwidth", "string", ".spec.bandwidth"),
+            ("Dollars/h", "string", ".spec.dollarsPerHour"),
+            ("Watts", "integer", ".spec.watts"),
+            _ACCEPTED,
+            _AGE,
+        ),
+        scope="Cluster",
+    ),
+}
+
+
+def crd_name(kind: type[Object]) -> str:
+    """`inferenceservices.paceline.dev`: the name of the definition, and of its file."""
+    return f"{_NAMES[kind.__name__].plural}.{GROUP}"
+
+
+def crd(kind: type[Object]) -> dict[str, Any]:
+    """The whole definition, ready to be written as YAML."""
+    names = _NAMES[kind.__name__]
+    columns = [{"name": title, "type": type_, "jsonPath": path} for title, type_, path in names.columns]
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": judged(kind)},
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": columns,
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": crd_name(kind)},
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "kind": kind.__name__,
+                "listKind": f"{kind.__name__}List",
+                "plural": names.plural,
+                "singular": kind.__name__.lower(),
+                "shortNames": [names.short],
+                "categories": ["paceline"],
+            },
+            "scope": names.scope,
+            "versions": [version],
+        },
+    }
+
+
+def judged(kind: type[Object]) -> Schema:
+    """The structural schema with every rule of the kind at its place; of `metadata` only the name is spoken of."""
+    schema = deepcopy(structural(kind))
+    schema["properties"]["metadata"] = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}}
+    for rule in RULES:
+        if rule.kind == kind.__name__:
+            _place(schema, rule.path).setdefault("x-kubernetes-validations", []).append(_validation(rule))
+    return schema
+
+
+def _place(schema: Schema, path: str) -> Schema:
+    node = schema
+    for step in path.split(".") if path else ():
+        node = node["properties"][step.removesuffix("[]")]
+        node = node["items"] if step.endswith("[]") else node
+    return node
+
+
+def _validation(rule: Rule) -> dict[str, str]:
+    found = {"rule": rule.cel, "message": rule.message}
+    return {**found, "fieldPath": rule.field} if rule.field else found

@@ -1,0 +1,95 @@
+"""The rules of what is served and by what: model, runtime, engine."""
+
+from typing import Final
+
+from paceline_core.objects.rules.rule import Rule, service_rule
+from paceline_core.objects.rules.source import source_rule
+
+_MODEL: Final = (
+    source_rule("spec.model.source", builtin=True),
+    source_rule("spec.model.tokenizer", builtin=False),
+    source_rule("spec.model.adapters[].source", builtin=False),
+    source_rule("spec.engine.speculative.draftModel", builtin=False),
+    service_rule(
+        "spec.model",
+        "!has(self.revision) || self.source.startsWith('hf://')",
+        "a revision belongs to an hf:// source: remove it, or name the version in the source itself",
+        lambda it: "revision" not in it or it["source"].startswith("hf://"),
+        ".revision",
+    ),
+)
+
+_RUNTIME: Final = (
+    service_rule(
+        "spec.runtime",
+        "!has(self.name) || self.name != 'custom' || has(self.image) || has(self.workloadRef)",
+        "runtime custom needs an image, or a workloadRef to an existing Deployment",
+        lambda it: it.get("name") != "custom" or "image" in it or "workloadRef" in it,
+        ".image",
+    ),
+    service_rule(
+        "spec.runtime",
+        "!has(self.workloadRef) || (!has(self.image) && !has(self.args) && !has(self.env))",
+        "paceline never writes to a referenced Deployment: set image, args and env there and remove them here",
+        lambda it: "workloadRef" not in it or it.keys().isdisjoint(("image", "args", "env")),
+        ".workloadRef",
+    ),
+    service_rule(
+        "spec.runtime",
+        "!has(self.workloadRef) || (has(self.name) && self.name != 'paceline')",
+        "a workloadRef needs a foreign runtime: set runtime.name to what the Deployment runs, like vllm or custom",
+        lambda it: "workloadRef" not in it or it.get("name", "paceline") != "paceline",
+        ".name",
+    ),
+    service_rule(
+        "spec.runtime.env[]",
+        "has(self.value) != has(self.valueFrom)",
+        "needs exactly one of value and valueFrom",
+        lambda it: ("value" in it) != ("valueFrom" in it),
+    ),
+    service_rule(
+        "spec.runtime.env[]",
+        "!self.name.startsWith('PACELINE_')",
+        "variables that start with PACELINE_ are paceline's own: choose another name",
+        lambda it: not it["name"].startswith("PACELINE_"),
+        ".name",
+    ),
+    service_rule(
+        "spec.runtime.env[].valueFrom",
+        "has(self.secretKeyRef) != has(self.configMapKeyRef)",
+        "needs exactly one of secretKeyRef and configMapKeyRef",
+        lambda it: ("secretKeyRef" in it) != ("configMapKeyRef" in it),
+    ),
+)
+
+_ENGINE: Final = (
+    service_rule(
+        "spec.engine",
+        "!has(self.maxSeqs) || !has(self.stepTokens) || self.stepTokens >= self.maxSeqs",
+        "every running request needs one token in a step: raise stepTokens to at least maxSeqs, or lower maxSeqs",
+        lambda it: "maxSeqs" not in it or "stepTokens" not in it or it["stepTokens"] >= it["maxSeqs"],
+        ".stepTokens",
+    ),
+    service_rule(
+        "spec.engine.kvCache.pageTokens",
+        "self in [8, 16, 32, 64, 128, 256, 512, 1024]",
+        "must be a power of two from 8 to 1024, like 64",
+        lambda it: it in (8, 16, 32, 64, 128, 256, 512, 1024),
+    ),
+    service_rule(
+        "spec.engine.kvCache",
+        "!has(self.sinkTokens) || (has(self.attentionWindow) && self.sinkTokens < self.attentionWindow)",
+        "sinkTokens needs an attentionWindow that is larger: set attentionWindow, or remove sinkTokens",
+        lambda it: "sinkTokens" not in it or it["sinkTokens"] < it.get("attentionWindow", 0),
+        ".sinkTokens",
+    ),
+    service_rule(
+        "spec.engine.speculative",
+        "(self.method == 'draft') == has(self.draftModel)",
+        "draftModel goes with method draft, and only with it: set both, or remove draftModel",
+        lambda it: (it["method"] == "draft") == ("draftModel" in it),
+        ".draftModel",
+    ),
+)
+
+PROGRAM_RULES: Final[tuple[Rule, ...]] = (*_MODEL, *_RUNTIME, *_ENGINE)
