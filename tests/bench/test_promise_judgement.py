@@ -121,7 +121,15 @@ def test_a_report_is_plain_versioned_json() -> None:
     assert [phase["name"] for phase in data["phases"]] == ["before", "burst", "after"]
     assert [phase["offered"] for phase in data["phases"]] == [10, 20, 10]
     assert sum(window["offered"] for window in data["timeline"]) == 40
-    assert data["cut_streams"] == 0
+    assert (data["cut_streams"], data["losses"]) == (0, [])
+
+
+def test_losses_are_counted_by_how_and_why() -> None:
+    run = Run("2026-01-01T00:00:00Z", "http://x", "m", poisson(1, 10, 10, 3), 0, ())
+    samples = [answered(0, 0.0, 0.1), lost(1, 1.0, Ending.CUT), lost(2, 2.0, Ending.CUT), lost(3, 3.0, Ending.REFUSED)]
+    result = report(run, samples, NOTHING)
+    assert [(loss.ending, loss.count) for loss in result.losses] == [("cut", 2), ("refused", 1)]
+    assert result.cut_streams == 2
 
 
 def window(start: float, attained: bool | None) -> Window:

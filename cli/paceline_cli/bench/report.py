@@ -18,6 +18,7 @@ from paceline_cli.bench.stats import METHOD, Spread, percentile, spread
 SCHEMA = "paceline.bench/v1"
 WINDOW_S = 5.0
 SEND_LATENESS_LIMIT_S = 0.1
+LOSSES_SHOWN = 8
 DEFINITIONS = {
     "percentile": METHOD,
     "attainment": "share of offered requests within the threshold; any request that did not end ok misses",
@@ -77,6 +78,15 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Loss:
+    """Requests that did not end ok, by how and why."""
+
+    ending: str
+    detail: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything about one run; `verdict` is kept, missed or void."""
 
@@ -88,6 +98,7 @@ class Report:
     verdict: str
     void_because: tuple[str, ...]
     cut_streams: int
+    losses: tuple[Loss, ...]
     recovery_s: float | None
     overall: Summary
     phases: tuple[Summary, ...]
@@ -128,6 +139,7 @@ def report(run: Run, samples: Sequence[Sample], seen: Observation) -> Report:
         verdict="void" if faults else "kept" if kept else "missed",
         void_because=faults,
         cut_streams=overall.endings.get(Ending.CUT, 0),
+        losses=tuple(_losses(samples)),
         recovery_s=recovery(run.profile, timeline),
         overall=overall,
         phases=tuple(_phases(run, samples)),
@@ -210,6 +222,12 @@ def _phases(run: Run, samples: Sequence[Sample]) -> Iterator[Summary]:
     for phase in run.profile.phases:
         inside = [sample for sample in samples if sample.arrival.phase == phase.name]
         yield summarise(phase.name, phase.duration, inside, run.targets)
+
+
+def _losses(samples: Sequence[Sample]) -> Iterator[Loss]:
+    counts = Counter((str(sample.ending), sample.detail) for sample in samples if sample.ending is not Ending.OK)
+    for (ending, detail), count in counts.most_common(LOSSES_SHOWN):
+        yield Loss(ending, detail, count)
 
 
 def _void(overall: Summary, seen: Observation) -> Iterator[str]:

@@ -71,6 +71,7 @@ def _milliseconds(times: Spread) -> str:
 
 def _lines(report: Report) -> Iterator[str]:
     yield "endings: " + ", ".join(f"{name} {count}" for name, count in sorted(report.overall.endings.items()))
+    yield from (f"lost: {loss.count} {loss.ending}, {loss.detail}" for loss in report.losses)
     if report.recovery_s is not None:
         yield f"recovery: {report.recovery_s:.0f} s after the burst began"
     if report.observation.replicas:

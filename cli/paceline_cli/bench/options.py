@@ -1,0 +1,72 @@
+"""From command-line words to a profile: pure. Every default is stated here and nowhere else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from paceline_cli.bench.profiles import Profile, burst, poisson, resolve_rate, steady
+from paceline_core.errors import InvalidInput
+from paceline_core.units import seconds
+
+
+class ProfileName(StrEnum):
+    """The profiles that `--profile` knows."""
+
+    POISSON = "poisson"
+    STEADY = "steady"
+    BURST = "burst"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Tokens of every request."""
+
+    prompt: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user wrote; None takes the profile's default."""
+
+    profile: ProfileName
+    rate: float = 2.0
+    burst_rate: str = "5x"
+    duration: str | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+_SIZES: Mapping[ProfileName, Size] = {
+    ProfileName.POISSON: Size(512, 64),
+    ProfileName.STEADY: Size(512, 64),
+    ProfileName.BURST: Size(8192, 16),
+}
+_DURATIONS: Mapping[ProfileName, str] = {
+    ProfileName.POISSON: "60s",
+    ProfileName.STEADY: "60s",
+    ProfileName.BURST: "30s,120s,120s",
+}
+
+
+def profile_of(options: Options) -> Profile:
+    """The profile that the options describe; raises InvalidInput naming the option."""
+    size = _SIZES[options.profile]
+    prompt, output = options.prompt_tokens or size.prompt, options.output_tokens or size.output
+    spans = _spans(options.duration or _DURATIONS[options.profile])
+    if options.profile is ProfileName.BURST:
+        if len(spans) != 3:
+            raise InvalidInput("duration", "a burst needs three, before, during and after it: 30s,120s,120s")
+        peak = resolve_rate(options.burst_rate, options.rate)
+        return burst(options.rate, peak, (spans[0], spans[1], spans[2]), prompt, output)
+    if len(spans) != 1:
+        raise InvalidInput("duration", f"{options.profile} takes one, such as 60s")
+    make = poisson if options.profile is ProfileName.POISSON else steady
+    return make(options.rate, spans[0], prompt, output)
+
+
+def _spans(text: str) -> list[float]:
+    try:
+        return [seconds(part.strip()) for part in text.split(",")]
+    except ValueError as error:
+        raise InvalidInput("duration", str(error)) from None

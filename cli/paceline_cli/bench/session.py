@@ -1,0 +1,71 @@
+"""One run from end to end: learn the prompt's cost, offer the schedule, watch the stack, judge."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Protocol
+
+from paceline_cli.bench.client import Client
+from paceline_cli.bench.observe import Observation
+from paceline_cli.bench.openloop import OpenLoop
+from paceline_cli.bench.profiles import schedule
+from paceline_cli.bench.prompts import PROBE_WORDS, Calibration, calibrate, text
+from paceline_cli.bench.report import Report, Run, report
+from paceline_cli.bench.samples import Arrival, Ending
+from paceline_core.clock import Clock
+from paceline_core.errors import Unreachable
+
+LEAD_S = 0.5
+
+
+class Watcher(Protocol):
+    """Sees what the stack does while a run goes on."""
+
+    async def begin(self, start: float) -> None:
+        """The run starts at `start` of the monotonic clock."""
+        ...
+
+    async def end(self, decisions: Iterable[Mapping[str, Any]]) -> Observation:
+        """The run is over."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """A watcher and where to ask for the decisions taken since a wall time (Unix seconds)."""
+
+    watch: Watcher
+    decisions: Callable[[float], Awaitable[Iterable[Mapping[str, Any]]]]
+
+
+async def execute(run: Run, client: Client, clock: Clock, observer: Observer | None = None) -> Report:
+    """Carry out a run and report on it; raises Unreachable when not even a first request is answered."""
+    cost = await learn(client, run.seed)
+    random = Random(run.seed)  # noqa: S311 - reproducible prompts
+
+    def prepare(arrival: Arrival) -> bytes:
+        return client.prepare(text(cost.words(arrival.prompt_tokens), random), arrival.output_tokens)
+
+    start, began = clock.monotonic() + LEAD_S, clock.utc().timestamp()
+    if observer is not None:
+        await observer.watch.begin(start)
+    samples = await OpenLoop(prepare, client.send, clock).run(schedule(run.profile, run.seed), start)
+    await clock.sleep(max(start + run.profile.duration - clock.monotonic(), 0.0))
+    seen = Observation()
+    if observer is not None:
+        seen = await observer.watch.end(await observer.decisions(began))
+    return report(run, samples, seen)
+
+
+async def learn(client: Client, seed: int) -> Calibration:
+    """Ask two short questions and read from their `usage` what a prompt costs."""
+    random = Random(~seed)  # noqa: S311 - other words than the run's
+    counts = [await _prompt_tokens(client, text(words, random)) for words in (1, 1 + PROBE_WORDS)]
+    return calibrate(*counts)
+
+
+async def _prompt_tokens(client: Client, prompt: str) -> int:
+    sample = await client.send(Arrival(0, 0.0, "probe", 0, 1), client.prepare(prompt, 1))
+    if sample.ending is not Ending.OK or sample.usage is None:
+        raise Unreachable(f"the first request ended {sample.ending}: {sample.detail}")
+    return sample.usage.prompt_tokens
