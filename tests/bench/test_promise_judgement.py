@@ -9,14 +9,17 @@ import pytest
 
 from paceline_cli.bench.observe import Emulation, LatenessTally, Observation, host_use
 from paceline_cli.bench.profiles import Profile, burst, poisson
-from paceline_cli.bench.promise import Measure, Target, parse_target
+from paceline_cli.bench.promise import met, parse_target
 from paceline_cli.bench.report import Run, Window, attainment, recovery, report, summarise
 from paceline_cli.bench.samples import Arrival, Ending, Sample, Usage
 from paceline_core.errors import InvalidInput
+from paceline_core.objects import Target
+from paceline_core.registry import RequestClass
 
-TTFT = Target(Measure.TTFT, 0.95, 0.5)
-TPOT = Target(Measure.TPOT, 0.95, 0.05)
+TTFT = Target(RequestClass.INTERACTIVE, "ttft", 0.95, 0.5)
+TPOT = Target(RequestClass.INTERACTIVE, "tpot", 0.95, 0.05)
 NOTHING = Observation()
+E2E = Target(RequestClass.INTERACTIVE, "e2e", 0.5, 60.0)
 PROFILE = burst(1, 4, (10, 20, 10), 4096, 32)
 
 
@@ -50,16 +53,16 @@ def test_tpot_divides_by_the_servers_count_and_not_by_events() -> None:
 def test_one_token_keeps_a_tpot_target_and_has_no_tpot() -> None:
     sample = replace(answered(0, 0.0, 0.2), content=(0.2,), usage=Usage(10, 1))
     assert sample.tpot is None
-    assert TPOT.met_by(sample)
+    assert met(TPOT, sample)
 
 
 def test_an_answer_without_text_misses_a_ttft_target() -> None:
-    assert not TTFT.met_by(replace(answered(0, 0.0, 0.2), content=()))
+    assert not met(TTFT, replace(answered(0, 0.0, 0.2), content=()))
 
 
 @pytest.mark.parametrize("ending", [ending for ending in Ending if ending is not Ending.OK])
 def test_whatever_is_not_ok_misses_every_target(ending: Ending) -> None:
-    assert not any(target.met_by(lost(0, 0.0, ending)) for target in (TTFT, TPOT))
+    assert not any(met(target, lost(0, 0.0, ending)) for target in (TTFT, TPOT))
 
 
 def test_attainment_is_over_offered_requests() -> None:
@@ -83,7 +86,11 @@ def test_a_summary_counts_endings_and_tokens() -> None:
 
 @pytest.mark.parametrize(
     ("text", "target"),
-    [("ttft_p95=500ms", TTFT), ("tpot_p95=50ms", TPOT), ("e2e_p50=1m", Target(Measure.E2E, 0.5, 60.0))],
+    [
+        ("ttft_p95=500ms", TTFT),
+        ("tpot_p95=50ms", TPOT),
+        ("e2e_p50=1m", E2E),
+    ],
 )
 def test_a_target_is_written_like_a_metrics_label(text: str, target: Target) -> None:
     assert parse_target(text) == target

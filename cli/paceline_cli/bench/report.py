@@ -11,9 +11,10 @@ from typing import Any
 
 from paceline_cli.bench.observe import LATENESS_LIMIT, Observation
 from paceline_cli.bench.profiles import Profile
-from paceline_cli.bench.promise import Target
+from paceline_cli.bench.promise import met
 from paceline_cli.bench.samples import Ending, Sample
 from paceline_cli.bench.stats import METHOD, Spread, percentile, spread
+from paceline_core.objects import Target
 
 SCHEMA = "paceline.bench/v1"
 WINDOW_S = 5.0
@@ -151,7 +152,7 @@ def report(run: Run, samples: Sequence[Sample], seen: Observation) -> Report:
 def summarise(name: str, duration: float, samples: Sequence[Sample], targets: Sequence[Target]) -> Summary:
     """Numbers over some samples, failed ones included; latencies are of those that ended ok."""
     ok = [sample for sample in samples if sample.ending is Ending.OK]
-    good = sum(all(target.met_by(sample) for target in targets) for sample in ok)
+    good = sum(all(met(target, sample) for target in targets) for sample in ok)
     output = sum(sample.usage.output_tokens for sample in samples if sample.usage)
     return Summary(
         name=name,
@@ -174,10 +175,10 @@ def summarise(name: str, duration: float, samples: Sequence[Sample], targets: Se
 
 def attainment(target: Target, samples: Sequence[Sample]) -> Attainment:
     """One target over offered requests."""
-    good, offered = sum(target.met_by(sample) for sample in samples), len(samples)
+    good, offered = sum(met(target, sample) for sample in samples), len(samples)
     ratio = good / offered if offered else None
-    met = None if ratio is None else ratio >= target.objective
-    return Attainment(target.name, target.threshold, target.objective, good, offered, ratio, met)
+    held = None if ratio is None else ratio >= target.objective
+    return Attainment(target.name, target.seconds, target.objective, good, offered, ratio, held)
 
 
 def windows(samples: Sequence[Sample], targets: Sequence[Target], duration: float) -> Iterator[Window]:
