@@ -1,5 +1,7 @@
 """How a worker is started: one description, which one adapter makes a pod of and another a supervised process."""
 
+from paceline_core.launch.build import build
+from paceline_core.launch.supported import unsupported
 from paceline_core.launch.worker import Binding, LaunchFile, Probe, Resources, WorkerLaunch
 
-__all__ = ["Binding", "LaunchFile", "Probe", "Resources", "WorkerLaunch"]
+__all__ = ["Binding", "LaunchFile", "Probe", "Resources", "WorkerLaunch", "build", "unsupported"]

@@ -1,0 +1,151 @@
+"""The API server's part that components use, over one Unix socket; the routes are those of `paceline_core.kube.local`.
+
+Handlers run on one loop over the store, without a lock: each does its work between two awaits. A silent watch
+sends PING lines, so that a reader can tell a quiet cluster from a dead one.
+"""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel, Field
+
+from paceline_cli.supervisor.store import ENDPOINTS, Store
+from paceline_cli.supervisor.store.feed import Feed, Line
+from paceline_core.clock import Clock
+from paceline_core.errors import Conflict, InvalidInput, NotFound, PacelineError
+from paceline_core.kube.cluster import Key, Scale, ScaleTarget
+from paceline_core.kube.local import PING_S
+
+NO_CONTENT = 204
+
+
+class ScaleBody(BaseModel):
+    """Desired replicas against a version."""
+
+    replicas: int = Field(ge=0)
+    version: str
+
+
+class StatusBody(BaseModel):
+    """A manager's partial status."""
+
+    manager: str = Field(min_length=1, max_length=128)
+    status: dict[str, Any]
+
+
+class ConfigBody(BaseModel):
+    """A ConfigMap's data and the service it belongs to."""
+
+    data: dict[str, str]
+    owner: str
+
+
+class LeaseBody(BaseModel):
+    """Who takes a lease, for how many seconds."""
+
+    holder: str = Field(min_length=1)
+    ttl: float = Field(gt=0, le=3600)
+
+
+class ReleaseBody(BaseModel):
+    """Who gives a lease back."""
+
+    holder: str
+
+
+class EventBody(BaseModel):
+    """What happened to which object."""
+
+    kind: str
+    key: str
+    type: str
+    reason: str
+    message: str
+    extra: dict[str, str] = {}
+
+
+def make_app(store: Store, clock: Clock, on_change: Callable[[], None]) -> FastAPI:
+    """The routes over a store; `on_change` is called after a scale has changed."""
+    app = FastAPI(openapi_url=None)
+    app.add_exception_handler(PacelineError, _refused)
+    _add_watches(app, store)
+    _add_scales(app, store, on_change)
+    _add_status_and_configs(app, store)
+    _add_leases_and_events(app, store, clock)
+    return app
+
+
+def _add_watches(app: FastAPI, store: Store) -> None:
+    @app.get("/watch/{kind}")
+    async def watch(kind: str) -> StreamingResponse:
+        return _stream(store, kind)
+
+    @app.get("/watch-endpoints")
+    async def watch_endpoints() -> StreamingResponse:
+        return _stream(store, ENDPOINTS)
+
+
+def _add_scales(app: FastAPI, store: Store, on_change: Callable[[], None]) -> None:
+    @app.get("/scale/{namespace}/{service}/{pool}/{track}")
+    async def get_scale(namespace: str, service: str, pool: str, track: str) -> Scale:
+        return store.scales.get(ScaleTarget(Key(namespace, service), pool, track))
+
+    @app.put("/scale/{namespace}/{service}/{pool}/{track}")
+    async def set_scale(namespace: str, service: str, pool: str, track: str, body: ScaleBody) -> Scale:
+        scale = store.scales.set(ScaleTarget(Key(namespace, service), pool, track), body.replicas, body.version)
+        on_change()
+        return scale
+
+
+def _add_status_and_configs(app: FastAPI, store: Store) -> None:
+    @app.patch("/status/{kind}/{key:path}", status_code=NO_CONTENT)
+    async def patch_status(kind: str, key: str, body: StatusBody) -> None:
+        store.objects.patch_status(kind, Key.parse(key), body.status, body.manager)
+
+    @app.get("/config/{key:path}")
+    async def get_config(key: str) -> dict[str, str]:
+        return dict(store.config(Key.parse(key)))
+
+    @app.put("/config/{key:path}", status_code=NO_CONTENT)
+    async def put_config(key: str, body: ConfigBody) -> None:
+        store.put_config(Key.parse(key), body.data, Key.parse(body.owner))
+
+
+def _add_leases_and_events(app: FastAPI, store: Store, clock: Clock) -> None:
+    @app.put("/lease/{name}", status_code=NO_CONTENT)
+    async def take(name: str, body: LeaseBody) -> None:
+        store.leases.take(name, body.holder, body.ttl, clock.monotonic())
+
+    @app.delete("/lease/{name}", status_code=NO_CONTENT)
+    async def release(name: str, body: ReleaseBody) -> None:
+        store.leases.release(name, body.holder)
+
+    @app.post("/events", status_code=NO_CONTENT)
+    async def post_event(body: EventBody) -> None:
+        store.add_event(body.model_dump(), clock.utc())
+
+
+def _stream(store: Store, topic: str) -> StreamingResponse:
+    first, feed = store.watch(topic)
+    return StreamingResponse(_lines(store, topic, first, feed), media_type="application/x-ndjson")
+
+
+async def _lines(store: Store, topic: str, first: Line, feed: Feed) -> AsyncIterator[bytes]:
+    try:
+        yield _encode(first)
+        while (line := await feed.next(PING_S)) or not feed.closed:
+            yield _encode(line or {"type": "PING"})
+    finally:
+        store.topics.leave(topic, feed)
+
+
+def _encode(line: Line) -> bytes:
+    return json.dumps(line, separators=(",", ":")).encode() + b"\n"
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    statuses = {NotFound: 404, Conflict: 409, InvalidInput: 422}
+    return JSONResponse({"error": str(error)}, statuses.get(type(error), 500))

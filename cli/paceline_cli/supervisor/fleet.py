@@ -1,0 +1,131 @@
+"""All workers of a run: the shell around `replicas.plan`, and the operator's share of each service's status.
+
+One pass at a time looks at scales and workers, starts and drains what the plan says, and publishes endpoints and
+status. A pass follows every change, and a slow tick repeats it, so that nothing depends on a change being noticed.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+from paceline_cli.supervisor import workload
+from paceline_cli.supervisor.launcher import Launcher
+from paceline_cli.supervisor.logs import trim
+from paceline_cli.supervisor.replicas import Drain, Start, count, plan
+from paceline_cli.supervisor.site import Site
+from paceline_cli.supervisor.store import Store
+from paceline_cli.supervisor.worker import Hooks, Worker
+from paceline_core.clock import rfc3339
+from paceline_core.kube.cluster import Key, ScaleTarget, ServiceEndpoints
+from paceline_core.objects.resolved import ResolvedService
+
+TICK_S = 5.0
+KIND = "InferenceService"
+Publish = Callable[[Iterable[ServiceEndpoints]], None]
+
+
+class Fleet:
+    """Every worker of every service. `publish` is told all endpoints with each pass."""
+
+    def __init__(
+        self, site: Site, store: Store, services: Mapping[Key, ResolvedService], launcher: Launcher, publish: Publish
+    ) -> None:
+        self._site = site
+        self._store = store
+        self._services = services
+        self._launcher = launcher
+        self._publish = publish
+        self._workers: list[Worker] = []
+        self._started: Counter[ScaleTarget] = Counter()
+        self._drains: set[asyncio.Task[None]] = set()
+        self._news = asyncio.Event()
+        self.endpoint = ""
+
+    def wake(self) -> None:
+        """Something changed: look again."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Pass after pass, until cancelled."""
+        while True:
+            self._news.clear()
+            self._pass()
+            try:
+                async with asyncio.timeout(TICK_S):
+                    await self._news.wait()
+            except TimeoutError:
+                self._trim_logs()
+
+    async def stop(self) -> None:
+        """Drain every worker; returns when all are gone."""
+        for worker in self._workers:
+            if not worker.draining:
+                self._drain(worker)
+        self._tell()
+        if self._drains:
+            await asyncio.wait(self._drains)
+
+    def kill(self) -> None:
+        """End every worker now."""
+        for worker in self._workers:
+            worker.kill()
+
+    def failing(self) -> Worker | None:
+        """A worker that keeps ending, if there is one."""
+        return next((worker for worker in self._workers if worker.failing), None)
+
+    def _pass(self) -> None:
+        self._workers = [worker for worker in self._workers if not worker.gone]
+        desired = {target: self._store.scales.get(target).replicas for target in self._store.scales}
+        for action in plan(desired, [worker.replica for worker in self._workers]):
+            match action:
+                case Start(target):
+                    self._start(target)
+                case Drain(target, ordinal):
+                    self._drain(next(w for w in self._workers if (w.target, w.ordinal) == (target, ordinal)))
+        self._tell()
+
+    def _start(self, target: ScaleTarget) -> None:
+        self._started[target] += 1
+        hooks = Hooks(self._launcher.launch, self.wake, self._event)
+        worker = Worker(target, self._started[target], self._site, hooks)
+        self._workers.append(worker)
+        worker.start()
+
+    def _drain(self, worker: Worker) -> None:
+        drain = worker.drain()
+        self._drains.add(drain)
+        drain.add_done_callback(self._drains.discard)
+        drain.add_done_callback(lambda _: self._launcher.release(worker.name))
+
+    def _tell(self) -> None:
+        everybody = [self._endpoints(key) for key in self._services]
+        for item in everybody:
+            self._store.put_endpoints(item)
+        self._publish(everybody)
+        for key, service in self._services.items():
+            before = self._store.objects.get(KIND, key)["status"].get("conditions", ())
+            now = rfc3339(self._site.clock.utc())
+            said = workload.status(service, self._observed(key, service), self.endpoint, before, now)
+            self._store.objects.patch_status(KIND, key, said, workload.MANAGER)
+
+    def _observed(self, key: Key, service: ResolvedService) -> workload.Observed:
+        targets = {pool.name: ScaleTarget(key, pool.name) for pool in service.pools}
+        replicas = [worker.replica for worker in self._workers if not worker.gone]
+        return workload.Observed(
+            pools={name: count(target, replicas) for name, target in targets.items()},
+            desired=sum(self._store.scales.get(target).replicas for target in targets.values()),
+            failing=tuple(w.name for w in self._workers if w.target.service == key and w.failing),
+        )
+
+    def _endpoints(self, key: Key) -> ServiceEndpoints:
+        mine = (worker for worker in self._workers if worker.target.service == key and not worker.gone)
+        return ServiceEndpoints(key, tuple(worker.endpoint for worker in mine))
+
+    def _event(self, target: ScaleTarget, reason: str, message: str) -> None:
+        event = {"kind": KIND, "key": str(target.service), "type": "Warning", "reason": reason, "message": message}
+        self._store.add_event({**event, "extra": {"pool": target.pool}}, self._site.clock.utc())
+
+    def _trim_logs(self) -> None:
+        for log in self._site.run.logs.glob("*.log"):
+            trim(log)

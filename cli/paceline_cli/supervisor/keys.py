@@ -1,0 +1,86 @@
+"""Tenants' API keys of local mode: `<state>/keys.json`, salted hashes alone; they outlive runs.
+
+The local tenant's own key is also kept as text, in `<state>/local.key`: the next `paceline up` prints the same one.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from paceline_cli.supervisor.rundir import PRIVATE_DIR, PRIVATE_FILE, write_private
+from paceline_core.auth import KeyRecord, key_id, new_key, verify
+from paceline_core.clock import Clock, rfc3339
+from paceline_core.errors import InvalidInput, NotFound
+
+LOCAL_TENANT = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """A key as the file has it; `created` is RFC 3339 UTC."""
+
+    record: KeyRecord
+    created: str
+
+
+class KeyFile:
+    """The keys of a state directory. Each change rewrites the file under a lock."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._path = state / "keys.json"
+
+    def all(self) -> list[StoredKey]:
+        """Every key, oldest first; raises InvalidInput when the file is damaged."""
+        try:
+            rows = json.loads(self._path.read_text())["keys"]
+            return [StoredKey(KeyRecord(**row["record"]), row["created"]) for row in rows]
+        except FileNotFoundError:
+            return []
+        except (ValueError, KeyError, TypeError):
+            raise InvalidInput(str(self._path), "is damaged; remove it and create the keys anew") from None
+
+    def create(self, tenant: str, clock: Clock) -> tuple[KeyRecord, str]:
+        """A new key: its record, and its text, which is not stored."""
+        record, text = new_key(tenant)
+        with self._locked():
+            self._write([*self.all(), StoredKey(record, rfc3339(clock.utc()))])
+        return record, text
+
+    def revoke(self, identity: str) -> KeyRecord:
+        """Forget a key; raises NotFound."""
+        with self._locked():
+            keys = self.all()
+            gone = next((key for key in keys if key.record.key_id == identity), None)
+            if gone is None:
+                raise NotFound(f"there is no key {identity!r}; `paceline keys list` shows them")
+            self._write([key for key in keys if key is not gone])
+        return gone.record
+
+    def local(self, clock: Clock) -> str:
+        """The local tenant's key; made when there is none, or when its record is gone."""
+        path = self._state / "local.key"
+        text = path.read_text().strip() if path.exists() else ""
+        if any(key.record.key_id == key_id(text) and verify(text, key.record) for key in self.all()):
+            return text
+        _, text = self.create(LOCAL_TENANT, clock)
+        write_private(path, text + "\n")
+        return text
+
+    def _write(self, keys: list[StoredKey]) -> None:
+        rows = [{"record": asdict(key.record), "created": key.created} for key in keys]
+        write_private(self._path, json.dumps({"v": 1, "keys": rows}, indent=1) + "\n")
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._state.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
+        handle = os.open(self._state / ".keys.lock", os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)

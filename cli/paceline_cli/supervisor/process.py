@@ -1,0 +1,153 @@
+"""Child processes: each in a session of its own, ended with the supervisor, kept running with back-off.
+
+The session keeps the terminal's Ctrl-C with the supervisor, and makes a group of the child and its own children, which
+is swept when the child has ended. On Linux the kernel kills the child if the supervisor is killed; elsewhere a
+supervisor that dies by SIGKILL leaves its children running (known hole).
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline_cli.supervisor.backoff import Backoff
+from paceline_core.clock import Clock
+from paceline_core.telemetry import get_logger
+
+CANNOT_START = 127
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run. The environment is added to the supervisor's; output is appended to `log`."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    log: Path
+
+
+class Child:
+    """One running process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    async def wait(self) -> int:
+        """The exit code (negative: the signal that ended it), once nothing of its group is left."""
+        code = await self._process.wait()
+        self.kill()
+        return code
+
+    def terminate(self) -> None:
+        """Ask the process to finish; its own children are its business."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End the whole group now."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+async def spawn(command: Command) -> Child:
+    """Start a process; raises OSError when it cannot be."""
+    with command.log.open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            *command.argv,
+            env={**os.environ, **command.env},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=_ends_with(os.getpid()),
+        )
+    return Child(process)
+
+
+def _ends_with(parent: int) -> Callable[[], None] | None:
+    if (libc := _libc) is None:
+        return None
+
+    def arrange() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(CANNOT_START)
+
+    return arrange
+
+
+class Supervised:
+    """Keeps a command running until it is stopped. `prepare` is asked for the command before each start."""
+
+    def __init__(self, name: str, prepare: Callable[[], Command], clock: Clock, changed: Callable[[], None]) -> None:
+        self.name = name
+        self.child: Child | None = None
+        self.backoff = Backoff()
+        self.last_exit: int | None = None
+        self._prepare = prepare
+        self._clock = clock
+        self._changed = changed
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to keep it running."""
+        self._task = asyncio.create_task(self._run(), name=f"supervise {self.name}")
+
+    async def stop(self, grace_s: float) -> None:
+        """SIGTERM; SIGKILL when the grace is over. Returns when nothing is left."""
+        self._stopping.set()
+        if self.child:
+            self.child.terminate()
+        if self._task and not (await asyncio.wait([self._task], timeout=grace_s))[0]:
+            _log.warning("still running after its grace; killed", extra={"process": self.name, "grace_s": grace_s})
+            self.kill()
+            await self._task
+
+    def kill(self) -> None:
+        """End it for good, now."""
+        self._stopping.set()
+        self.restart()
+
+    def restart(self) -> None:
+        """End it now; it comes back after its back-off."""
+        if self.child:
+            self.child.kill()
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            born = self._clock.monotonic()
+            self.last_exit = await self._once()
+            self.backoff = self.backoff.after_exit(self._clock.monotonic() - born)
+            self._changed()
+            await self._rest()
+
+    async def _once(self) -> int:
+        try:
+            self.child = await spawn(self._prepare())
+        except OSError as error:
+            _log.exception("cannot be started", extra={"process": self.name, "reason": str(error)})
+            return CANNOT_START
+        if self._stopping.is_set():
+            self.child.terminate()
+        self._changed()
+        code = await self.child.wait()
+        self.child = None
+        _log.info("ended", extra={"process": self.name, "code": code})
+        return code
+
+    async def _rest(self) -> None:
+        try:
+            async with asyncio.timeout(self.backoff.delay_s):
+                await self._stopping.wait()
+        except TimeoutError:
+            pass

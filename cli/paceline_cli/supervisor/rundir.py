@@ -1,0 +1,152 @@
+"""The directory of one run: `<state>/run`, removed at its end; `<state>` itself keeps what outlives runs (keys).
+
+The lock is on the state directory itself, held by the kernel for as long as the process lives: a killed supervisor
+leaves none behind, and what it did leave in `run` is cleared by the next one.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from paceline_core.errors import Conflict, NotFound
+
+SOCKET_PATH_LIMIT = 100  # AF_UNIX allows 108 bytes on Linux, 104 elsewhere
+PRIVATE_DIR = 0o700
+PRIVATE_FILE = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What other commands need to find a run: `<state>/run/run.json`."""
+
+    pid: int
+    socket: str
+    endpoint: str = ""
+    gateway: str = ""
+    autoscaler: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """Paths of one run."""
+
+    root: Path
+    socket: Path
+
+    @property
+    def logs(self) -> Path:
+        """One log file a process."""
+        return self.root / "logs"
+
+    @property
+    def secrets(self) -> Path:
+        """Hop keys, readable for this user alone."""
+        return self.root / "secrets"
+
+    def home(self, name: str) -> Path:
+        """The files of one process; made when it is missing."""
+        path = self.root / "parts" / name
+        path.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
+        return path
+
+    def log(self, name: str) -> Path:
+        """A process's log file."""
+        return self.logs / f"{name}.log"
+
+    def forget(self, name: str) -> None:
+        """Remove the files of a process that will not come back."""
+        shutil.rmtree(self.root / "parts" / name, ignore_errors=True)
+        self.log(name).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def run_dir(state: Path) -> Iterator[RunDir]:
+    """Take the state directory for this process; raises Conflict when another run has it."""
+    state.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
+    with _lock(state):
+        root = state / "run"
+        shutil.rmtree(root, ignore_errors=True)
+        root.mkdir(mode=PRIVATE_DIR)
+        with _cleared(root), _socket_path(root) as socket:
+            found = RunDir(root, socket)
+            found.logs.mkdir(mode=PRIVATE_DIR)
+            found.secrets.mkdir(mode=PRIVATE_DIR)
+            yield found
+
+
+def write_private(path: Path, text: str | bytes) -> None:
+    """Write a file that only this user can read; readers see the old content or the new, nothing between."""
+    data = text.encode() if isinstance(text, str) else text
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "wb") as file:
+        file.write(data)
+    scratch.replace(path)
+
+
+def write_record(root: Path, record: RunRecord) -> None:
+    """Tell other commands about this run."""
+    write_private(root / "run.json", json.dumps(asdict(record)))
+
+
+def read_record(state: Path) -> RunRecord:
+    """The run in a state directory; raises NotFound when nothing runs there."""
+    try:
+        record = RunRecord(**json.loads((state / "run" / "run.json").read_text()))
+    except (OSError, ValueError, TypeError):
+        raise NotFound(
+            f"nothing runs in {state}; start it with `paceline up`, or name another one with --state"
+        ) from None
+    return record
+
+
+@contextlib.contextmanager
+def _cleared(root: Path) -> Iterator[None]:
+    """Leave nothing behind; after a failure, the logs that explain it."""
+    try:
+        yield
+    except Exception:
+        for path in root.iterdir():
+            if path.name != "logs":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if not any((root / "logs").iterdir()):
+            shutil.rmtree(root)
+        raise
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _lock(state: Path) -> Iterator[None]:
+    handle = os.open(state, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise Conflict(
+            f"{state} belongs to a run that is still up{_holder(state)}; stop it, or choose another --state"
+        ) from None
+    finally:
+        os.close(handle)
+
+
+def _holder(state: Path) -> str:
+    try:
+        return f" (process {read_record(state).pid})"
+    except NotFound:
+        return ""
+
+
+@contextlib.contextmanager
+def _socket_path(root: Path) -> Iterator[Path]:
+    """Beside the other files, or in a short directory of its own where the path would be too long for a socket."""
+    path = root.resolve() / "api.sock"
+    if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="paceline-") as short:
+        yield Path(short) / "api.sock"

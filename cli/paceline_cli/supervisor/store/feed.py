@@ -1,0 +1,81 @@
+"""One reader's share of a watch: a bounded line of events. A reader that falls behind is cut, and lists again.
+
+Cutting is safe because watches are level-triggered: the reader replaces its picture when it comes back.
+"""
+
+import asyncio
+from collections import deque
+from typing import Any
+
+Line = dict[str, Any]
+LIMIT = 256
+
+
+class Feed:
+    """Lines in, in order, until it is closed or a push finds it full."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._lines: deque[Line] = deque()
+        self._limit = limit
+        self._news = asyncio.Event()
+        self.closed = False
+
+    def push(self, line: Line) -> None:
+        """Add a line; a full feed drops everything and closes."""
+        if len(self._lines) >= self._limit:
+            self._lines.clear()
+            self.close()
+        if not self.closed:
+            self._lines.append(line)
+            self._news.set()
+
+    def close(self) -> None:
+        """No more lines; what is queued can still be read."""
+        self.closed = True
+        self._news.set()
+
+    async def next(self, limit_s: float) -> Line | None:
+        """The next line, or None when none came within the limit or the feed is closed and empty."""
+        if not self._lines and not self.closed:
+            self._news.clear()
+            try:
+                async with asyncio.timeout(limit_s):
+                    await self._news.wait()
+            except TimeoutError:
+                return None
+        return self._lines.popleft() if self._lines else None
+
+
+class Topics:
+    """Who watches what; `cuts` counts readers that were too slow."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._feeds: dict[str, set[Feed]] = {}
+        self._limit = limit
+        self.cuts = 0
+
+    def open(self, topic: str) -> Feed:
+        """A new reader of a topic."""
+        feed = Feed(self._limit)
+        self._feeds.setdefault(topic, set()).add(feed)
+        return feed
+
+    def leave(self, topic: str, feed: Feed) -> None:
+        """The reader is gone."""
+        self._feeds.get(topic, set()).discard(feed)
+
+    def publish(self, topic: str, line: Line) -> None:
+        """Hand a line to every reader of a topic, and let go of those it cut."""
+        feeds = self._feeds.get(topic, set())
+        for feed in feeds:
+            feed.push(line)
+        slow = {feed for feed in feeds if feed.closed}
+        self.cuts += len(slow)
+        feeds -= slow
+
+    def close(self) -> None:
+        """End every watch."""
+        for feeds in self._feeds.values():
+            for feed in feeds:
+                feed.close()
+        self._feeds.clear()

@@ -1,0 +1,141 @@
+"""One replica: a supervised process made from a WorkerLaunch, probed as the kubelet probes a pod.
+
+A process that ends comes back in place, under its name; port and files are prepared anew for each start.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline_cli.supervisor.health import Health
+from paceline_cli.supervisor.process import Command, Supervised
+from paceline_cli.supervisor.replicas import Replica
+from paceline_cli.supervisor.rundir import write_private
+from paceline_cli.supervisor.site import HOST, Site
+from paceline_core.clock import rfc3339
+from paceline_core.kube.cluster import Endpoint, ScaleTarget
+from paceline_core.launch import WorkerLaunch
+
+STARTING_PERIOD_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """How a worker speaks to its fleet: what to launch, that something changed, what to tell the user."""
+
+    launch: Callable[[ScaleTarget, str], WorkerLaunch]
+    changed: Callable[[], None]
+    tell: Callable[[ScaleTarget, str, str], None]
+
+
+class Worker:
+    """A replica from its start until nothing of it is left."""
+
+    def __init__(self, target: ScaleTarget, ordinal: int, site: Site, hooks: Hooks) -> None:
+        self.target = target
+        self.ordinal = ordinal
+        self.name = f"{target.service.name}-{target.pool}-{ordinal}"
+        self.draining = False
+        self.gone = False
+        self._site = site
+        self._hooks = hooks
+        self._created = rfc3339(site.clock.utc())
+        self._launch = hooks.launch(target, self.name)
+        self._health: Health | None = None
+        self._process = Supervised(self.name, self._prepare, site.clock, self._on_process)
+        self._probing: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to run and to probe."""
+        self._process.start()
+        self._probing = asyncio.create_task(self._probe(), name=f"probe {self.name}")
+
+    def drain(self) -> asyncio.Task[None]:
+        """SIGTERM, its grace, then SIGKILL; the task is done when nothing is left of it."""
+        self.draining = True
+        return asyncio.create_task(self._leave(), name=f"drain {self.name}")
+
+    def kill(self) -> None:
+        """End it now; a drain that waits for it returns."""
+        self._process.kill()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes requests."""
+        return bool(self._health and self._health.ready) and not self.draining
+
+    @property
+    def failing(self) -> bool:
+        """Whether it keeps ending: down, and not for the first time in a row."""
+        return self._process.child is None and self._process.backoff.exits > 1
+
+    @property
+    def log(self) -> Path:
+        """Where its output goes."""
+        return self._site.run.log(self.name)
+
+    @property
+    def replica(self) -> Replica:
+        """As the plan sees it."""
+        return Replica(self.target, self.ordinal, self.ready, self.draining)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """As gateway and autoscaler see it."""
+        return Endpoint(
+            name=self.name,
+            pool=self.target.pool,
+            track=self.target.track,
+            revision=self._launch.revision,
+            host=HOST,
+            port=self._launch.port,
+            ready=self.ready,
+            terminating=self.draining,
+            created=self._created,
+        )
+
+    async def _leave(self) -> None:
+        await self._process.stop(self._launch.grace_s)
+        if self._probing:
+            self._probing.cancel()
+        self._site.run.forget(self.name)
+        self.gone = True
+        self._hooks.changed()
+
+    def _prepare(self) -> Command:
+        self._launch = self._hooks.launch(self.target, self.name)
+        for file in self._launch.files:
+            write_private(Path(file.path), file.content)
+        return Command(self._launch.argv, self._launch.env, self.log)
+
+    def _on_process(self) -> None:
+        running = self._process.child is not None
+        self._health = Health(self._site.clock.monotonic()) if running else None
+        if not running and not self.draining:
+            self._hooks.tell(
+                self.target, "BackOff", f"{self.name} ended ({self._process.last_exit}) and will come back"
+            )
+        self._hooks.changed()
+
+    async def _probe(self) -> None:
+        while True:
+            if self._health and not self.draining:
+                await self._round(self._health)
+            starting = self._health is None or not self._health.started
+            await self._site.clock.sleep(STARTING_PERIOD_S if starting else self._launch.readiness.period_s)
+
+    async def _round(self, before: Health) -> None:
+        launch, ask = self._launch, self._site.prober.ask
+        answers = await asyncio.gather(
+            *(ask(HOST, launch.port, probe) for probe in (launch.liveness, launch.readiness))
+        )
+        if self._health is not before:
+            return  # the answers are of a process that has ended meanwhile
+        now = self._site.clock.monotonic()
+        self._health = before.after(launch, now, alive=answers[0], ready=answers[1])
+        if self._health.ready != before.ready:
+            self._hooks.changed()
+        if complaint := self._health.complaint(launch, now):
+            self._hooks.tell(self.target, "Unhealthy", f"{self.name} is restarted: {complaint}")
+            self._process.restart()

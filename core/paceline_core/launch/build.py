@@ -1,0 +1,105 @@
+"""From a resolved service to one worker's launch: the same for a pod and for a process; pure.
+
+The worker's file is plain data here, since core imports no component; a test reads it with the worker's own model.
+"""
+
+import math
+from typing import Any, Final
+
+import yaml
+
+from paceline_core.config import FILE_VARIABLE, LEVEL_VARIABLE
+from paceline_core.launch.worker import Binding, LaunchFile, Probe, Resources, WorkerLaunch
+from paceline_core.objects.naming import pod_labels
+from paceline_core.objects.resolved import ResolvedPool, ResolvedService
+
+MODULE: Final = "paceline_workers.main"
+GRACE_MARGIN_S: Final = 15.0
+LOAD_LIMIT_S: Final = 600.0
+EMULATED_LOAD_LIMIT_S: Final = 120.0
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+_STARTUP_PERIOD_S: Final = 2
+
+
+def build(service: ResolvedService, pool: ResolvedPool, track: str, binding: Binding, image: str = "") -> WorkerLaunch:
+    """What to start for one replica of a pool; `image` is for pods alone."""
+    path = f"{binding.config_dir}/worker.yaml"
+    return WorkerLaunch(
+        service=service.key,
+        pool=pool.name,
+        track=track,
+        revision=service.revision,
+        argv=(binding.python, "-m", MODULE, *service.runtime.args),
+        env=_env(service) | {FILE_VARIABLE: path, LEVEL_VARIABLE: "INFO"},
+        files=(LaunchFile(path, yaml.safe_dump(worker_config(service, pool, binding), sort_keys=False)),),
+        port=binding.port,
+        startup=_startup(service),
+        liveness=Probe("/healthz", period_s=5, timeout_s=3, failures=6),
+        readiness=Probe("/readyz", period_s=1, timeout_s=1, failures=3),
+        resources=_resources(service, pool),
+        grace_s=service.rollout.drain_timeout_s + GRACE_MARGIN_S,
+        emulated=service.emulated,
+        image=image,
+        labels=pod_labels(service.name, pool.name, role=pool.role, revision=service.revision, track=track),
+    )
+
+
+def worker_config(service: ResolvedService, pool: ResolvedPool, binding: Binding) -> dict[str, Any]:
+    """The content of worker.yaml, as `paceline_workers.config.WorkerConfig` reads it."""
+    return {
+        "name": binding.name,
+        "service": service.key,
+        "revision": service.revision,
+        "pool": pool.name,
+        "model": service.model.source,
+        "served_names": list(dict.fromkeys((service.model.served_name, service.key))),
+        "listen": {"host": binding.host, "port": binding.port},
+        "trust": binding.trust_path,
+        "engine": _engine(service),
+        "drain_timeout_s": service.rollout.drain_timeout_s,
+    }
+
+
+def _engine(service: ResolvedService) -> dict[str, Any]:
+    engine = service.engine
+    settings = {
+        "max_model_len": engine.max_model_len,
+        "max_seqs": engine.max_seqs,
+        "step_tokens": engine.step_tokens,
+        "page_tokens": engine.page_tokens,
+        "prefix_cache": engine.prefix_cache,
+        "batch_window_s": {str(name): cls.batch_window_s for name, cls in service.classes.items()},
+        "emulate": _emulate(service),
+    }
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _emulate(service: ResolvedService) -> dict[str, Any] | None:
+    if (emulation := service.engine.emulation) is None:
+        return None
+    return {
+        "accelerator": emulation.accelerator,
+        "model": emulation.model,
+        "cold_start_s": emulation.cold_start_s,
+    }
+
+
+def _env(service: ResolvedService) -> dict[str, str]:
+    """Literal values alone: what comes from a Secret or a ConfigMap is the adapter's to bind or to refuse."""
+    return {variable.name: variable.value for variable in service.runtime.env if variable.value is not None}
+
+
+def _startup(service: ResolvedService) -> Probe:
+    """Ready within the emulated cold start, or the time that large weights take to load, and never hurried."""
+    emulation = service.engine.emulation
+    limit = EMULATED_LOAD_LIMIT_S + 2 * emulation.cold_start_s if emulation else LOAD_LIMIT_S
+    return Probe("/readyz", _STARTUP_PERIOD_S, timeout_s=2, failures=math.ceil(limit / _STARTUP_PERIOD_S))
+
+
+def _resources(service: ResolvedService, pool: ResolvedPool) -> Resources:
+    """Requests, not limits; an emulated worker opens no weights and never takes a GPU."""
+    if service.emulated:
+        return Resources(cpu=0.5, memory=512 << 20)
+    if pool.gpus == 0:
+        return Resources(cpu=2.0, memory=4 << 30)
+    return Resources(cpu=4.0, memory=16 << 30, gpus=pool.gpus, gpu_resource=GPU_RESOURCE)

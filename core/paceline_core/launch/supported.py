@@ -1,0 +1,103 @@
+"""What an InferenceService may ask for but this version's worker cannot do: refused by name, never ignored.
+
+The API only grows, so it already has these fields; one row goes away with each capability that arrives.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from paceline_core.objects.problems import Problem
+from paceline_core.objects.resolved import ResolvedPool, ResolvedService
+
+SOURCES = ("builtin://", "file://")
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    field: str
+    asked: Callable[[ResolvedService], object]
+    message: str
+
+
+def _loads_weights(service: ResolvedService) -> bool:
+    return service.runtime.name == "paceline" and not service.emulated
+
+
+_GAPS = (
+    _Gap(
+        "spec.runtime.name",
+        lambda s: s.runtime.name != "paceline",
+        "only the built-in worker runs in this version; write paceline, or leave it out",
+    ),
+    _Gap(
+        "spec.model.source",
+        lambda s: _loads_weights(s) and not s.model.source.startswith(SOURCES),
+        "this version loads builtin://demo and file:///path; download the model's folder and name it as file:///path",
+    ),
+    _Gap(
+        "spec.model.quantization",
+        lambda s: s.model.quantization != "none",
+        "weights are served as stored in this version; leave it out",
+    ),
+    _Gap(
+        "spec.model.tokenizer",
+        lambda s: s.model.tokenizer,
+        "the tokenizer must lie beside the weights in this version; leave it out",
+    ),
+    _Gap("spec.model.adapters", lambda s: s.model.adapters, "adapters are not served in this version; leave them out"),
+    _Gap(
+        "spec.engine.kvCache.dtype",
+        lambda s: s.engine.kv_dtype != "auto",
+        "the cache has the model's own type in this version; leave it out",
+    ),
+    _Gap(
+        "spec.engine.kvCache.attentionWindow",
+        lambda s: s.engine.attention_window,
+        "windowed attention is not served in this version; leave it out",
+    ),
+    _Gap(
+        "spec.engine.kvCache.hostOffloadBytes",
+        lambda s: s.engine.host_offload_bytes,
+        "pages stay on the device in this version; leave it out",
+    ),
+    _Gap(
+        "spec.engine.batching",
+        lambda s: s.engine.batching != "continuous",
+        "batching is continuous in this version; leave it out",
+    ),
+    _Gap(
+        "spec.engine.warmPrefixes",
+        lambda s: s.engine.warm_prefixes,
+        "prefixes warm up by use in this version; leave them out",
+    ),
+    _Gap(
+        "spec.engine.speculative",
+        lambda s: s.engine.speculation,
+        "speculative decoding is not served in this version; leave it out",
+    ),
+    _Gap(
+        "spec.engine.parallel",
+        lambda s: max(s.engine.pipeline, s.engine.expert) > 1,
+        "a replica is one device in this version; leave it out",
+    ),
+    _Gap("spec.filters", lambda s: s.filters, "filters do not run in this version; leave them out"),
+)
+
+
+def unsupported(service: ResolvedService) -> Iterator[Problem]:
+    """Every wish that this version cannot fulfil, in the order of the document's parts."""
+    yield from (Problem(gap.field, gap.message) for gap in _GAPS if gap.asked(service))
+    for index, pool in enumerate(service.pools):
+        for field, message in _pool(service, pool).items():
+            yield Problem(f"spec.pools[{index}].{field}", message)
+
+
+def _pool(service: ResolvedService, pool: ResolvedPool) -> Mapping[str, str]:
+    problems = {}
+    if pool.role != "both":
+        problems["role"] = "prefill and decode are not split in this version; write both, or leave it out"
+    if pool.accelerator != "cpu" and not service.emulated:
+        problems["accelerator"] = "this version computes on cpu; write cpu, or emulate with spec.engine.emulate"
+    if pool.tensor > 1:
+        problems["gpusPerReplica"] = "a replica is one device in this version; leave it and engine.parallel out"
+    return problems

@@ -1,0 +1,66 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline_cli.supervisor.replicas import Counts, Drain, Replica, Start, count, plan
+from paceline_core.kube import Key, ScaleTarget
+
+MAIN = ScaleTarget(Key("default", "chat"), "main")
+SPARE = ScaleTarget(Key("default", "chat"), "spare")
+
+
+def replica(ordinal: int, *, ready: bool = True, draining: bool = False, target: ScaleTarget = MAIN) -> Replica:
+    return Replica(target, ordinal, ready, draining)
+
+
+def test_missing_replicas_are_started() -> None:
+    assert plan({MAIN: 3}, [replica(1)]) == (Start(MAIN), Start(MAIN))
+
+
+def test_the_newest_replica_leaves_first() -> None:
+    assert plan({MAIN: 1}, [replica(1), replica(2), replica(3)]) == (Drain(MAIN, 3), Drain(MAIN, 2))
+
+
+def test_a_replica_that_is_not_ready_leaves_before_a_ready_one() -> None:
+    assert plan({MAIN: 1}, [replica(1, ready=False), replica(2)]) == (Drain(MAIN, 1),)
+
+
+def test_a_draining_replica_counts_for_nothing() -> None:
+    assert plan({MAIN: 1}, [replica(1), replica(2, draining=True)]) == ()
+    assert plan({MAIN: 1}, [replica(1, draining=True)]) == (Start(MAIN),)
+
+
+def test_a_crashed_replica_is_not_replaced_since_it_comes_back() -> None:
+    assert plan({MAIN: 1}, [replica(1, ready=False)]) == ()
+
+
+def test_zero_drains_everybody() -> None:
+    assert plan({MAIN: 0}, [replica(1), replica(2)]) == (Drain(MAIN, 2), Drain(MAIN, 1))
+
+
+def test_pools_do_not_mix() -> None:
+    replicas = [replica(1), replica(2), replica(1, target=SPARE)]
+    assert plan({MAIN: 1, SPARE: 2}, replicas) == (Start(SPARE), Drain(MAIN, 2))
+
+
+def test_a_draining_replica_is_counted_as_draining_alone() -> None:
+    replicas = [replica(1), replica(2, ready=False), replica(3, draining=True), replica(1, target=SPARE)]
+    assert count(MAIN, replicas) == Counts(ready=1, starting=1, draining=1)
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> list[Replica]:
+    flags = draw(st.lists(st.tuples(st.sampled_from([MAIN, SPARE]), st.booleans(), st.booleans()), max_size=20))
+    return [Replica(target, ordinal, ready, draining) for ordinal, (target, ready, draining) in enumerate(flags)]
+
+
+@given(pools(), st.integers(0, 12), st.integers(0, 12))
+def test_carrying_out_the_plan_reaches_the_desired_numbers(replicas: list[Replica], main: int, spare: int) -> None:
+    desired = {MAIN: main, SPARE: spare}
+    actions = plan(desired, replicas)
+    drained = {(a.target, a.ordinal) for a in actions if isinstance(a, Drain)}
+    after = [
+        Replica(r.target, r.ordinal, r.ready, r.draining or (r.target, r.ordinal) in drained) for r in replicas
+    ] + [Replica(a.target, 100 + i, False, False) for i, a in enumerate(actions) if isinstance(a, Start)]
+    for target, wanted in desired.items():
+        assert sum(r.target == target and not r.draining for r in after) == wanted
+    assert plan(desired, after) == ()

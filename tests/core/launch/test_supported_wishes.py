@@ -1,0 +1,68 @@
+from typing import Any
+
+import pytest
+
+from paceline_core.launch import unsupported
+from paceline_core.objects import InferenceService, resolve, validate
+
+CPU = {"name": "main", "accelerator": "cpu"}
+EMULATE = {"accelerator": "h100", "model": "llama-3.1-8b"}
+
+
+def wishes(**spec: Any) -> list[str]:
+    document = {
+        "apiVersion": "paceline.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": "chat"},
+        "spec": {"model": {"source": "builtin://demo"}, "pools": [CPU], **spec},
+    }
+    found = validate(document)
+    assert isinstance(found, InferenceService)
+    return [problem.field for problem in unsupported(resolve(found))]
+
+
+def demo(**model: Any) -> dict[str, Any]:
+    return {"source": "builtin://demo", **model}
+
+
+def test_the_demo_and_an_emulated_service_are_served() -> None:
+    assert wishes() == []
+    assert wishes(engine={"emulate": EMULATE}, pools=[{"name": "main", "accelerator": "h100"}]) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"runtime": {"name": "vllm"}, "model": {"source": "hf://org/name"}}, "spec.runtime.name"),
+        ({"model": {"source": "hf://org/name"}}, "spec.model.source"),
+        ({"model": demo(quantization="int8")}, "spec.model.quantization"),
+        ({"model": demo(tokenizer="hf://org/tokenizer")}, "spec.model.tokenizer"),
+        ({"model": demo(adapters=[{"name": "a", "source": "hf://org/a"}])}, "spec.model.adapters"),
+        ({"engine": {"kvCache": {"dtype": "fp8"}}}, "spec.engine.kvCache.dtype"),
+        ({"engine": {"kvCache": {"attentionWindow": 512}}}, "spec.engine.kvCache.attentionWindow"),
+        ({"engine": {"kvCache": {"hostOffloadBytes": "1Gi"}}}, "spec.engine.kvCache.hostOffloadBytes"),
+        ({"engine": {"batching": "static"}}, "spec.engine.batching"),
+        ({"engine": {"warmPrefixes": ["You are"]}}, "spec.engine.warmPrefixes"),
+        ({"engine": {"speculative": {"method": "ngram"}}}, "spec.engine.speculative"),
+        ({"filters": [{"name": "pii", "stage": "input", "failure": "closed"}]}, "spec.filters"),
+        ({"pools": [{**CPU, "accelerator": "h100"}]}, "spec.pools[0].accelerator"),
+    ],
+)
+def test_what_this_version_cannot_do_is_refused_by_name(spec: dict[str, Any], field: str) -> None:
+    assert wishes(**spec) == [field]
+
+
+def test_every_refusal_says_what_to_write_instead() -> None:
+    document = {"model": demo(quantization="int8"), "engine": {"batching": "static"}}
+    found = validate(
+        {
+            "apiVersion": "paceline.dev/v1alpha1",
+            "kind": "InferenceService",
+            "metadata": {"name": "chat"},
+            "spec": {**document, "pools": [CPU]},
+        }
+    )
+    assert isinstance(found, InferenceService)
+    problems = list(unsupported(resolve(found)))
+    assert len(problems) == 2
+    assert all("this version" in problem.message and ";" in problem.message for problem in problems)

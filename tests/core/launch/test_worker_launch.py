@@ -1,0 +1,125 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline_core.config import parse
+from paceline_core.launch import Binding, WorkerLaunch, build
+from paceline_core.objects import InferenceService, resolve, validate
+from paceline_workers.config import WorkerConfig
+
+POD = Binding("chat-main-7f9", "0.0.0.0", 8000, "/etc/paceline", "/etc/paceline/trust/trust.yaml")
+PROCESS = Binding(
+    "chat-main-1", "127.0.0.1", 20017, "/run/x/parts/chat-main-1", "/run/x/trust.yaml", "/venv/bin/python"
+)
+
+
+def service(**spec: Any) -> InferenceService:
+    document = {
+        "apiVersion": "paceline.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": "chat", "namespace": "team"},
+        "spec": {"model": {"source": "builtin://demo"}, "pools": [{"name": "main", "accelerator": "cpu"}], **spec},
+    }
+    found = validate(document)
+    assert isinstance(found, InferenceService)
+    return found
+
+
+def launch(binding: Binding = PROCESS, **spec: Any) -> WorkerLaunch:
+    resolved = resolve(service(**spec))
+    return build(resolved, resolved.pools[0], "stable", binding)
+
+
+def config(found: WorkerLaunch) -> WorkerConfig:
+    (file,) = found.files
+    return parse(WorkerConfig, yaml.safe_load(file.content), file.path)
+
+
+def unbound(found: WorkerLaunch) -> WorkerLaunch:
+    return replace(found, argv=(), env={}, files=(), port=0)
+
+
+EMULATED: dict[str, Any] = {"engine": {"emulate": {"accelerator": "h100", "model": "llama-3.1-8b", "coldStart": "20s"}}}
+
+
+def test_a_worker_is_started_by_its_module_and_told_its_file() -> None:
+    found = launch()
+    assert found.argv == ("/venv/bin/python", "-m", "paceline_workers.main")
+    assert found.env == {
+        "PACELINE_CONFIG": "/run/x/parts/chat-main-1/worker.yaml",
+        "PACELINE_LOG_LEVEL": "INFO",
+    }
+    assert [file.path for file in found.files] == [found.env["PACELINE_CONFIG"]]
+
+
+def test_the_worker_reads_what_the_builder_wrote() -> None:
+    read = config(launch(model={"source": "builtin://demo", "servedName": "demo"}, rollout={"drainTimeout": "90s"}))
+    assert (read.name, read.service, read.pool) == ("chat-main-1", "team/chat", "main")
+    assert read.served_names == ["demo", "team/chat"]
+    assert (read.listen.host, read.listen.port) == ("127.0.0.1", 20017)
+    assert read.model == "builtin://demo"
+    assert str(read.trust) == "/run/x/trust.yaml"
+    assert read.drain_timeout_s == 90.0
+    assert read.engine.emulate is None
+
+
+def test_engine_settings_reach_the_worker() -> None:
+    engine = {"maxModelLen": 512, "maxSeqs": 8, "stepTokens": 128, "kvCache": {"pageTokens": 32}, "prefixCache": False}
+    read = config(launch(engine=engine, classes={"batch": {"batchWindow": "50ms"}})).engine
+    assert (read.max_model_len, read.max_seqs, read.step_tokens, read.page_tokens) == (512, 8, 128, 32)
+    assert read.prefix_cache is False
+    assert read.batch_window_s == {"interactive": 0.003, "batch": 0.05, "offline": 0.04}
+
+
+def test_emulation_is_passed_on_and_asks_for_no_gpu() -> None:
+    found = launch(pools=[{"name": "main", "accelerator": "h100"}], **EMULATED)
+    emulate = config(found).engine.emulate
+    assert emulate is not None
+    assert (emulate.accelerator, emulate.model, emulate.cold_start_s) == ("h100", "llama-3.1-8b", 20.0)
+    assert found.emulated
+    assert found.resources.gpus == 0
+
+
+def test_a_pod_and_a_process_differ_only_in_their_binding() -> None:
+    process, pod = launch(PROCESS), launch(POD)
+    assert config(pod).model_dump(exclude={"name", "listen", "trust"}) == config(process).model_dump(
+        exclude={"name", "listen", "trust"}
+    )
+    assert unbound(pod) == unbound(process)
+
+
+def test_a_gpu_pool_asks_for_its_gpus() -> None:
+    resources = launch(pools=[{"name": "main", "accelerator": "h100", "gpusPerReplica": 2}]).resources
+    assert (resources.gpus, resources.gpu_resource) == (2, "nvidia.com/gpu")
+
+
+def test_labels_select_the_pod_and_carry_no_version() -> None:
+    labels = launch().labels
+    assert labels["paceline.dev/service"] == "chat"
+    assert labels["paceline.dev/pool"] == "main"
+    assert labels["paceline.dev/track"] == "stable"
+    assert not any("version" in name for name in labels)
+
+
+def test_the_runtimes_own_arguments_and_literal_variables_are_added() -> None:
+    runtime = {"args": ["--quiet"], "env": [{"name": "HF_HOME", "value": "/cache"}]}
+    found = launch(runtime=runtime)
+    assert found.argv[-1] == "--quiet"
+    assert found.env["HF_HOME"] == "/cache"
+
+
+@pytest.mark.parametrize("spec", [{}, EMULATED])
+def test_the_grace_outlasts_the_drain(spec: dict[str, Any]) -> None:
+    assert launch(rollout={"drainTimeout": "2m"}, **spec).grace_s > 120.0
+
+
+@given(st.integers(min_value=0, max_value=7200))
+def test_the_startup_probe_waits_for_the_whole_cold_start(cold_start: int) -> None:
+    engine = {"emulate": {"accelerator": "h100", "model": "llama-3.1-8b", "coldStart": f"{cold_start}s"}}
+    startup = launch(engine=engine).startup
+    assert startup.path == "/readyz"
+    assert startup.period_s * startup.failures > cold_start
