@@ -60,6 +60,7 @@ class Tokens(msgspec.Struct, frozen=True, tag="tokens"):
     """Engine -> API: new tokens of one sequence, from `position` of its output; `finish` is set on the last frame.
 
     finish: "" while running, else stop | length | abort | error; `error` then says why in words for the client.
+    With `stop`, the last id is the stop or EOS token itself.
     `cached` is how many prompt tokens came from the prefix cache. `logprobs`: per token (chosen, [(id, logprob)]).
     """
 
@@ -93,7 +94,10 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class StepStats(msgspec.Struct, frozen=True, tag="step"):
-    """One executed step: what was in it, how long it took, how late an emulated one ended."""
+    """One executed step: what was in it, how long it took, how late an emulated one ended (all in seconds).
+
+    `kv_tokens` are those that decodes read; `context` is the mean number of tokens that a prefill token attends to.
+    """
 
     seconds: float
     prefill_tokens: int
@@ -102,10 +106,14 @@ class StepStats(msgspec.Struct, frozen=True, tag="step"):
     kv_tokens: int
     lateness: float = 0.0
     window: float = 0.0
+    context: float = 0.0
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
-    """Engine -> API: alive, at most every 0.25 s; and the numbers for metrics and the load stream."""
+    """Engine -> API: alive, at most every 0.25 s; and the numbers for metrics and the load stream.
+
+    free + cached + held = all pages. `step_time`: base, prefill, sequence, kv, context, observations of `StepTime`.
+    """
 
     steps: int
     running: int

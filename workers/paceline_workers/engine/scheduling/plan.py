@@ -66,12 +66,12 @@ class Plan:
 
     @property
     def kv_tokens(self) -> int:
-        """Keys and values read: each request's whole context, once."""
-        return sum(chunk.start + chunk.count for chunk in self.chunks)
+        """Keys and values that decodes read: each one's whole context."""
+        return sum(chunk.start + 1 for chunk in self.chunks if chunk.decode)
 
     @property
     def context(self) -> float:
-        """Mean number of tokens that a prefill token attends to."""
+        """Mean number of tokens that a prefill token attends to, itself included."""
         chunks = [chunk for chunk in self.chunks if not chunk.decode]
         pairs = sum(chunk.count * (chunk.start + (chunk.count + 1) / 2) for chunk in chunks)
         return pairs / max(sum(chunk.count for chunk in chunks), 1)

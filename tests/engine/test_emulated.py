@@ -1,0 +1,191 @@
+"""The emulated backend: step times of the planner, lateness, memory, words, cold start."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.engine.manual import ManualTimer
+from tests.engine.shadow import request
+
+from paceline_core.errors import InvalidInput
+from paceline_planner import hardware, shapes, steptime
+from paceline_workers import demo
+from paceline_workers.config import EmulateConfig, EngineConfig
+from paceline_workers.engine.emulated import EmulatedBackend, Vocabulary
+from paceline_workers.engine.scheduling import Chunk, PagePool, Plan, Scheduler
+from paceline_workers.messages import Sampling
+
+EMULATE = EmulateConfig(accelerator="h100", model="llama-3.1-8b", cold_start_s=20.0)
+ENGINE = EngineConfig(max_model_len=8192, step_tokens=2048)
+
+
+def backend(timer: ManualTimer, engine: EngineConfig = ENGINE, emulate: EmulateConfig = EMULATE) -> EmulatedBackend:
+    return EmulatedBackend(engine, emulate, timer, timer.pause)
+
+
+def seconds(work: steptime.StepWork) -> float:
+    return steptime.step_seconds(shapes.LLAMA_3_1_8B, hardware.H100, work)
+
+
+def decoding(name: str, prompt: int, seed: int = 0) -> Chunk:
+    entry = request(name, [9] * prompt, 99)
+    entry.tokens.append(17)
+    entry.sampling = Sampling(seed=seed)
+    return Chunk(entry, prompt, 1, True)
+
+
+def test_the_cold_start_takes_its_stages_time_before_the_backend_is_ready() -> None:
+    timer = ManualTimer()
+    facts = backend(timer).load()
+    assert timer.time == pytest.approx(120.0)
+    assert list(facts.stages) == ["schedule", "pull", "load", "warm"]
+    assert sum(facts.stages.values()) == pytest.approx(20.0)
+    assert facts.emulated
+
+
+def test_the_pool_is_what_the_accelerators_memory_leaves() -> None:
+    facts = backend(ManualTimer()).load()
+    assert facts.page_bytes == 64 * 128 * 1024
+    tokens = facts.pages * 64
+    assert 400_000 < tokens < 500_000
+    assert facts.limits.max_model_len == 8192
+
+
+def test_without_a_length_the_models_context_is_the_limit() -> None:
+    facts = backend(ManualTimer(), EngineConfig()).load()
+    assert facts.limits.max_model_len == 131072
+
+
+def test_a_step_ends_at_the_planners_time_whatever_the_host_did_meanwhile() -> None:
+    timer = ManualTimer()
+    emulated = backend(timer)
+    plan = Plan((decoding("a", 1000), decoding("b", 3000)))
+    since = timer.time
+    timer.time += 0.002
+    executed = emulated.execute(plan, since)
+    assert timer.time - since == pytest.approx(seconds(steptime.StepWork(sequences=2, kv_tokens=4002)))
+    assert executed.lateness == 0.0
+    assert len(executed.samples) == 2
+
+
+def test_a_mixed_step_takes_the_time_of_its_chunk_and_its_decodes() -> None:
+    timer = ManualTimer()
+    plan = Plan((decoding("a", 1000), Chunk(request("b", [9] * 4096), 1024, 2047, False)))
+    executed = backend(timer).execute(plan, 100.0)
+    work = steptime.StepWork(prefill_tokens=2047, context=1024 + 1024, sequences=1, kv_tokens=1001)
+    assert timer.time - 100.0 == pytest.approx(seconds(work))
+    assert len(executed.samples) == 1
+
+
+def test_lateness_is_how_long_after_its_time_a_step_ended() -> None:
+    timer = ManualTimer(late=0.0015)
+    assert backend(timer).execute(Plan((decoding("a", 10),)), 100.0).lateness == pytest.approx(0.0015)
+
+
+def test_host_work_longer_than_the_step_is_lateness_too() -> None:
+    timer = ManualTimer()
+    timer.time += 1.0
+    whole = seconds(steptime.StepWork(sequences=1, kv_tokens=11))
+    assert backend(timer).execute(Plan((decoding("a", 10),)), 100.0).lateness == pytest.approx(1.0 - whole)
+
+
+def test_the_prior_of_the_fit_is_the_planners() -> None:
+    facts = backend(ManualTimer()).load()
+    predicted = facts.prior.seconds(prefill_tokens=2048, sequences=0, kv_tokens=0, context=0)
+    assert predicted == pytest.approx(seconds(steptime.StepWork(prefill_tokens=2048)), rel=0.25)
+
+
+def test_a_stream_resumed_elsewhere_goes_on_with_the_same_words() -> None:
+    vocabulary = Vocabulary.read(demo.FOLDER)
+    whole = request("a", [5, 6, 7], 20)
+    whole.sampling = Sampling(seed=11)
+    for _ in range(12):
+        whole.tokens.append(vocabulary.draw(whole).token)
+    resumed = request("b", whole.tokens[:9], 20)
+    resumed.sampling = Sampling(seed=11)
+    while len(resumed.tokens) < len(whole.tokens):
+        resumed.tokens.append(vocabulary.draw(resumed).token)
+    assert resumed.tokens == whole.tokens
+
+
+def test_seeds_and_choices_give_different_words() -> None:
+    vocabulary = Vocabulary.read(demo.FOLDER)
+
+    def text(seed: int, choice: int) -> list[int]:
+        entry = replace(request("a", [5]), sampling=Sampling(seed=seed), choice=choice)
+        for _ in range(10):
+            entry.tokens.append(vocabulary.draw(entry).token)
+        return entry.tokens
+
+    assert len({tuple(text(seed, choice)) for seed in (0, 1, 2**63) for choice in (0, 1)}) == 6
+
+
+def test_words_are_whole_words_of_the_demo_tokenizer() -> None:
+    vocabulary = Vocabulary.read(demo.FOLDER)
+    assert len(vocabulary.words) > 100
+    texts = {number: text for text, number in _ids().items()}
+    assert all(texts[word][0] == "Ġ" and texts[word][1:].isalpha() for word in vocabulary.words)
+
+
+def test_logprobs_are_those_of_an_even_choice() -> None:
+    vocabulary = Vocabulary.read(demo.FOLDER)
+    entry = replace(request("a", [5]), sampling=Sampling(logprobs=2))
+    sample = vocabulary.draw(entry)
+    assert sample.logprobs is not None
+    chosen, top = sample.logprobs
+    assert chosen == pytest.approx(top[0][1])
+    assert [word for word, _ in top] == [sample.token, vocabulary.words[0]]
+
+
+@pytest.mark.parametrize(
+    ("emulate", "engine", "message"),
+    [
+        ({"accelerator": "abacus"}, {}, "engine.emulate.accelerator: 'abacus' is not known"),
+        ({"model": "gpt-9"}, {}, "engine.emulate.model: 'gpt-9' is not a known shape"),
+        ({"cold_start_s": -1.0}, {}, "engine.emulate.coldStart: -1.0 seconds is negative"),
+        ({"model": "llama-3.3-70b"}, {}, "no room for a KV cache"),
+        ({}, {"max_model_len": 200_000}, "engine.max_model_len: 200000 is over the model's context of 131072"),
+        ({}, {"max_model_len": 8192, "kv_pages": 100}, "do not fit into the KV memory of 6400 tokens"),
+        ({}, {"kv_bytes": 5}, "engine.kv_bytes: 5 bytes do not hold one page"),
+        ({}, {"batch_window_s": {"urgent": 1.0}}, "engine.batch_window_s: 'urgent' is no class"),
+    ],
+)
+def test_what_cannot_be_emulated_is_refused_by_field(
+    emulate: dict[str, object], engine: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        backend(
+            ManualTimer(),
+            EngineConfig.model_validate(engine),
+            EmulateConfig.model_validate({**EMULATE.model_dump(), **emulate}),
+        ).load()
+    assert message in str(caught.value)
+
+
+def test_a_broken_tokenizer_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(InvalidInput, match=r"tokenizer\.json"):
+        Vocabulary.read(tmp_path)
+
+
+def test_sixteen_streams_take_few_more_seconds_than_one() -> None:
+    def run(streams: int) -> float:
+        timer = ManualTimer()
+        emulated = backend(timer)
+        facts = emulated.load()
+        core = Scheduler(PagePool(facts.pages), facts.limits)
+        for number in range(streams):
+            core.submit(request(f"r{number}", [number + 5] * 100, 50))
+        begin = timer.time
+        while len(core.waiting) or core.running:
+            plan = core.step(timer.time)
+            core.commit(plan, emulated.execute(plan, timer.time).samples, timer.time)
+        return timer.time - begin
+
+    assert run(16) < 2 * run(1)
+
+
+def _ids() -> dict[str, int]:
+    ids: dict[str, int] = json.loads((demo.FOLDER / "tokenizer.json").read_text())["model"]["vocab"]
+    return ids

@@ -1,0 +1,199 @@
+"""The loop over a real socketpair, with a backend and a time of its own."""
+
+import socket
+from dataclasses import dataclass, field
+
+import pytest
+from tests.engine.manual import ManualTimer
+from tests.engine.peer import Peer, submit
+from tests.engine.shadow import next_token
+
+from paceline_core.errors import PacelineError
+from paceline_core.registry.enums import RequestClass
+from paceline_core.wire import StepTime
+from paceline_workers.engine.backend import Executed, Facts
+from paceline_workers.engine.channel import Channel, PeerGone
+from paceline_workers.engine.loop import ATTEMPTS, BEAT, EngineLoop
+from paceline_workers.engine.scheduling import Limits, Plan, Sample
+from paceline_workers.messages import Abort, Failed, FromEngine, Heartbeat, Started, Submit
+
+Ends = tuple[socket.socket, Peer]
+LIMITS = Limits(max_model_len=200, vocab_size=50, page_tokens=4, max_seqs=8, step_tokens=32)
+
+
+@dataclass
+class Scripted:
+    """Ten milliseconds a step; raises while `faults` says so."""
+
+    timer: ManualTimer
+    faults: int = 0
+    plans: list[Plan] = field(default_factory=list)
+
+    def load(self) -> Facts:
+        return Facts(LIMITS, 50, 4096, (49,), StepTime(base=0.01, prefill=1e-5), {"load": 1.0})
+
+    def execute(self, plan: Plan, since: float) -> Executed:
+        self.plans.append(plan)
+        self.timer.until(since + 0.01)
+        if self.faults:
+            self.faults -= 1
+            raise RuntimeError("injected")
+        samples = [Sample(next_token(chunk.request)) for chunk in plan.chunks if chunk.samples]
+        return Executed(samples, 0.001)
+
+
+class Bench:
+    """A loop, its backend, and the peer that talks to it; `turn` also reads what the loop wrote."""
+
+    def __init__(self, ends: Ends) -> None:
+        self.timer = ManualTimer()
+        self.peer = ends[1]
+        self.backend = Scripted(self.timer)
+        self.channel = Channel(ends[0], self.timer)
+        self.loop = EngineLoop(self.channel, self.backend, self.backend.load(), self.timer)
+
+    def turn(self) -> list[FromEngine]:
+        self.loop.turn()
+        return self.peer.read(wait=False)
+
+    def serve(self, *submits: Submit) -> None:
+        for entry in submits:
+            self.peer.send(entry)
+        while not all(self.peer.last(entry.id) for entry in submits):
+            self.turn()
+
+
+@pytest.fixture
+def bench(ends: Ends) -> Bench:
+    return Bench(ends)
+
+
+def test_requests_are_served_and_their_ends_told(bench: Bench) -> None:
+    bench.serve(submit("a", [1, 2, 3], 4), submit("b", [4], 2))
+    assert len(bench.peer.tokens("a")) == 4
+    last = bench.peer.last("b")
+    assert last is not None
+    assert (last.finish, len(bench.peer.tokens("b"))) == ("length", 2)
+    assert last.timing is not None
+    assert last.timing.decode == pytest.approx(0.01)
+
+
+def test_sixteen_requests_at_once_share_their_steps(ends: Ends) -> None:
+    bench = Bench(ends)
+    bench.serve(*[submit(f"r{number}", [number, 7], 10) for number in range(8)])
+    assert len(bench.backend.plans) == 10
+
+
+def test_a_refused_request_is_answered_with_the_reason(bench: Bench) -> None:
+    bench.serve(submit("a", [1] * 500))
+    last = bench.peer.last("a")
+    assert last is not None
+    assert (last.finish, last.ids) == ("error", [])
+    assert "takes fewer than 200" in last.error
+
+
+def test_an_aborted_request_is_computed_no_further(bench: Bench) -> None:
+    bench.peer.send(submit("a", [1], 100))
+    for _ in range(3):
+        bench.turn()
+    bench.peer.send(Abort("a"))
+    before = len(bench.backend.plans)
+    for _ in range(3):
+        bench.timer.pause(BEAT)
+        bench.turn()
+    assert len(bench.backend.plans) == before
+    assert bench.peer.beats[-1].running == 0
+
+
+def test_a_deadline_passes_even_while_nothing_is_computed(bench: Bench) -> None:
+    bench.peer.send(submit("a", [1] * 150, 4))
+    bench.peer.send(submit("b", [2] * 30, 4, deadline_s=0.015))
+    while bench.peer.last("b") is None:
+        bench.turn()
+    last = bench.peer.last("b")
+    assert last is not None
+    assert "deadline" in last.error
+
+
+def test_an_idle_loop_gives_signs_of_life(bench: Bench) -> None:
+    bench.turn()
+    for _ in range(4):
+        bench.timer.pause(BEAT)
+        bench.turn()
+    assert len(bench.peer.beats) == 5
+    assert BEAT <= 0.25
+
+
+def test_a_heartbeat_carries_the_steps_since_the_last_one_and_the_fit(bench: Bench) -> None:
+    bench.serve(submit("a", [1, 2, 3], 3))
+    bench.timer.pause(BEAT)
+    bench.turn()
+    beats = bench.peer.beats
+    steps = [stats for beat in beats for stats in beat.recent]
+    assert [(stats.prefill_tokens, stats.decode_tokens, stats.kv_tokens) for stats in steps] == [
+        (3, 0, 0), (0, 1, 4), (0, 1, 5),
+    ]  # fmt: skip
+    assert all(stats.seconds == pytest.approx(0.01) and stats.lateness == 0.001 for stats in steps)
+    assert beats[-1].steps == 3
+    assert beats[-1].step_time[5] == 3.0
+    assert (beats[-1].pages_free + beats[-1].pages_cached, beats[-1].lookup_tokens) == (50, 3)
+
+
+def test_waiting_requests_are_counted_by_class(bench: Bench) -> None:
+    for number in range(9):
+        bench.peer.send(submit(f"r{number}", [number] * 32, 50, request_class=RequestClass.BATCH))
+    bench.turn()
+    assert isinstance(bench.peer.seen[-1], Heartbeat)
+    assert bench.peer.beats[-1].waiting[RequestClass.BATCH] == 8
+    assert bench.peer.beats[-1].queued_tokens[RequestClass.BATCH] == 8 * 32
+
+
+def test_steps_that_follow_each_other_count_the_host_work_between_them(bench: Bench) -> None:
+    bench.peer.send(submit("a", [1, 2, 3], 3))
+    bench.turn()
+    bench.timer.pause(0.004)
+    bench.turn()
+    bench.timer.pause(BEAT)
+    bench.turn()
+    steps = [stats for beat in bench.peer.beats for stats in beat.recent]
+    assert [stats.seconds for stats in steps[:2]] == pytest.approx([0.01, 0.01])
+
+
+def test_a_step_that_raises_costs_its_requests_and_not_the_engine(bench: Bench) -> None:
+    bench.backend.faults = 1
+    bench.serve(submit("a", [1], 4))
+    last = bench.peer.last("a")
+    assert last is not None
+    assert (last.finish, last.error) == ("error", "The engine failed while computing this request.")
+    bench.serve(submit("b", [1], 4))
+    assert len(bench.peer.tokens("b")) == 4
+
+
+def test_an_engine_whose_every_step_raises_ends(bench: Bench) -> None:
+    bench.backend.faults = ATTEMPTS
+    for number in range(ATTEMPTS - 1):
+        bench.serve(submit(f"r{number}", [1], 4))
+    with pytest.raises(PacelineError, match=f"{ATTEMPTS} steps in a row failed"):
+        bench.serve(submit("last", [1], 4))
+
+
+def test_nothing_is_computed_for_a_peer_that_does_not_read(bench: Bench) -> None:
+    bench.peer.send(submit("a", [1], 150))
+    while not bench.channel.full:
+        bench.channel.send(Failed("x" * 100_000))
+        bench.channel.flush()
+    bench.loop.turn()
+    assert bench.backend.plans == []
+    while bench.channel.full:
+        bench.peer.read()
+        bench.channel.flush()
+    bench.loop.turn()
+    assert len(bench.backend.plans) == 1
+
+
+def test_run_announces_itself_and_ends_with_its_peer(bench: Bench) -> None:
+    bench.peer.socket.shutdown(socket.SHUT_WR)
+    with pytest.raises(PeerGone):
+        bench.loop.run()
+    bench.channel.flush()
+    assert isinstance(bench.peer.read()[0], Started)

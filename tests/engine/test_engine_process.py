@@ -1,0 +1,74 @@
+"""The engine as a real process: it starts, serves, refuses with a reason, and never outlives its peer."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.engine.conftest import Settings
+from tests.engine.peer import submit
+from tests.engine.process import engine
+
+from paceline_workers.config import WorkerConfig
+from paceline_workers.messages import Failed, Shutdown
+
+pytestmark = pytest.mark.real
+
+EMULATE = {"accelerator": "h100", "model": "llama-3.1-8b", "cold_start_s": 0.0}
+Write = Callable[[WorkerConfig], Path]
+
+
+@pytest.fixture
+def emulated(settings: Settings, worker_file: Write) -> Path:
+    return worker_file(settings(emulate=EMULATE, step_tokens=2048))
+
+
+def test_an_emulated_engine_serves_and_ends_with_its_peer(emulated: Path) -> None:
+    with engine(emulated) as run:
+        run.start()
+        texts = run.peer.generate(*[submit(f"r{number}", [number + 5] * 600, 12) for number in range(4)])
+        assert [len(text) for text in texts] == [12] * 4
+        run.peer.until(lambda peer: peer.beats and peer.beats[-1].running == 0)
+        assert run.peer.beats[-1].steps < 4 * 12
+        run.peer.close()
+        assert run.status() == 0
+
+
+def test_an_emulated_engine_does_not_load_torch(emulated: Path) -> None:
+    with engine(emulated) as run:
+        run.start()
+        assert "torch" not in Path(f"/proc/{run.process.pid}/maps").read_text()
+
+
+def test_signals_to_the_group_do_not_end_it_but_its_peer_does(emulated: Path) -> None:
+    with engine(emulated) as run:
+        run.start()
+        run.process.send_signal(signal.SIGINT)
+        run.process.send_signal(signal.SIGTERM)
+        assert len(run.peer.generate(submit("a", [7], 5))[0]) == 5
+        run.peer.send(Shutdown())
+        assert run.status() == 0
+
+
+def test_the_end_of_its_peer_ends_it_in_the_middle_of_a_cold_start(settings: Settings, worker_file: Write) -> None:
+    config = worker_file(settings(emulate={**EMULATE, "cold_start_s": 3600.0}))
+    with engine(config) as run:
+        run.peer.close()
+        assert run.status() == 0
+
+
+def test_a_configuration_that_cannot_be_served_is_told_and_exits_with_1(settings: Settings, worker_file: Write) -> None:
+    with engine(worker_file(settings(emulate={**EMULATE, "model": "gpt-9"}))) as run:
+        run.peer.until(lambda peer: peer.seen)
+        (message,) = run.peer.seen
+        assert isinstance(message, Failed)
+        assert message.message.startswith("engine.emulate.model: 'gpt-9' is not a known shape")
+        assert run.status() == 1
+
+
+def test_without_a_configuration_file_it_says_so(tmp_path: Path) -> None:
+    with engine(tmp_path / "absent.yaml") as run:
+        run.peer.until(lambda peer: peer.seen)
+        (message,) = run.peer.seen
+        assert isinstance(message, Failed)
+        assert "absent.yaml: cannot be read" in message.message

@@ -1,0 +1,89 @@
+"""`python -m paceline_workers.engine --fd N`: one engine process, serving the API process at the other end of fd N.
+
+It lives exactly as long as that connection. SIGINT and SIGTERM are ignored, since a terminal or a supervisor sends
+them to the whole process group while the API process still drains what runs here.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from paceline_core import config
+from paceline_core.errors import PacelineError
+from paceline_core.telemetry import configure, get_logger
+from paceline_workers.config import WorkerConfig
+from paceline_workers.engine.backend import Backend, Pause
+from paceline_workers.engine.channel import Channel, PeerGone
+from paceline_workers.engine.emulated import EmulatedBackend
+from paceline_workers.engine.loop import EngineLoop
+from paceline_workers.engine.timer import SystemTimer, Timer
+from paceline_workers.messages import Failed
+
+_log = get_logger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 at the peer's wish or end, 1 after Failed or a fault."""
+    parser = argparse.ArgumentParser(prog="python -m paceline_workers.engine", description="One engine process.")
+    parser.add_argument("--fd", type=int, required=True, help="this process's end of a stream socketpair")
+    descriptor = parser.parse_args(argv).fd
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    configure("engine", os.environ.get(config.LEVEL_VARIABLE, "INFO"))
+    timer = SystemTimer()
+    with socket.socket(fileno=descriptor) as sock:
+        return serve(Channel(sock, timer), timer)
+
+
+def serve(channel: Channel, timer: Timer) -> int:
+    """Load what the configuration names and run the loop."""
+    try:
+        run(channel, timer)
+    except PeerGone as error:
+        _log.info("the engine ends", extra={"reason": str(error)})
+    except PacelineError as error:
+        _log.error("the engine cannot serve", extra={"reason": str(error)})
+        return 1
+    return 0
+
+
+def run(channel: Channel, timer: Timer) -> NoReturn:
+    """Load and serve; a reason not to is told to the API process before it is raised."""
+    try:
+        settings = config.from_environment(WorkerConfig)
+        backend = make_backend(settings, timer, lambda seconds: pause(channel, timer, seconds))
+        facts = backend.load()
+    except PeerGone:
+        raise
+    except PacelineError as error:
+        channel.send(Failed(str(error)))
+        channel.flush()
+        raise
+    EngineLoop(channel, backend, facts, timer, prefix_cache=settings.engine.prefix_cache).run()
+
+
+def pause(channel: Channel, timer: Timer, seconds: float) -> None:
+    """Wait while watching the connection."""
+    end = timer.now() + seconds
+    while True:
+        channel.wait(end - timer.now())
+        if timer.now() >= end:
+            return
+
+
+def make_backend(settings: WorkerConfig, timer: Timer, pause: Pause) -> Backend:
+    """The backend that the configuration asks for; torch is imported only when it computes."""
+    engine = settings.engine
+    if engine.emulate is not None:
+        return EmulatedBackend(engine, engine.emulate, timer, pause)
+    from paceline_workers.engine.torch_cpu import TorchBackend  # noqa: PLC0415 - an emulated worker must not load torch
+
+    return TorchBackend(engine, settings.model, timer, pause)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

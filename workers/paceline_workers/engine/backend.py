@@ -1,0 +1,44 @@
+"""What the loop needs of whatever computes: load once, then execute plan after plan."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from paceline_core.wire import StepTime
+from paceline_workers.engine.scheduling import Limits, Plan, Sample
+
+Pause = Callable[[float], None]
+"""Wait that many seconds (0: only look) while loading; raises PeerGone as soon as the API process is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A loaded backend. `prior` is the step-time model to begin with, `stages` the seconds that loading took."""
+
+    limits: Limits
+    pages: int
+    page_bytes: int
+    eos_ids: tuple[int, ...]
+    prior: StepTime
+    stages: dict[str, float]
+    emulated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """One sample per chunk that samples, in the plan's order; `lateness` in seconds, of emulated steps alone."""
+
+    samples: list[Sample]
+    lateness: float = 0.0
+
+
+class Backend(Protocol):
+    """A model and its KV pages. Pages' content is its own; which page holds what is the scheduler's."""
+
+    def load(self) -> Facts:
+        """Get ready to execute. Raises PacelineError naming the file or field and the fix."""
+        ...
+
+    def execute(self, plan: Plan, since: float) -> Executed:
+        """Compute one step, which began at `since` (the loop's clock). Any exception fails the plan's requests."""
+        ...

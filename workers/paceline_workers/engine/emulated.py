@@ -1,0 +1,118 @@
+"""A backend without weights: real plans and pages, words for tokens, steps padded to the planner's time.
+
+A token depends on (seed, choice, position, the tokens just before it), so a stream resumed on another worker goes on
+with the same words. A step ends at `since` plus the planner's seconds, host work included; how much later it really
+ended is its lateness, and a run in which that exceeds 5 % of a step is void. Known hole: nothing ever stops by itself.
+"""
+
+import json
+import math
+import re
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+from paceline_core.errors import InvalidInput
+from paceline_planner import coldstart, hardware, memory, shapes, steptime
+from paceline_planner.caps import Caps
+from paceline_workers import demo
+from paceline_workers.config import EmulateConfig, EngineConfig
+from paceline_workers.engine import sizing
+from paceline_workers.engine.backend import Executed, Facts, Pause
+from paceline_workers.engine.scheduling import Plan, Request, Sample
+from paceline_workers.engine.timer import Timer
+
+_WORD = re.compile("Ġ[a-z]{2,}")
+_MEMORY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Size of the demo tokenizer, and the ids of its whole words (no special token, no part of a character)."""
+
+    size: int
+    words: tuple[int, ...]
+
+    @classmethod
+    def read(cls, folder: Path) -> "Vocabulary":
+        """From tokenizer.json; raises InvalidInput naming the file."""
+        path = folder / "tokenizer.json"
+        try:
+            ids: dict[str, int] = json.loads(path.read_text())["model"]["vocab"]
+        except (OSError, ValueError, KeyError) as error:
+            raise InvalidInput(str(path), f"is not a readable tokenizer ({error}); reinstall paceline") from None
+        words = sorted(number for text, number in ids.items() if _WORD.fullmatch(text))
+        return cls(max(ids.values()) + 1, tuple(words))
+
+    def draw(self, request: Request) -> Sample:
+        """The next word of a request."""
+        sampling = request.sampling
+        recent = request.tokens[-_MEMORY:]
+        seen = struct.pack(f"<QII{len(recent)}i", sampling.seed % 2**64, request.choice, request.wanted, *recent)
+        number = int.from_bytes(blake2b(seen, digest_size=8).digest(), "little")
+        token = self.words[number % len(self.words)]
+        return Sample(token, self._logprobs(token, sampling.logprobs))
+
+    def _logprobs(self, token: int, top: int) -> tuple[float, list[tuple[int, float]]] | None:
+        even = -math.log(len(self.words))
+        return None if top < 0 else (even, [(word, even) for word in (token, *self.words)[:top]])
+
+
+class EmulatedBackend:
+    """One emulated replica: `emulate.model` on `emulate.accelerator`."""
+
+    def __init__(self, engine: EngineConfig, emulate: EmulateConfig, timer: Timer, pause: Pause) -> None:
+        self._engine = engine
+        self._timer = timer
+        self._pause = pause
+        with _field("engine.emulate"):
+            self._shape = shapes.shape(emulate.model)
+            self._device = hardware.accelerator(emulate.accelerator)
+            self._stages = coldstart.stages(self._shape, self._device, emulate.cold_start_s)
+        self._vocabulary = Vocabulary.read(demo.FOLDER)
+
+    def load(self) -> Facts:
+        """Check that the model fits, then sleep through the cold start, stage by stage."""
+        engine = self._engine
+        caps = Caps(engine.step_tokens, engine.max_seqs)
+        fit = memory.fits(self._shape, self._device, context=engine.max_model_len or 1, caps=caps)
+        if not fit.fits:
+            raise InvalidInput("engine.emulate", fit.reason)
+        page_bytes = engine.page_tokens * self._shape.kv_bytes_per_token
+        pages = sizing.pages(engine, page_bytes, fit.kv_bytes)
+        context, vocab_size = self._shape.max_context, self._vocabulary.size
+        limits = sizing.limits(engine, context=context, vocab_size=vocab_size, pages=pages)
+        for stage in self._stages:
+            self._pause(stage.seconds)
+        return Facts(
+            limits=limits,
+            pages=pages,
+            page_bytes=page_bytes,
+            eos_ids=(),
+            prior=steptime.prior(self._shape, self._device, caps=caps),
+            stages={stage.name: stage.seconds for stage in self._stages},
+            emulated=True,
+        )
+
+    def execute(self, plan: Plan, since: float) -> Executed:
+        """Draw the words, then wait until the step's time is over."""
+        samples = [self._vocabulary.draw(chunk.request) for chunk in plan.chunks if chunk.samples]
+        end = since + self._seconds(plan)
+        self._timer.until(end)
+        return Executed(samples, max(self._timer.now() - end, 0.0))
+
+    def _seconds(self, plan: Plan) -> float:
+        work = steptime.StepWork(plan.prefill_tokens, plan.context, plan.decode_tokens, plan.kv_tokens)
+        return steptime.step_seconds(self._shape, self._device, work)
+
+
+@contextmanager
+def _field(prefix: str) -> Iterator[None]:
+    """Put the configuration's path before the field that the planner names."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(f"{prefix}.{error.field}", error.message) from None

@@ -1,0 +1,48 @@
+"""From configuration, model and memory to the engine's limits. Pure; every refusal names the field and the fix."""
+
+from paceline_core.errors import InvalidInput
+from paceline_core.registry.enums import RequestClass
+from paceline_workers.config import EngineConfig
+from paceline_workers.engine.scheduling import Limits
+
+
+def pages(engine: EngineConfig, page_bytes: int, room: int) -> int:
+    """Pages of the pool: as configured (count before bytes), else as many as `room` bytes hold."""
+    if engine.kv_pages is not None:
+        return engine.kv_pages
+    size = engine.kv_bytes if engine.kv_bytes is not None else room
+    if size < page_bytes:
+        raise InvalidInput("engine.kv_bytes", f"{size} bytes do not hold one page of {page_bytes}; give more")
+    return size // page_bytes
+
+
+def limits(engine: EngineConfig, *, context: int, vocab_size: int, pages: int) -> Limits:
+    """Bounds that a pool of `pages` and a model with this `context` can keep: the longest request always fits alone."""
+    return Limits(
+        max_model_len=_max_model_len(engine, context, pages * engine.page_tokens),
+        vocab_size=vocab_size,
+        page_tokens=engine.page_tokens,
+        max_seqs=engine.max_seqs,
+        step_tokens=engine.step_tokens,
+        windows={_class(name): seconds for name, seconds in engine.batch_window_s.items()},
+    )
+
+
+def _max_model_len(engine: EngineConfig, context: int, capacity: int) -> int:
+    wanted = engine.max_model_len
+    if wanted is None:
+        return min(context, capacity)
+    if wanted > context:
+        raise InvalidInput("engine.max_model_len", f"{wanted} is over the model's context of {context}; lower it")
+    if wanted > capacity:
+        raise InvalidInput(
+            "engine.max_model_len",
+            f"{wanted} tokens do not fit into the KV memory of {capacity} tokens; lower it or give more memory",
+        )
+    return wanted
+
+
+def _class(name: str) -> RequestClass:
+    if name not in list(RequestClass):
+        raise InvalidInput("engine.batch_window_s", f"{name!r} is no class; use {', '.join(RequestClass)}")
+    return RequestClass(name)

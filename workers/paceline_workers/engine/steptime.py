@@ -1,0 +1,89 @@
+"""The step-time model, fitted online: recursive least squares on the five terms of `StepTime`. Pure.
+
+Unknowns are factors on the prior's coefficients, and each step is divided by its own time: so all terms weigh alike
+and the fit minimises relative error. Forgetting lets it follow a machine that changes; factors never go below 0.
+A step far from the prediction is kept out (a stall is no property of the model), unless PERSISTENT such follow each
+other, which is a change of the machine. Known hole: terms that always move together share the error arbitrarily.
+"""
+
+from paceline_core.wire import StepTime
+from paceline_workers.messages import StepStats
+
+FORGET = 0.998
+NOISE = 0.05**2
+GATE = 0.5
+PERSISTENT = 8
+_NOMINAL = (1e-3, 1e-5, 1e-5, 1e-8, 1e-9)
+_TERMS = len(_NOMINAL)
+
+Vector = list[float]
+
+
+class StepTimeFit:
+    """Begins at a prior, moves with every observed step."""
+
+    def __init__(self, prior: StepTime) -> None:
+        coefficients = [prior.base, prior.prefill, prior.sequence, prior.kv, prior.context]
+        self._scale = [value or nominal for value, nominal in zip(coefficients, _NOMINAL, strict=True)]
+        self._factors = [1.0 if value > 0 else 0.0 for value in coefficients]
+        self._spread = _identity()
+        self._observations = 0
+        self._rejected = 0
+
+    @property
+    def model(self) -> StepTime:
+        """The current fit; `observations` counts the steps behind it."""
+        base, prefill, sequence, kv, context = (
+            factor * scale for factor, scale in zip(self._factors, self._scale, strict=True)
+        )
+        return StepTime(
+            base=base, prefill=prefill, sequence=sequence, kv=kv, context=context, observations=self._observations
+        )
+
+    def observe(self, stats: StepStats) -> None:
+        """Learn from one step, unless it is an outlier."""
+        if stats.seconds <= 0:
+            return
+        terms = self._terms(stats)
+        miss = 1.0 - sum(factor * term for factor, term in zip(self._factors, terms, strict=True))
+        if self._outlier(miss):
+            return
+        self._observations += 1
+        self._update(terms, miss)
+
+    def _terms(self, stats: StepStats) -> Vector:
+        raw = (1, stats.prefill_tokens, stats.decode_tokens, stats.kv_tokens, stats.prefill_tokens * stats.context)
+        return [scale * value / stats.seconds for scale, value in zip(self._scale, raw, strict=True)]
+
+    def _outlier(self, miss: float) -> bool:
+        """Judged only once the fit has seen enough to know what is usual."""
+        if abs(miss) <= GATE or self._observations < PERSISTENT:
+            self._rejected = 0
+            return False
+        self._rejected += 1
+        if self._rejected < PERSISTENT:
+            return True
+        self._rejected = 0
+        self._spread = _identity()
+        return False
+
+    def _update(self, terms: Vector, miss: float) -> None:
+        spread = [sum(cell * term for cell, term in zip(row, terms, strict=True)) for row in self._spread]
+        total = NOISE + sum(term * value for term, value in zip(terms, spread, strict=True))
+        gain = [value / total for value in spread]
+        self._factors = [max(factor + step * miss, 0.0) for factor, step in zip(self._factors, gain, strict=True)]
+        self._spread = [
+            [cell - step * value for cell, value in zip(row, spread, strict=True)]
+            for row, step in zip(self._spread, gain, strict=True)
+        ]
+        self._forget()
+
+    def _forget(self) -> None:
+        """Widen the spread, but never beyond where it began: what is not seen must not become arbitrary."""
+        for place, row in enumerate(self._spread):
+            if row[place] / FORGET <= 1.0:
+                row[place] /= FORGET
+
+
+def _identity() -> list[Vector]:
+    return [[float(row == column) for column in range(_TERMS)] for row in range(_TERMS)]

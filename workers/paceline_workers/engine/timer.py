@@ -1,0 +1,38 @@
+"""Time for the engine's shell: `now`, and a wait that ends close to its target.
+
+A sleep ends late by the kernel's timer slack (50 us) and its wake-up; so most of a wait is slept and the last SPIN
+seconds are polled. More would burn a core that other emulated workers need; less would miss the target.
+"""
+
+import time
+from typing import Protocol
+
+SPIN = 0.0003
+
+
+class Timer(Protocol):
+    """Monotonic seconds."""
+
+    def now(self) -> float:
+        """Seconds since an arbitrary point; never goes back."""
+        ...
+
+    def until(self, target: float) -> None:
+        """Return at `target`, or at once if it has passed."""
+        ...
+
+
+class SystemTimer:
+    """The machine's monotonic clock."""
+
+    def now(self) -> float:
+        """Seconds of the machine's monotonic clock."""
+        return time.monotonic()
+
+    def until(self, target: float) -> None:
+        """Sleep, then poll."""
+        rest = target - time.monotonic()
+        if rest > SPIN:
+            time.sleep(rest - SPIN)
+        while time.monotonic() < target:
+            pass
