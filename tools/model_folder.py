@@ -23,9 +23,10 @@ CLASSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Dimensions:
-    """The sizes of a decoder, under the names of config.json."""
+class Decoder:
+    """A decoder's kind and sizes, under the names of config.json; `model_type` is a key of CLASSES."""
 
+    model_type: str
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -37,12 +38,11 @@ class Dimensions:
     tie_word_embeddings: bool = True
 
 
-def config(architecture: str, size: Dimensions, dtype: torch.dtype, *, eos: int) -> dict[str, Any]:
-    """The content of config.json; `architecture` is a key of CLASSES."""
+def config(decoder: Decoder, dtype: torch.dtype, *, eos: int) -> dict[str, Any]:
+    """The content of config.json."""
     return {
-        "architectures": [CLASSES[architecture]],
-        "model_type": architecture,
-        **asdict(size),
+        "architectures": [CLASSES[decoder.model_type]],
+        **asdict(decoder),
         "hidden_act": "silu",
         "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0,
@@ -53,33 +53,33 @@ def config(architecture: str, size: Dimensions, dtype: torch.dtype, *, eos: int)
         "pad_token_id": eos,
         "use_cache": True,
         "torch_dtype": str(dtype).removeprefix("torch."),
-        **({"sliding_window": None} if architecture == "mistral" else {}),
-        **({"use_sliding_window": False} if architecture.startswith("qwen") else {}),
+        **({"sliding_window": None} if decoder.model_type == "mistral" else {}),
+        **({"use_sliding_window": False} if decoder.model_type.startswith("qwen") else {}),
     }
 
 
-def tensor_shapes(architecture: str, size: Dimensions) -> dict[str, tuple[int, ...]]:
+def tensor_shapes(decoder: Decoder) -> dict[str, tuple[int, ...]]:
     """Every tensor of the checkpoint and its shape, in the order of the forward pass."""
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (size.vocab_size, size.hidden_size)}
-    for layer in range(size.num_hidden_layers):
-        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in _layer(architecture, size)}
-    shapes["model.norm.weight"] = (size.hidden_size,)
-    if not size.tie_word_embeddings:
-        shapes["lm_head.weight"] = (size.vocab_size, size.hidden_size)
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (decoder.vocab_size, decoder.hidden_size)}
+    for layer in range(decoder.num_hidden_layers):
+        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in _layer(decoder)}
+    shapes["model.norm.weight"] = (decoder.hidden_size,)
+    if not decoder.tie_word_embeddings:
+        shapes["lm_head.weight"] = (decoder.vocab_size, decoder.hidden_size)
     return shapes
 
 
-def _layer(architecture: str, size: Dimensions) -> Iterator[tuple[str, tuple[int, ...]]]:
-    hidden, ffn = size.hidden_size, size.intermediate_size
-    queries, keys = size.num_attention_heads * size.head_dim, size.num_key_value_heads * size.head_dim
+def _layer(decoder: Decoder) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden, ffn = decoder.hidden_size, decoder.intermediate_size
+    queries, keys = decoder.num_attention_heads * decoder.head_dim, decoder.num_key_value_heads * decoder.head_dim
     yield "input_layernorm.weight", (hidden,)
     for name, width in (("q_proj", queries), ("k_proj", keys), ("v_proj", keys)):
         yield f"self_attn.{name}.weight", (width, hidden)
-        if architecture == "qwen2":
+        if decoder.model_type == "qwen2":
             yield f"self_attn.{name}.bias", (width,)
-    if architecture == "qwen3":
-        yield "self_attn.q_norm.weight", (size.head_dim,)
-        yield "self_attn.k_norm.weight", (size.head_dim,)
+    if decoder.model_type == "qwen3":
+        yield "self_attn.q_norm.weight", (decoder.head_dim,)
+        yield "self_attn.k_norm.weight", (decoder.head_dim,)
     yield "self_attn.o_proj.weight", (hidden, queries)
     yield "post_attention_layernorm.weight", (hidden,)
     yield "mlp.gate_proj.weight", (ffn, hidden)
@@ -97,17 +97,22 @@ def write_config(folder: Path, content: Mapping[str, Any]) -> None:
 def write_weights(folder: Path, tensors: Mapping[str, torch.Tensor], *, shards: int = 1) -> None:
     """model.safetensors, or `shards` numbered files of about equal tensor counts and their index."""
     if shards == 1:
-        save_file(dict(tensors), folder / "model.safetensors", {"format": "pt"})
+        _save(folder / "model.safetensors", tensors)
         return
     names = list(tensors)
     cuts = [round(part * len(names) / shards) for part in range(shards + 1)]
     files = {f"model-{part + 1:05}-of-{shards:05}.safetensors": cut for part, cut in enumerate(pairwise(cuts))}
     for file, (start, end) in files.items():
-        save_file({name: tensors[name] for name in names[start:end]}, folder / file, {"format": "pt"})
+        _save(folder / file, {name: tensors[name] for name in names[start:end]})
     total = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     places = {name: file for file, (start, end) in files.items() for name in names[start:end]}
     index = {"metadata": {"total_size": total}, "weight_map": places}
     write_json(folder / "model.safetensors.index.json", index)
+
+
+def _save(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    save_file(dict(tensors), path, {"format": "pt"})
+    path.chmod(0o644)  # save_file leaves 0600, which a worker that runs as another user could not open
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ Same seed, same bytes.
 """
 
 import argparse
+import math
 import shutil
 import sys
 from pathlib import Path
@@ -14,14 +15,14 @@ import torch
 
 from paceline_workers.demo import FOLDER
 from tools.demo_model.tokenizer import END_ID
-from tools.model_folder import CLASSES, Dimensions, config, tensor_shapes, write_config, write_weights
+from tools.model_folder import CLASSES, Decoder, config, tensor_shapes, write_config, write_weights
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def write(
-    folder: Path, architecture: str, size: Dimensions, *, dtype: torch.dtype = torch.float32, shards: int = 1, seed: int = 0
+    folder: Path, decoder: Decoder, *, dtype: torch.dtype = torch.float32, shards: int = 1, seed: int = 0
 ) -> None:
     """Write the whole folder. Weights are normal with deviation 1/sqrt(fan in), norms near 1, biases near 0.
 
@@ -29,21 +30,21 @@ def write(
     """
     folder.mkdir(parents=True, exist_ok=True)
     generator = torch.Generator().manual_seed(seed)
-    shapes = tensor_shapes(architecture, size)
+    shapes = tensor_shapes(decoder)
     tensors = {name: _random(shape, name, generator).to(dtype) for name, shape in shapes.items()}
-    write_config(folder, config(architecture, size, dtype, eos=END_ID))
+    write_config(folder, config(decoder, dtype, eos=END_ID))
     write_weights(folder, tensors, shards=shards)
     for name in TOKENIZER_FILES:
         shutil.copyfile(FOLDER / name, folder / name)
 
 
 def _random(shape: tuple[int, ...], name: str, generator: torch.Generator) -> torch.Tensor:
-    noise = torch.randn(shape, generator=generator)
+    noise: torch.Tensor = torch.randn(shape, generator=generator)
     if name.endswith("norm.weight"):
         return 1 + 0.1 * noise
     if name.endswith(".bias"):
         return 0.1 * noise
-    return noise / shape[-1] ** 0.5
+    return noise / math.sqrt(shape[-1])
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -63,7 +64,8 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     """Entry point."""
     a = _arguments(argv)
-    size = Dimensions(
+    decoder = Decoder(
+        model_type=a.architecture,
         vocab_size=a.vocab,
         hidden_size=a.hidden,
         intermediate_size=a.ffn,
@@ -74,7 +76,7 @@ def main(argv: list[str]) -> None:
         max_position_embeddings=a.context,
         tie_word_embeddings=not a.untied,
     )
-    write(a.folder, a.architecture, size, dtype=DTYPES[a.dtype], shards=a.shards, seed=a.seed)
+    write(a.folder, decoder, dtype=DTYPES[a.dtype], shards=a.shards, seed=a.seed)
 
 
 if __name__ == "__main__":

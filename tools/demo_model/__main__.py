@@ -1,4 +1,4 @@
-"""`python -m tools.demo_model [folder]`: learn tokenizer and weights, write the folder and its DIGEST, try the answers."""
+"""`python -m tools.demo_model [folder]`: learn the tokenizer and the weights, write the folder and its DIGEST."""
 
 import argparse
 import hashlib
@@ -11,11 +11,12 @@ import torch
 from tools.demo_model import corpus as corpora
 from tools.demo_model import tokenizer as tokenizers
 from tools.demo_model.train import Recipe, train
-from tools.model_folder import Dimensions, config, write_config, write_weights
+from tools.model_folder import Decoder, config, write_config, write_weights
 
 FOLDER = Path(__file__).parents[2] / "workers" / "paceline_workers" / "demo" / "model"
 
-SIZE = Dimensions(
+DECODER = Decoder(
+    model_type="llama",
     vocab_size=1536,
     hidden_size=128,
     intermediate_size=384,
@@ -31,11 +32,11 @@ SIZE = Dimensions(
 def make(folder: Path, recipe: Recipe) -> None:
     """Everything from corpus to digest; `folder` is made if it is not there."""
     corpus = corpora.Corpus.committed()
-    tokenizer = tokenizers.train(corpus, vocab=SIZE.vocab_size, seed=recipe.seed)
-    model = train(corpus, tokenizer, SIZE, recipe)
+    tokenizer = tokenizers.train(corpus, vocab=DECODER.vocab_size, seed=recipe.seed)
+    model = train(corpus, tokenizer, DECODER, recipe)
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizers.write(tokenizer, folder, context=SIZE.max_position_embeddings)
-    write_config(folder, config("llama", SIZE, torch.float32, eos=tokenizers.END_ID))
+    tokenizers.write(tokenizer, folder, context=DECODER.max_position_embeddings)
+    write_config(folder, config(DECODER, torch.float32, eos=tokenizers.END_ID))
     tensors = {name: value.contiguous() for name, value in model.state_dict().items() if name != "lm_head.weight"}
     write_weights(folder, tensors)
     write_digest(folder)
@@ -55,7 +56,7 @@ def digest(path: Path) -> str:
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.demo_model", description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", default=FOLDER, help="where to write (default: the package's)")
-    parser.add_argument("--steps", type=int, default=Recipe.steps, help="training steps (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=Recipe().steps, help="training steps (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads; 1 is reproducible (default: %(default)s)")
     return parser.parse_args(argv)
 
