@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 from tools.demo_model import __main__ as script
 from tools.demo_model import tokenizer as tokenizers
 from tools.demo_model.corpus import Corpus
@@ -42,8 +43,13 @@ def test_the_folder_of_a_run_loads_without_a_missing_or_unexpected_tensor(folder
 
 def test_the_committed_folder_has_the_files_and_the_config_of_a_run(folders: list[Path]) -> None:
     assert {path.name for path in script.FOLDER.iterdir()} == {path.name for path in folders[0].iterdir()}
-    for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json"):
         assert (script.FOLDER / name).read_bytes() == (folders[0] / name).read_bytes(), name
+
+
+def test_the_committed_tokenizer_is_the_one_that_the_corpus_gives(folders: list[Path]) -> None:
+    committed, fresh = (Tokenizer.from_file(str(path / "tokenizer.json")) for path in (script.FOLDER, folders[0]))
+    assert committed.get_vocab() == fresh.get_vocab()
 
 
 def test_only_answers_and_their_end_carry_loss() -> None:
