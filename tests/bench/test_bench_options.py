@@ -1,12 +1,10 @@
 """From the command line's words to a profile, and from two answers to the length of a prompt."""
 
-from random import Random
-
 import pytest
 
 from paceline_cli.bench.options import Options, ProfileName, profile_of
 from paceline_cli.bench.profiles import Phase, Spacing
-from paceline_cli.bench.prompts import PROBE_WORDS, calibrate, text
+from paceline_cli.bench.prompts import PROBE_WORDS, Writer, calibrate
 from paceline_core.errors import InvalidInput
 
 
@@ -67,7 +65,16 @@ def test_a_server_that_counts_no_words_cannot_be_calibrated() -> None:
 
 
 def test_no_two_prompts_share_a_beginning() -> None:
-    random = Random(0)
-    prompts = [text(50, random) for _ in range(100)]
+    writer = Writer(0)
+    prompts = [writer.text(50) for _ in range(100)]
     assert len({prompt[:60] for prompt in prompts}) == 100
-    assert all(len(prompt.split()) == 50 for prompt in prompts)
+
+
+@pytest.mark.parametrize("words", [1, 15, 16, 17, 5000])
+def test_a_prompt_has_exactly_its_words(words: int) -> None:
+    assert len(Writer(0).text(words).split()) == words
+
+
+def test_the_same_seed_writes_the_same_prompts() -> None:
+    one, two = Writer(5), Writer(5)
+    assert [one.text(n) for n in (40, 40, 20)] == [two.text(n) for n in (40, 40, 20)]

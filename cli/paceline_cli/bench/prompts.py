@@ -1,7 +1,8 @@
-"""Prompts of about a wanted length in tokens, no two alike: random common words, so that no prefix is shared.
+"""Prompts of about a wanted length in tokens, no two of which begin alike, so that no prefix cache helps.
 
-The server's `usage` is the truth. One probe answer tells how many tokens a word takes and how many the chat template
-adds; from then on lengths are right to about a percent, and the report shows what the server counted.
+The server's `usage` is the truth. Two probe answers tell how many tokens a word takes and how many the chat template
+adds; from then on lengths are right to about a percent, and the report shows what the server counted. Only the first
+words of a prompt are drawn anew: drawing all of 8k would take the core that an emulated worker needs just then.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from random import Random
 from paceline_core.errors import InvalidInput
 
 PROBE_WORDS = 400
+HEAD_WORDS = 16
 WORDS = (
     "request", "answer", "token", "model", "worker", "gateway", "queue", "batch", "step", "replica", "cache", "page",
     "prompt", "stream", "latency", "prefill", "decode", "weights", "class", "tenant", "quota", "service", "promise",
@@ -30,9 +32,22 @@ class Calibration:
         return max(round((tokens - self.overhead) / self.per_word), 1)
 
 
-def text(words: int, random: Random) -> str:
-    """So many random words, as one line."""
-    return " ".join(random.choices(WORDS, k=words))
+class Writer:
+    """Writes prompts of common words, the same ones for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)  # noqa: S311 - reproducible prompts, not secrets
+        self._tails: dict[int, str] = {}
+
+    def text(self, words: int) -> str:
+        """So many words as one line; its first HEAD_WORDS are its own."""
+        head = " ".join(self._random.choices(WORDS, k=min(words, HEAD_WORDS)))
+        return f"{head} {self._tail(words - HEAD_WORDS)}" if words > HEAD_WORDS else head
+
+    def _tail(self, words: int) -> str:
+        if words not in self._tails:
+            self._tails[words] = " ".join(self._random.choices(WORDS, k=words))
+        return self._tails[words]
 
 
 def calibrate(short: int, long: int) -> Calibration:

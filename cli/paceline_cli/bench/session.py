@@ -2,14 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from random import Random
 from typing import Any, Protocol
 
 from paceline_cli.bench.client import Client
 from paceline_cli.bench.observe import Observation
 from paceline_cli.bench.openloop import OpenLoop
 from paceline_cli.bench.profiles import schedule
-from paceline_cli.bench.prompts import PROBE_WORDS, Calibration, calibrate, text
+from paceline_cli.bench.prompts import PROBE_WORDS, Calibration, Writer, calibrate
 from paceline_cli.bench.report import Report, Run, report
 from paceline_cli.bench.samples import Arrival, Ending
 from paceline_core.clock import Clock
@@ -41,10 +40,10 @@ class Observer:
 async def execute(run: Run, client: Client, clock: Clock, observer: Observer | None = None) -> Report:
     """Carry out a run and report on it; raises Unreachable when not even a first request is answered."""
     cost = await learn(client, run.seed)
-    random = Random(run.seed)  # noqa: S311 - reproducible prompts
+    writer = Writer(run.seed)
 
     def prepare(arrival: Arrival) -> bytes:
-        return client.prepare(text(cost.words(arrival.prompt_tokens), random), arrival.output_tokens)
+        return client.prepare(writer.text(cost.words(arrival.prompt_tokens)), arrival.output_tokens)
 
     start, began = clock.monotonic() + LEAD_S, clock.utc().timestamp()
     if observer is not None:
@@ -59,8 +58,8 @@ async def execute(run: Run, client: Client, clock: Clock, observer: Observer | N
 
 async def learn(client: Client, seed: int) -> Calibration:
     """Ask two short questions and read from their `usage` what a prompt costs."""
-    random = Random(~seed)  # noqa: S311 - other words than the run's
-    counts = [await _prompt_tokens(client, text(words, random)) for words in (1, 1 + PROBE_WORDS)]
+    writer = Writer(~seed)
+    counts = [await _prompt_tokens(client, writer.text(words)) for words in (1, 1 + PROBE_WORDS)]
     return calibrate(*counts)
 
 
