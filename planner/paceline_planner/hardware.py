@@ -22,8 +22,9 @@ GIGA = 1e9
 class Efficiency:
     """The way from data sheet to program. Shares are of the peak, times in seconds.
 
-    compute: share of peak FLOP/s in prefill. 0.80: a bf16 product of 8192^3 on an H200 ran at 769 to 798 TFLOP/s. This
-        is a ceiling: whole prefills of today's engines reach 0.45 (BLIS, H100) to 0.6.
+    compute: share of peak FLOP/s in prefill. 0.55: whole prefills of today's engines reach 0.45 (BLIS, H100) to 0.6.
+        The ceiling is 0.80: a bf16 product of 8192^3 on an H200 ran at 769 to 798 TFLOP/s. A promise is planned with
+        what engines reach.
     attention: the same for causal prefill attention. 0.5 at 8k tokens: between Triton's tutorial kernel (469
         TFLOP/s on an H100) and cuDNN (582).
     bandwidth: share of peak bandwidth in decode. 0.896: a copy of 4.3 of 4.8 TB/s on the same device.
@@ -34,7 +35,7 @@ class Efficiency:
     load: bytes a second from the node's cache volume into the device. 2 GB/s is one ordinary NVMe disk.
     """
 
-    compute: float = 0.80
+    compute: float = 0.55
     attention: float = 0.50
     bandwidth: float = 0.896
     step: float = 126e-6

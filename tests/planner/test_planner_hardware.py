@@ -17,7 +17,7 @@ from paceline_planner.shapes import LLAMA_3_1_8B, LLAMA_3_3_70B, ModelShape
 
 def test_an_h200_reaches_the_rates_that_were_measured_on_one() -> None:
     assert H200.read_rate == pytest.approx(4.3e12, rel=1e-3)
-    assert 769e12 <= H200.compute_rate(Dtype.BF16) <= 798e12
+    assert 0.45 <= H200.compute_rate(Dtype.BF16) / H200.flops[Dtype.BF16] <= 0.6
 
 
 def test_every_accelerator_is_found_by_its_own_name() -> None:

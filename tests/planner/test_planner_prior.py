@@ -51,12 +51,12 @@ def test_steps_of_half_prefill_or_more_are_met_within_5_below_and_20_above(
 @SHAPES
 @GPUS
 @pytest.mark.parametrize("step_tokens", [1024, 2048, 8192])
-def test_no_step_is_understated_by_more_than_10_or_overstated_by_more_than_85_percent(
+def test_no_step_is_understated_by_more_than_10_or_overstated_by_more_than_90_percent(
     shape: ModelShape, accelerator: Accelerator, step_tokens: int
 ) -> None:
     found = errors(shape, accelerator, Caps(step_tokens, step_tokens // 16), SHARES)
     assert min(found) >= -0.10
-    assert max(found) <= 0.85
+    assert max(found) <= 0.90
 
 
 @SHAPES

@@ -37,16 +37,17 @@ def test_64_sequences_of_4k_read_weights_and_cache_in_11_5_ms() -> None:
 
 def test_8b_prefill_on_an_h200_is_bound_at_52_7_thousand_tokens_a_second() -> None:
     # The bound counts the output matrix for every token; a step computes it for sampled positions alone.
+    ceiling = replace(H200, efficiency=replace(H200.efficiency, compute=0.80))
     parameters = LLAMA_3_1_8B.read_bytes / 2
-    assert H200.compute_rate(Dtype.BF16) / (2 * parameters) == pytest.approx(52.7e3, rel=1e-3)
-    parts = step_parts(LLAMA_3_1_8B, H200, StepWork(prefill_tokens=8192))
+    assert ceiling.compute_rate(Dtype.BF16) / (2 * parameters) == pytest.approx(52.7e3, rel=1e-3)
+    parts = step_parts(LLAMA_3_1_8B, ceiling, StepWork(prefill_tokens=8192))
     assert 8192 / parts.matrices == pytest.approx(52.7e3 * parameters / (32 * 218_103_808), rel=1e-3)
 
 
-def test_attention_of_a_first_8k_chunk_costs_a_quarter_of_its_matrices() -> None:
+def test_attention_of_a_first_8k_chunk_costs_a_sixth_of_its_matrices() -> None:
     parts = step_parts(LLAMA_3_1_8B, H100, StepWork(prefill_tokens=8192, context=4096))
     assert parts.prefill_attention == pytest.approx(4 * 32 * 32 * 128 * 8192 * 4096 / (989e12 * 0.5))
-    assert parts.prefill_attention / parts.matrices == pytest.approx(0.25, abs=0.01)
+    assert parts.prefill_attention / parts.matrices == pytest.approx(0.17, abs=0.01)
 
 
 def test_a_few_tokens_far_into_a_prompt_are_bound_by_reading_its_cache() -> None:
