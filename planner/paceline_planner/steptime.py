@@ -126,7 +126,7 @@ def prior(shape: ModelShape, accelerator: Accelerator, *, caps: Caps = DEFAULT_C
     The roofline of the matrices is flat in tokens while reading is slower and rises once arithmetic is; the model is
     its chord from one token to a full step: exact at both ends and above in between, most at the corner. With default
     caps on the catalogue's GPUs decode is met within 0.1 %, steps that are at least half prefill within -5 % and
-    +20 %; a small prefill may be overstated by up to 80 % and nothing is understated by more than 10 %, so that
+    +20 %; a small prefill may be overstated by up to 90 % and nothing is understated by more than 10 %, so that
     capacity is rather under- than overstated. More sequences than an eighth of `step_tokens` widen these bounds.
     """
     one = step_seconds(shape, accelerator, StepWork(sequences=1), tensor)
