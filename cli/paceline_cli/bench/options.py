@@ -30,13 +30,18 @@ class Options:
     """What the user wrote; None takes the profile's default."""
 
     profile: ProfileName
-    rate: float = 2.0
+    rate: float | None = None
     burst_rate: str = "5x"
     duration: str | None = None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
 
 
+_RATES: Mapping[ProfileName, float] = {
+    ProfileName.POISSON: 2.0,
+    ProfileName.STEADY: 2.0,
+    ProfileName.BURST: 1.5,
+}
 _SIZES: Mapping[ProfileName, Size] = {
     ProfileName.POISSON: Size(512, 64),
     ProfileName.STEADY: Size(512, 64),
@@ -52,17 +57,19 @@ _DURATIONS: Mapping[ProfileName, str] = {
 def profile_of(options: Options) -> Profile:
     """The profile that the options describe; raises InvalidInput naming the option."""
     size = _SIZES[options.profile]
-    prompt, output = options.prompt_tokens or size.prompt, options.output_tokens or size.output
+    rate = _RATES[options.profile] if options.rate is None else options.rate
+    prompt = size.prompt if options.prompt_tokens is None else options.prompt_tokens
+    output = size.output if options.output_tokens is None else options.output_tokens
     spans = _spans(options.duration or _DURATIONS[options.profile])
     if options.profile is ProfileName.BURST:
         if len(spans) != 3:
             raise InvalidInput("duration", "a burst needs three, before, during and after it: 30s,120s,120s")
-        peak = resolve_rate(options.burst_rate, options.rate)
-        return burst(options.rate, peak, (spans[0], spans[1], spans[2]), prompt, output)
+        peak = resolve_rate(options.burst_rate, rate)
+        return burst(rate, peak, (spans[0], spans[1], spans[2]), prompt, output)
     if len(spans) != 1:
         raise InvalidInput("duration", f"{options.profile} takes one, such as 60s")
     make = poisson if options.profile is ProfileName.POISSON else steady
-    return make(options.rate, spans[0], prompt, output)
+    return make(rate, spans[0], prompt, output)
 
 
 def _spans(text: str) -> list[float]:
