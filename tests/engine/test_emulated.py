@@ -21,7 +21,7 @@ ENGINE = EngineConfig(max_model_len=8192, step_tokens=2048)
 
 
 def backend(timer: ManualTimer, engine: EngineConfig = ENGINE, emulate: EmulateConfig = EMULATE) -> EmulatedBackend:
-    return EmulatedBackend(engine, emulate, timer, timer.pause)
+    return EmulatedBackend.load(engine, emulate, timer, timer.pause)
 
 
 def seconds(work: steptime.StepWork) -> float:
@@ -37,7 +37,7 @@ def decoding(name: str, prompt: int, seed: int = 0) -> Chunk:
 
 def test_the_cold_start_takes_its_stages_time_before_the_backend_is_ready() -> None:
     timer = ManualTimer()
-    facts = backend(timer).load()
+    facts = backend(timer).facts
     assert timer.time == pytest.approx(120.0)
     assert list(facts.stages) == ["schedule", "pull", "load", "warm"]
     assert sum(facts.stages.values()) == pytest.approx(20.0)
@@ -45,7 +45,7 @@ def test_the_cold_start_takes_its_stages_time_before_the_backend_is_ready() -> N
 
 
 def test_the_pool_is_what_the_accelerators_memory_leaves() -> None:
-    facts = backend(ManualTimer()).load()
+    facts = backend(ManualTimer()).facts
     assert facts.page_bytes == 64 * 128 * 1024
     tokens = facts.pages * 64
     assert 400_000 < tokens < 500_000
@@ -53,7 +53,7 @@ def test_the_pool_is_what_the_accelerators_memory_leaves() -> None:
 
 
 def test_without_a_length_the_models_context_is_the_limit() -> None:
-    facts = backend(ManualTimer(), EngineConfig()).load()
+    facts = backend(ManualTimer(), EngineConfig()).facts
     assert facts.limits.max_model_len == 131072
 
 
@@ -71,27 +71,30 @@ def test_a_step_ends_at_the_planners_time_whatever_the_host_did_meanwhile() -> N
 
 def test_a_mixed_step_takes_the_time_of_its_chunk_and_its_decodes() -> None:
     timer = ManualTimer()
+    emulated, since = backend(timer), timer.time
     plan = Plan((decoding("a", 1000), Chunk(request("b", [9] * 4096), 1024, 2047, False)))
-    executed = backend(timer).execute(plan, 100.0)
+    executed = emulated.execute(plan, since)
     work = steptime.StepWork(prefill_tokens=2047, context=1024 + 1024, sequences=1, kv_tokens=1001)
-    assert timer.time - 100.0 == pytest.approx(seconds(work))
+    assert timer.time - since == pytest.approx(seconds(work))
     assert len(executed.samples) == 1
 
 
 def test_lateness_is_how_long_after_its_time_a_step_ended() -> None:
     timer = ManualTimer(late=0.0015)
-    assert backend(timer).execute(Plan((decoding("a", 10),)), 100.0).lateness == pytest.approx(0.0015)
+    emulated = backend(timer)
+    assert emulated.execute(Plan((decoding("a", 10),)), timer.time).lateness == pytest.approx(0.0015)
 
 
 def test_host_work_longer_than_the_step_is_lateness_too() -> None:
     timer = ManualTimer()
+    emulated, since = backend(timer), timer.time
     timer.time += 1.0
     whole = seconds(steptime.StepWork(sequences=1, kv_tokens=11))
-    assert backend(timer).execute(Plan((decoding("a", 10),)), 100.0).lateness == pytest.approx(1.0 - whole)
+    assert emulated.execute(Plan((decoding("a", 10),)), since).lateness == pytest.approx(1.0 - whole)
 
 
 def test_the_prior_of_the_fit_is_the_planners() -> None:
-    facts = backend(ManualTimer()).load()
+    facts = backend(ManualTimer()).facts
     predicted = facts.prior.seconds(prefill_tokens=2048, sequences=0, kv_tokens=0, context=0)
     assert predicted == pytest.approx(seconds(steptime.StepWork(prefill_tokens=2048)), rel=0.25)
 
@@ -159,7 +162,7 @@ def test_what_cannot_be_emulated_is_refused_by_field(
             ManualTimer(),
             EngineConfig.model_validate(engine),
             EmulateConfig.model_validate({**EMULATE.model_dump(), **emulate}),
-        ).load()
+        )
     assert message in str(caught.value)
 
 
@@ -173,7 +176,7 @@ def test_sixteen_streams_take_few_more_seconds_than_one() -> None:
     def run(streams: int) -> float:
         timer = ManualTimer()
         emulated = backend(timer)
-        facts = emulated.load()
+        facts = emulated.facts
         core = Scheduler(PagePool(facts.pages), facts.limits)
         for number in range(streams):
             core.submit(request(f"r{number}", [number + 5] * 100, 50))

@@ -29,7 +29,8 @@ class Scripted:
     faults: int = 0
     plans: list[Plan] = field(default_factory=list)
 
-    def load(self) -> Facts:
+    @property
+    def facts(self) -> Facts:
         return Facts(LIMITS, 50, 4096, (49,), StepTime(base=0.01, prefill=1e-5), {"load": 1.0})
 
     def execute(self, plan: Plan, since: float) -> Executed:
@@ -50,7 +51,7 @@ class Bench:
         self.peer = ends[1]
         self.backend = Scripted(self.timer)
         self.channel = Channel(ends[0], self.timer)
-        self.loop = EngineLoop(self.channel, self.backend, self.backend.load(), self.timer)
+        self.loop = EngineLoop(self.channel, self.backend, self.timer)
 
     def turn(self) -> list[FromEngine]:
         self.loop.turn()

@@ -55,15 +55,14 @@ def run(channel: Channel, timer: Timer) -> NoReturn:
     """Load and serve; a reason not to is told to the API process before it is raised."""
     try:
         settings = config.from_environment(WorkerConfig)
-        backend = make_backend(settings, timer, lambda seconds: pause(channel, timer, seconds))
-        facts = backend.load()
+        backend = load(settings, timer, lambda seconds: pause(channel, timer, seconds))
     except PeerGone:
         raise
     except PacelineError as error:
         channel.send(Failed(str(error)))
         channel.flush()
         raise
-    EngineLoop(channel, backend, facts, timer, prefix_cache=settings.engine.prefix_cache).run()
+    EngineLoop(channel, backend, timer, prefix_cache=settings.engine.prefix_cache).run()
 
 
 def pause(channel: Channel, timer: Timer, seconds: float) -> None:
@@ -75,14 +74,14 @@ def pause(channel: Channel, timer: Timer, seconds: float) -> None:
             return
 
 
-def make_backend(settings: WorkerConfig, timer: Timer, pause: Pause) -> Backend:
-    """The backend that the configuration asks for; torch is imported only when it computes."""
+def load(settings: WorkerConfig, timer: Timer, pause: Pause) -> Backend:
+    """The backend that the configuration asks for, loaded; torch is imported only when it computes."""
     engine = settings.engine
     if engine.emulate is not None:
-        return EmulatedBackend(engine, engine.emulate, timer, pause)
+        return EmulatedBackend.load(engine, engine.emulate, timer, pause)
     from paceline_workers.engine.torch_cpu import TorchBackend  # noqa: PLC0415 - an emulated worker must not load torch
 
-    return TorchBackend(engine, settings.model, timer, pause)
+    return TorchBackend.load(engine, settings.model, timer, pause)
 
 
 if __name__ == "__main__":

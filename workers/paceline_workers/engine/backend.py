@@ -1,4 +1,4 @@
-"""What the loop needs of whatever computes: load once, then execute plan after plan."""
+"""What the loop needs of whatever computes: facts once, then the execution of plan after plan."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,10 +33,11 @@ class Executed:
 
 
 class Backend(Protocol):
-    """A model and its KV pages. Pages' content is its own; which page holds what is the scheduler's."""
+    """A loaded model and its KV pages. The content of pages is its own; which page holds what is the scheduler's."""
 
-    def load(self) -> Facts:
-        """Get ready to execute. Raises PacelineError naming the file or field and the fix."""
+    @property
+    def facts(self) -> Facts:
+        """What it is and what it can bear."""
         ...
 
     def execute(self, plan: Plan, since: float) -> Executed:

@@ -9,7 +9,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -18,6 +18,8 @@ from pathlib import Path
 from paceline_core.errors import InvalidInput
 from paceline_planner import coldstart, hardware, memory, shapes, steptime
 from paceline_planner.caps import Caps
+from paceline_planner.coldstart import Stage
+from paceline_planner.shapes import ModelShape
 from paceline_workers import demo
 from paceline_workers.config import EmulateConfig, EngineConfig
 from paceline_workers.engine import sizing
@@ -61,52 +63,58 @@ class Vocabulary:
         return None if top < 0 else (even, [(word, even) for word in (token, *self.words)[:top]])
 
 
+@dataclass(frozen=True, slots=True)
 class EmulatedBackend:
-    """One emulated replica: `emulate.model` on `emulate.accelerator`."""
+    """One emulated replica: a shape on an accelerator."""
 
-    def __init__(self, engine: EngineConfig, emulate: EmulateConfig, timer: Timer, pause: Pause) -> None:
-        self._engine = engine
-        self._timer = timer
-        self._pause = pause
+    facts: Facts
+    shape: ModelShape
+    device: hardware.Accelerator
+    vocabulary: Vocabulary
+    timer: Timer
+
+    @classmethod
+    def load(cls, engine: EngineConfig, emulate: EmulateConfig, timer: Timer, pause: Pause) -> "EmulatedBackend":
+        """Check that the model fits, then sleep through the cold start, stage by stage. Raises InvalidInput."""
         with _field("engine.emulate"):
-            self._shape = shapes.shape(emulate.model)
-            self._device = hardware.accelerator(emulate.accelerator)
-            self._stages = coldstart.stages(self._shape, self._device, emulate.cold_start_s)
-        self._vocabulary = Vocabulary.read(demo.FOLDER)
-
-    def load(self) -> Facts:
-        """Check that the model fits, then sleep through the cold start, stage by stage."""
-        engine = self._engine
-        caps = Caps(engine.step_tokens, engine.max_seqs)
-        fit = memory.fits(self._shape, self._device, context=engine.max_model_len or 1, caps=caps)
-        if not fit.fits:
-            raise InvalidInput("engine.emulate", fit.reason)
-        page_bytes = engine.page_tokens * self._shape.kv_bytes_per_token
-        pages = sizing.pages(engine, page_bytes, fit.kv_bytes)
-        context, vocab_size = self._shape.max_context, self._vocabulary.size
-        limits = sizing.limits(engine, context=context, vocab_size=vocab_size, pages=pages)
-        for stage in self._stages:
-            self._pause(stage.seconds)
-        return Facts(
-            limits=limits,
-            pages=pages,
-            page_bytes=page_bytes,
-            eos_ids=(),
-            prior=steptime.prior(self._shape, self._device, caps=caps),
-            stages={stage.name: stage.seconds for stage in self._stages},
-            emulated=True,
-        )
+            shape, device = shapes.shape(emulate.model), hardware.accelerator(emulate.accelerator)
+            stages = coldstart.stages(shape, device, emulate.cold_start_s)
+        vocabulary = Vocabulary.read(demo.FOLDER)
+        facts = _facts(engine, shape, device, vocabulary.size, stages)
+        for stage in stages:
+            pause(stage.seconds)
+        return cls(facts, shape, device, vocabulary, timer)
 
     def execute(self, plan: Plan, since: float) -> Executed:
         """Draw the words, then wait until the step's time is over."""
-        samples = [self._vocabulary.draw(chunk.request) for chunk in plan.chunks if chunk.samples]
+        samples = [self.vocabulary.draw(chunk.request) for chunk in plan.chunks if chunk.samples]
         end = since + self._seconds(plan)
-        self._timer.until(end)
-        return Executed(samples, max(self._timer.now() - end, 0.0))
+        self.timer.until(end)
+        return Executed(samples, max(self.timer.now() - end, 0.0))
 
     def _seconds(self, plan: Plan) -> float:
         work = steptime.StepWork(plan.prefill_tokens, plan.context, plan.decode_tokens, plan.kv_tokens)
-        return steptime.step_seconds(self._shape, self._device, work)
+        return steptime.step_seconds(self.shape, self.device, work)
+
+
+def _facts(
+    engine: EngineConfig, shape: ModelShape, device: hardware.Accelerator, vocab_size: int, stages: Iterable[Stage]
+) -> Facts:
+    caps = Caps(engine.step_tokens, engine.max_seqs)
+    fit = memory.fits(shape, device, context=engine.max_model_len or 1, caps=caps)
+    if not fit.fits:
+        raise InvalidInput("engine.emulate", fit.reason)
+    page_bytes = engine.page_tokens * shape.kv_bytes_per_token
+    pages = sizing.pages(engine, page_bytes, fit.kv_bytes)
+    return Facts(
+        limits=sizing.limits(engine, context=shape.max_context, vocab_size=vocab_size, pages=pages),
+        pages=pages,
+        page_bytes=page_bytes,
+        eos_ids=(),
+        prior=steptime.prior(shape, device, caps=caps),
+        stages={stage.name: stage.seconds for stage in stages},
+        emulated=True,
+    )
 
 
 @contextmanager

@@ -26,12 +26,10 @@ _log = get_logger(__name__)
 class EngineLoop:
     """Serves one API process until it goes."""
 
-    def __init__(
-        self, channel: Channel, backend: Backend, facts: Facts, timer: Timer, *, prefix_cache: bool = True
-    ) -> None:
+    def __init__(self, channel: Channel, backend: Backend, timer: Timer, *, prefix_cache: bool = True) -> None:
+        facts = backend.facts
         self._channel = channel
         self._backend = backend
-        self._facts = facts
         self._timer = timer
         self._scheduler = Scheduler(PagePool(facts.pages), facts.limits, prefix_cache=prefix_cache)
         self._fit = StepTimeFit(facts.prior)
@@ -42,7 +40,7 @@ class EngineLoop:
 
     def run(self) -> NoReturn:
         """Until the API process wants no more of it: raises PeerGone."""
-        self._channel.send(started(self._facts))
+        self._channel.send(started(self._backend.facts))
         while True:
             self.turn()
 
@@ -62,7 +60,7 @@ class EngineLoop:
     def _take(self, message: Submit | Abort) -> None:
         match message:
             case Submit():
-                request = Request.of(message, self._facts.eos_ids, self._timer.now())
+                request = Request.of(message, self._backend.facts.eos_ids, self._timer.now())
                 if refusal := self._scheduler.submit(request):
                     self._tell([Tokens(message.id, 0, [], finish="error", error=refusal)])
             case Abort():

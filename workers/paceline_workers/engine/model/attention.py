@@ -1,0 +1,59 @@
+"""Keys and values in pages, and attention over them by gathering a sequence's pages and torch's fused kernel.
+
+Layout [slot, kv head, head_dim], slots page by page: a gathered context is one contiguous copy, and the kernel reads
+its heads by stride. What lies in a page behind the last token is old but finite, and masked. Known hole: each layer
+gathers the whole context again; large pages keep that near the speed of a plain copy.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from paceline_planner.shapes import ModelShape
+from paceline_workers.engine.model.batch import Batch, Singles, Span
+
+
+class PagedCache:
+    """The KV pool of all layers, float32, zero at first so that no page ever holds a NaN."""
+
+    def __init__(self, shape: ModelShape, pages: int, page_tokens: int) -> None:
+        size = (shape.layers, 2, pages * page_tokens, shape.kv_heads, shape.head_dim)
+        self._pool = torch.zeros(size, dtype=torch.float32)
+        self._page_tokens = page_tokens
+
+    def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Store [tokens, kv heads, head_dim] of one layer at `slots`."""
+        self._pool[layer, 0].index_copy_(0, slots, keys)
+        self._pool[layer, 1].index_copy_(0, slots, values)
+
+    def attend(self, layer: int, queries: Tensor, batch: Batch) -> Tensor:
+        """Causal attention of [tokens, heads, head_dim] to what `write` has stored; the same shape."""
+        out = torch.empty_like(queries)
+        for span in batch.spans:
+            out[span.rows] = self._span(layer, queries[span.rows], span)
+        for singles in batch.singles:
+            out[singles.rows] = self._singles(layer, queries[singles.rows], singles)
+        return out
+
+    def _gather(self, layer: int, pages: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of `pages` [..., n]: each [..., n * page_tokens, kv heads, head_dim]."""
+        keys, values = self._pool[layer].view(2, -1, self._page_tokens, *self._pool.shape[3:])
+        shape = (*pages.shape[:-1], -1, *keys.shape[2:])
+        flat = pages.flatten()
+        return keys.index_select(0, flat).view(shape), values.index_select(0, flat).view(shape)
+
+    def _span(self, layer: int, queries: Tensor, span: Span) -> Tensor:
+        keys, values = self._gather(layer, span.pages)
+        query, key, value = (item.transpose(0, 1)[None] for item in (queries, keys, values))
+        mixed = scaled_dot_product_attention(query, key, value, attn_mask=span.mask, enable_gqa=True)
+        return mixed[0].transpose(0, 1)
+
+    def _singles(self, layer: int, queries: Tensor, singles: Singles) -> Tensor:
+        """The query heads that share a kv head stand where a sequence's queries would: no key is copied for them."""
+        keys, values = self._gather(layer, singles.pages)
+        count, heads, width = queries.shape
+        grouped = queries.view(count, keys.shape[2], -1, width)
+        mixed = scaled_dot_product_attention(
+            grouped, keys.transpose(1, 2), values.transpose(1, 2), attn_mask=singles.mask
+        )
+        return mixed.reshape(count, heads, width)

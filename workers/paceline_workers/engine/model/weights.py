@@ -1,0 +1,91 @@
+"""Tensors from the safetensors files of a model folder, one file or sharded, widened to float32.
+
+Everything that can be wrong with files is found here, before anything is served, and names the file and the fix. The
+files are memory-mapped: a tensor is read when it is taken, so that a step of loading can notice the end of its peer.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from paceline_core.errors import InvalidInput
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+_READABLE = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class Weights:
+    """The tensors of one folder, by name; a context that closes its files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files = ExitStack()
+        self._tensors: dict[str, tuple[str, Any]] = {}
+
+    def __enter__(self) -> "Weights":
+        try:
+            for name in _shards(self._folder):
+                self._open(name)
+        except BaseException:
+            self._files.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._files.close()
+
+    def has(self, name: str) -> bool:
+        """Whether any file holds it."""
+        return name in self._tensors
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """One tensor in float32; raises InvalidInput when it is absent or not of this shape and a readable type."""
+        if name not in self._tensors:
+            raise InvalidInput(str(self._folder), f"no file holds the tensor {name}; copy the whole model again")
+        file, handle = self._tensors[name]
+        path = str(self._folder / file)
+        tensor: Tensor = handle.get_tensor(name)
+        if tensor.shape != shape:
+            raise InvalidInput(path, f"{name} has shape {list(tensor.shape)}, config.json makes it {list(shape)}")
+        if tensor.dtype not in _READABLE:
+            raise InvalidInput(path, f"{name} has type {tensor.dtype}; this version reads float32, bfloat16, float16")
+        return tensor.float()
+
+    def _open(self, name: str) -> None:
+        path = self._folder / name
+        try:
+            handle = self._files.enter_context(safe_open(path, framework="pt"))
+        except FileNotFoundError:
+            raise InvalidInput(str(path), f"is missing, but {INDEX} lists it; copy the whole model again") from None
+        except (SafetensorError, OSError) as error:
+            raise InvalidInput(str(path), f"is damaged or cut short ({error}); copy it again") from None
+        self._tensors |= dict.fromkeys(handle.keys(), (name, handle))
+
+
+def _shards(folder: Path) -> list[str]:
+    """Names of the files, from the index if there is one."""
+    if (folder / INDEX).is_file():
+        return sorted(set(_index(folder / INDEX).values()))
+    if (folder / SINGLE).is_file():
+        return [SINGLE]
+    fix = "only safetensors are read, so convert other formats with transformers' save_pretrained"
+    raise InvalidInput(str(folder), f"holds neither {SINGLE} nor {INDEX}; {fix}")
+
+
+def _index(path: Path) -> Mapping[str, str]:
+    try:
+        files: dict[str, str] = json.loads(path.read_text())["weight_map"]
+        sound = all(Path(name).name == name for name in files.values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidInput(str(path), f"is not an index of weights ({error!r}); copy it again") from None
+    if not sound:
+        raise InvalidInput(str(path), "names files outside the model's folder; copy the whole model again")
+    return files

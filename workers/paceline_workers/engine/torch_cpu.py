@@ -1,0 +1,94 @@
+"""The reference backend: PyTorch on the CPU, float32, pages gathered per layer. Slow, exact, and without surprises."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+
+from paceline_core.wire import StepTime
+from paceline_planner import hardware, steptime
+from paceline_planner.caps import Caps
+from paceline_planner.dtypes import Dtype
+from paceline_planner.shapes import ModelShape
+from paceline_workers.config import EngineConfig
+from paceline_workers.engine import sizing
+from paceline_workers.engine.backend import Executed, Facts, Pause
+from paceline_workers.engine.model import config, decoder
+from paceline_workers.engine.model.attention import PagedCache
+from paceline_workers.engine.model.batch import Batch
+from paceline_workers.engine.model.weights import Weights
+from paceline_workers.engine.sampling import sample
+from paceline_workers.engine.scheduling import Chunk, Plan, Request
+from paceline_workers.engine.timer import Timer
+from paceline_workers.messages import Sampling
+from paceline_workers.source import locate
+
+ROOM = 1 << 30
+"""Bytes of KV pages, at most, when nothing is configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class TorchBackend:
+    """A decoder, its pages, and what the loop may know of them."""
+
+    facts: Facts
+    decoder: decoder.Decoder
+    cache: PagedCache
+
+    @classmethod
+    def load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause) -> "TorchBackend":
+        """From a model source to a warm model. Raises InvalidInput naming the file or field and the fix."""
+        if engine.threads is not None:
+            torch.set_num_threads(engine.threads)
+        stages = _Stages(timer)
+        with stages.stage("config"):
+            folder = locate(source)
+            settings = config.read(folder)
+            shape = replace(settings.shape, weight_dtype=Dtype.FP32, kv_dtype=Dtype.FP32)
+        with stages.stage("load"), Weights(folder) as weights:
+            model = decoder.load(settings, weights, lambda: pause(0.0))
+        with stages.stage("warm"):
+            page_bytes = engine.page_tokens * shape.kv_bytes_per_token
+            pages = sizing.pages(engine, page_bytes, _room(engine, shape, page_bytes))
+            limits = sizing.limits(engine, context=shape.max_context, vocab_size=shape.vocab, pages=pages)
+            cache = PagedCache(shape, pages, engine.page_tokens)
+            model(Batch.of(_first_step(), engine.page_tokens), cache)
+        facts = Facts(limits, pages, page_bytes, settings.eos_ids, _prior(engine, shape), stages.seconds)
+        return cls(facts, model, cache)
+
+    def execute(self, plan: Plan, since: float) -> Executed:  # noqa: ARG002 - only emulation keeps to a time
+        """One forward pass and one sample for each chunk that closes its request's gap."""
+        logits = self.decoder(Batch.of(plan, self.facts.limits.page_tokens), self.cache)
+        return Executed(sample(logits.numpy(), [chunk.request for chunk in plan.chunks if chunk.samples]))
+
+
+class _Stages:
+    """Seconds by stage of loading."""
+
+    def __init__(self, timer: Timer) -> None:
+        self._timer = timer
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        begin = self._timer.now()
+        yield
+        self.seconds[name] = self._timer.now() - begin
+
+
+def _room(engine: EngineConfig, shape: ModelShape, page_bytes: int) -> int:
+    """What `max_seqs` requests of full length need, but at most ROOM and at least one page."""
+    longest = engine.max_model_len or shape.max_context
+    wanted = engine.max_seqs * -(-longest // engine.page_tokens) * page_bytes
+    return max(min(wanted, ROOM), page_bytes)
+
+
+def _prior(engine: EngineConfig, shape: ModelShape) -> StepTime:
+    return steptime.prior(shape, hardware.CPU, caps=Caps(engine.step_tokens, engine.max_seqs))
+
+
+def _first_step() -> Plan:
+    """One token into page 0, so that the first client does not pay for torch's first call."""
+    request = Request("warm", 1, [0], 1, Sampling(temperature=0.0), 0.0, pages=[0])
+    return Plan((Chunk(request, 0, 1, True),))
