@@ -35,7 +35,7 @@ def parse_manifests(text: str, name: str) -> list[Manifest]:
     """Every object of a text; `name` stands for it in messages."""
     found: list[Manifest] = []
     faults: list[Problem] = []
-    for number, document in enumerate(_documents(text, name), start=1):
+    for number, document in enumerate(load_documents(text, name), start=1):
         if document is None:
             continue
         context = f"{name}, document {number}{_title(document)}"
@@ -51,18 +51,8 @@ def parse_manifests(text: str, name: str) -> list[Manifest]:
     return found
 
 
-def _text(path: Path) -> str:
-    try:
-        if path.stat().st_size > FILE_LIMIT:
-            raise InvalidInput(str(path), f"is over {FILE_LIMIT >> 20} MiB, too large for a manifest")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(str(path), f"cannot be read ({error.strerror or error})") from None
-    except UnicodeDecodeError:
-        raise InvalidInput(str(path), "is not text in UTF-8") from None
-
-
-def _documents(text: str, name: str) -> Iterator[Any]:
+def load_documents(text: str, name: str) -> Iterator[Any]:
+    """The documents of a YAML text as plain data, unchecked; None for an empty one. Raises InvalidInput."""
     try:
         yield from yaml.load_all(text, Loader=_JSONLoader)
     except yaml.MarkedYAMLError as error:
@@ -72,6 +62,17 @@ def _documents(text: str, name: str) -> Iterator[Any]:
         raise InvalidInput(name, f"is not YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise InvalidInput(name, "is nested too deeply to be a manifest") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > FILE_LIMIT:
+            raise InvalidInput(str(path), f"is over {FILE_LIMIT >> 20} MiB, too large for a manifest")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(str(path), f"cannot be read ({error.strerror or error})") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(str(path), "is not text in UTF-8") from None
 
 
 def _placed(problem: Problem, context: str) -> Problem:

@@ -10,7 +10,7 @@ from pydantic import Field
 from paceline_core.objects.fields import RESOURCE_PATTERN, Bytes, Money, NodeLabels, Part, Total
 from paceline_core.objects.metadata import Conditions, Object
 
-Teraflops = Annotated[float, Field(ge=0.001, le=1_000_000)]
+Teraflops = Annotated[float, Field(gt=0, le=1_000_000)]
 
 
 class TeraflopsPerType(Part):
@@ -86,3 +86,8 @@ class AcceleratorProfile(Object):
     """The device as its data sheet has it."""
     status: AcceleratorStatus = AcceleratorStatus()
     """What is so; written by the operator."""
+
+    @property
+    def namespace(self) -> str:
+        """Empty: profiles belong to the cluster."""
+        return ""

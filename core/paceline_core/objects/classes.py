@@ -37,8 +37,8 @@ class ServiceClass(Part):
 
     slo: SLO = SLO()
     """Latency targets per quantile. Without any, the class is best effort."""
-    availability: Annotated[float, Field(ge=0.5, le=0.99999)] | None = None
-    """Share of requests that must not fail or be shed. Default: 0.999."""
+    availability: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Share of requests that must not fail or be shed, 0.5 to below 1. Default: 0.999."""
     slo_window: Days | None = None
     """Rolling window of the error budgets, in whole days. Default: 28d."""
     max_tokens: Annotated[int, Field(ge=1, le=1_048_576)] | None = None

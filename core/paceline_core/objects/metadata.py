@@ -85,8 +85,8 @@ class Object(Part):
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
+        """`namespace/name`; the name alone for a cluster-scoped kind."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 Conditions = Annotated[tuple[Condition, ...], bounded(16), keyed("type")]

@@ -121,6 +121,7 @@ _SAYINGS: Final[dict[str, Callable[[Any, Mapping[str, Any], Schema], str]]] = {
     "literal_error": _choice,
     "enum": _choice,
     "string_pattern_mismatch": _pattern,
+    "greater_than": _bound("above", "gt"),
     "greater_than_equal": _bound("at least", "ge"),
     "less_than_equal": _bound("at most", "le"),
     "string_too_long": _length("characters", "most", "max_length"),

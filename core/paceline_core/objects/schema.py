@@ -19,7 +19,10 @@ _KEPT: Final[tuple[str, ...]] = (
     "type", "format", "description", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum",
     "minItems", "maxItems", "maxProperties", "required", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
 )  # fmt: skip
-_KNOWN: Final = {*_KEPT, "$ref", "anyOf", "const", "title", "default", "properties", "items", "additionalProperties"}
+_READ: Final = (
+    "$ref", "anyOf", "const", "exclusiveMinimum", "title", "default", "properties", "items", "additionalProperties",
+)  # fmt: skip
+_KNOWN: Final = {*_KEPT, *_READ}
 NO_DEFAULTS: Final = ("status", "spec.model", "spec.runtime", "spec.engine")
 
 
@@ -43,6 +46,8 @@ def _convert(raw: Schema, defs: Schema, path: str) -> Schema:
     out = {key: raw[key] for key in _KEPT if key in raw}
     if "description" in out:
         out["description"] = " ".join(out["description"].split())
+    if "exclusiveMinimum" in raw:
+        out |= {"minimum": raw["exclusiveMinimum"], "exclusiveMinimum": True}
     if "const" in raw:
         out["enum"] = [raw["const"]]
     if "properties" in raw:

@@ -74,7 +74,7 @@ def _as_json(document: Any) -> str:
 
 
 def _nulls(value: Any, place: str) -> Iterator[Problem]:
-    """A server refuses null where no default stands; it is nearly always a line that was left empty."""
+    """A server drops a null without a word; here it is nearly always a line whose value was forgotten."""
     if value is None:
         yield Problem(place, "is empty: give it a value, or remove the line")
     elif isinstance(value, dict):

@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import Any, Final
 
-from paceline_core.objects.rules.rule import Rule
+from paceline_core.objects.rules.rule import Rule, service_rule
 from paceline_core.registry.enums import RequestClass
 from paceline_core.units import seconds
 
@@ -33,16 +33,20 @@ def _class_rules(path: str) -> tuple[Rule, ...]:
         for key in _KEYS
     )
     return (
-        Rule(
-            "InferenceService",
+        service_rule(
+            f"{path}.availability",
+            "self >= 0.5 && self < 1.0",
+            "must be from 0.5 to below 1, like 0.999: nothing answers every request for ever",
+            lambda it: 0.5 <= it < 1,
+        ),
+        service_rule(
             path,
             f"!has(self.batchWindow) || !has(self.slo) || !has(self.slo.ttft) || ({shorter})",
             "batchWindow alone would break the ttft promise: make it shorter than every ttft target",
             _window_fits,
             ".batchWindow",
         ),
-        Rule(
-            "InferenceService",
+        service_rule(
             f"{path}.slo",
             f"!has(self.ttft) || !has(self.e2e) || ({above})",
             "an e2e target is below the ttft target of the same quantile: raise e2e or lower ttft",
@@ -60,15 +64,13 @@ def _quantile_rules(path: str) -> tuple[Rule, ...]:
     )
     positive = " && ".join(f"(!has(self.{key}) || duration(self.{key}) > duration('0s'))" for key in _KEYS)
     return (
-        Rule(
-            "InferenceService",
+        service_rule(
             path,
             ascending,
             "a higher quantile cannot have a lower limit: make p50 <= p90 <= p95 <= p99",
             lambda it: all(low <= high for low, high in pairwise(_limits(it))),
         ),
-        Rule(
-            "InferenceService",
+        service_rule(
             path,
             positive,
             "no request takes no time: make every limit longer than 0s",

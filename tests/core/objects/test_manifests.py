@@ -1,0 +1,104 @@
+from pathlib import Path
+
+import pytest
+
+from paceline_core.errors import InvalidInput
+from paceline_core.manifests import FILE_LIMIT, parse_manifests, read_manifests
+from paceline_core.objects import InferenceService, ManifestError, resolve
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
+HEAD = "apiVersion: paceline.dev/v1alpha1\nkind: Tenant\nmetadata: {name: local}\n"
+TENANT = HEAD + 'spec: {services: ["*"]}\n'
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_is_taken_and_resolves(path: Path) -> None:
+    services = [manifest.found for manifest in read_manifests(path) if isinstance(manifest.found, InferenceService)]
+    assert services
+    for service in services:
+        assert resolve(service).targets
+
+
+def test_the_chat_example_is_a_service_a_tenant_and_a_route() -> None:
+    (path,) = [path for path in EXAMPLES if path.name == "chat.yaml"]
+    assert [manifest.found.kind for manifest in read_manifests(path)] == [
+        "InferenceService",
+        "Tenant",
+        "InferenceRoute",
+    ]
+
+
+def test_a_fault_names_file_document_and_field() -> None:
+    text = f"{TENANT}---\n{HEAD.replace('local', 'other')}spec: {{services: ['*'], weight: heavy}}\n"
+    with pytest.raises(ManifestError) as refused:
+        parse_manifests(text, "examples/chat.yaml")
+    assert str(refused.value) == (
+        "examples/chat.yaml, document 2 (Tenant other): spec.weight: must be a whole number, not the text 'heavy'"
+    )
+
+
+def test_the_faults_of_all_documents_are_told_at_once() -> None:
+    with pytest.raises(ManifestError) as refused:
+        parse_manifests("- 1\n---\nkind: Pod\n---\n" + TENANT, "f")
+    assert [problem.field for problem in refused.value.problems] == ["f, document 1", "f, document 2 (Pod): kind"]
+
+
+def test_two_objects_of_one_name_are_refused() -> None:
+    with pytest.raises(
+        ManifestError, match=r"document 2 \(Tenant local\): metadata.name: stands already in f, document 1"
+    ):
+        parse_manifests(f"{TENANT}---\n{TENANT}", "f")
+
+
+def test_empty_documents_count_but_say_nothing() -> None:
+    (manifest,) = parse_manifests(f"---\n---\n{TENANT}", "f")
+    assert manifest.context == "f, document 2 (Tenant local)"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no object"),
+        ("a: b: c", "is not YAML at line 1"),
+        ("a: [1", "is not YAML at line 1"),
+        ("x: 1\non: 2", "is not YAML at line 2: the key on is not text; write it in quotes"),
+        ("1: x", "the key 1 is not text"),
+        ("a: 1\nb: 2\na: 3", "is not YAML at line 3: a stands twice in one map"),
+        ("a: \x00", "is not YAML"),
+        ("a: !!python/object:os.system {}", "is not YAML at line 1"),
+        ("a: *nowhere", "is not YAML at line 1"),
+        ("[" * 3000, "is nested too deeply"),
+        ("kind: Tenant\napiVersion: paceline.dev/v1alpha1\nspec: &a\n  b: *a\n", "JSON cannot express"),
+    ],
+)
+def test_a_text_that_is_no_manifest_is_refused_with_the_place(text: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        parse_manifests(text, "f.yaml")
+
+
+def test_merge_keys_and_anchors_mean_what_they_mean_to_kubernetes() -> None:
+    text = TENANT.replace("metadata: {name: local}", "metadata: {<<: &m {labels: {a: b}, name: x}, name: local}")
+    (manifest,) = parse_manifests(text, "f")
+    assert (manifest.found.name, manifest.found.metadata.labels) == ("local", {"a": "b"})
+
+
+def test_a_date_stays_text() -> None:
+    (manifest,) = parse_manifests(TENANT.replace("name: local", "name: local, creationTimestamp: 2026-01-31"), "f")
+    assert manifest.found.metadata.creation_timestamp == "2026-01-31"
+
+
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="No such file"):
+        read_manifests(tmp_path / "none.yaml")
+    with pytest.raises(InvalidInput, match="directory"):
+        read_manifests(tmp_path)
+
+
+def test_a_file_of_another_encoding_or_size_is_refused(tmp_path: Path) -> None:
+    latin, large = tmp_path / "latin.yaml", tmp_path / "large.yaml"
+    latin.write_bytes(b"a: \xe9\n")
+    large.write_bytes(b"#" * (FILE_LIMIT + 1))
+    with pytest.raises(InvalidInput, match="not text in UTF-8"):
+        read_manifests(latin)
+    with pytest.raises(InvalidInput, match="over 4 MiB"):
+        read_manifests(large)

@@ -1,0 +1,154 @@
+import json
+from copy import deepcopy
+from datetime import date
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.objects.corpus import valid
+
+from paceline_core.errors import InvalidInput
+from paceline_core.objects import InferenceService, ManifestError, Problem, read, validate
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def minimal(**spec: Any) -> dict[str, Any]:
+    document = deepcopy(valid()["minimal"])
+    document["spec"] |= spec
+    return document
+
+
+def found_in(document: Any) -> tuple[Problem, ...]:
+    try:
+        validate(document)
+    except ManifestError as error:
+        return error.problems
+    return ()
+
+
+def problems(document: Any) -> list[str]:
+    return [str(problem) for problem in found_in(document)]
+
+
+def test_every_fault_is_told_at_once() -> None:
+    document = minimal(scaling={"polcy": "slo"}, pools=[{"name": "main", "accelerator": "C", "spot": "yes"}])
+    assert problems(document) == [
+        "spec.pools[0].accelerator: 'C' is malformed: use lower-case letters, digits and dashes, like my-name",
+        "spec.pools[0].spot: must be a boolean, not the text 'yes'",
+        "spec.scaling.polcy: unknown field; did you mean policy?",
+    ]
+
+
+def test_an_error_reads_as_one_line_a_fault_and_names_the_first() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        validate(minimal(pool=1, model={}))
+    assert refused.value.field == "spec.model.source"
+    assert str(refused.value).splitlines()[1] == "spec.pool: unknown field; did you mean pools?"
+
+
+def test_an_unknown_field_that_is_like_no_other_lists_what_there_is() -> None:
+    assert problems(minimal(telemetry={"zzz": 1})) == [
+        "spec.telemetry.zzz: unknown field; the fields here are tracing, logPrompts"
+    ]
+
+
+def test_the_names_of_python_are_no_names_in_a_manifest() -> None:
+    assert problems(minimal(model={"source": "builtin://demo", "served_name": "x"})) == [
+        "spec.model.served_name: unknown field; did you mean servedName?"
+    ]
+
+
+def test_a_number_in_quotes_is_not_a_number() -> None:
+    assert problems(minimal(engine={"maxSeqs": "8"})) == [
+        "spec.engine.maxSeqs: must be a whole number, not the text '8'"
+    ]
+
+
+@pytest.mark.parametrize("value", ["text", 3, True, []])
+def test_a_map_is_asked_for_in_words(value: Any) -> None:
+    (problem,) = problems(minimal(classes=value))
+    assert problem.startswith("spec.classes: must be a map of fields, not ")
+
+
+def test_a_text_over_its_limit_is_refused_with_the_limit() -> None:
+    assert problems(minimal(runtime={"args": ["x" * 5000]})) == [
+        "spec.runtime.args[0]: must have at most 4096 characters, not 5000"
+    ]
+
+
+def test_a_list_whose_entries_are_all_at_fault_is_not_called_too_short() -> None:
+    assert len(problems(minimal(pools=[{"name": "MAIN", "accelerator": "cpu"}]))) == 1
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_that_json_does_not_have_is_refused(number: float) -> None:
+    (problem,) = problems(minimal(classes={"batch": {"availability": number}}))
+    assert problem.startswith("spec.classes.batch.availability: must be a finite number")
+
+
+def test_what_json_cannot_express_is_refused() -> None:
+    assert "JSON cannot express" in problems(minimal(model={"source": date(2026, 1, 1)}))[0]
+
+
+def test_a_document_that_holds_itself_is_refused() -> None:
+    document = minimal()
+    document["spec"]["pools"].append(document)
+    assert "JSON cannot express" in problems(document)[0]
+
+
+@pytest.mark.parametrize("document", [None, [], "text", 3])
+def test_what_is_no_map_is_refused(document: Any) -> None:
+    assert problems(document) == ["must be a map with apiVersion, kind, metadata and spec"]
+
+
+def test_a_document_without_metadata_says_what_is_missing() -> None:
+    document = minimal()
+    del document["metadata"]
+    assert problems(document) == ["metadata: is required: Kubernetes's object metadata"]
+
+
+@given(JSON)
+def test_any_spec_is_either_taken_or_refused_with_reasons(spec: Any) -> None:
+    assert all(problem.message for problem in found_in({**minimal(), "spec": spec}))
+
+
+@given(JSON)
+def test_any_value_of_any_field_is_either_taken_or_refused_with_reasons(value: Any) -> None:
+    for field in ("model", "engine", "pools", "classes", "scaling"):
+        found = found_in(minimal(**{field: value}))
+        assert all(problem.field.startswith(f"spec.{field}") for problem in found if problem.field)
+
+
+def test_an_older_reader_ignores_what_a_newer_writer_added() -> None:
+    document = minimal(future={"field": 1})
+    document["metadata"]["future"] = 1
+    assert read(InferenceService, document).spec == validate(minimal()).spec
+
+
+def test_a_reader_says_what_it_cannot_understand() -> None:
+    with pytest.raises(ManifestError, match=r"spec\.model: is required"):
+        read(InferenceService, {"metadata": {"name": "x"}, "spec": {"pools": []}})
+
+
+def test_an_object_cannot_be_changed() -> None:
+    service = validate(minimal())
+    with pytest.raises(ValueError, match="frozen"):
+        service.metadata.name = "other"  # type: ignore[misc]  # that is the point
+
+
+def test_a_profile_belongs_to_the_cluster_and_all_else_to_a_namespace() -> None:
+    assert validate(valid()["accelerator"]).key == "h100"
+    assert validate(valid()["minimal"]).key == "default/chat"
+    assert validate(valid()["tenant"]).key == "paceline-system/team-a"
+
+
+def test_a_document_survives_a_round_trip_through_json() -> None:
+    for document in valid().values():
+        text = validate(document).model_dump_json(exclude_unset=True)
+        assert validate(json.loads(text)) == validate(document)
