@@ -1,0 +1,49 @@
+"""The shape of the house: what the wheel holds, what may never exist, how large a room may be."""
+
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGES = [Path(path) for path in SETTINGS["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
+SOURCES = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+LARGEST_FILE = 400
+
+
+@pytest.mark.real
+def test_the_wheel_holds_exactly_the_packages_of_the_components(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    [wheel] = tmp_path.glob("*.whl")
+    tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {package.name for package in PACKAGES}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_a_component_folder_holds_its_package_and_no_loose_module(package: Path) -> None:
+    assert list((ROOT / package.parent).glob("*.py")) == []
+    assert (ROOT / package / "py.typed").exists()
+
+
+def test_nothing_shadows_the_standard_operator_module() -> None:
+    assert [path for path in ROOT.rglob("operator/__init__.py") if ".venv" not in path.parts] == []
+
+
+def test_tests_are_no_packages() -> None:
+    assert list((ROOT / "tests").rglob("__init__.py")) == []
+
+
+def test_every_component_is_typed_linted_and_layered() -> None:
+    names = {package.name for package in PACKAGES}
+    assert names == set(SETTINGS["tool"]["importlinter"]["root_packages"])
+    assert {package.parts[0] for package in PACKAGES} == set(SETTINGS["tool"]["hatch"]["build"]["dev-mode-dirs"])
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_is_one_idea(source: Path) -> None:
+    assert len(source.read_text().splitlines()) <= LARGEST_FILE
