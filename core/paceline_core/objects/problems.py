@@ -101,6 +101,8 @@ def _length(noun: str, word: str, key: str) -> Callable[[Any, Mapping[str, Any],
 
 def _shown(value: Any) -> str:
     match value:
+        case None:
+            return "nothing"
         case dict():
             return "a map"
         case list():

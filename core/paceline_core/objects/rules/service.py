@@ -9,6 +9,14 @@ from paceline_core.objects.rules.program import PROGRAM_RULES
 from paceline_core.objects.rules.promise import promise_rules
 from paceline_core.objects.rules.rule import Rule, service_rule
 
+# what defaults.py fills in, said in CEL
+_GPUS: Final = (
+    "(has(p.gpusPerReplica) ? p.gpusPerReplica"
+    " : (p.accelerator == 'cpu' || (has(self.engine) && has(self.engine.emulate)) ? 0 : 1))"
+)
+_PIPELINE: Final = "(has(self.engine.parallel.pipeline) ? self.engine.parallel.pipeline : 1)"
+_EXPERT: Final = "(has(self.engine.parallel.expert) ? self.engine.parallel.expert : 1)"
+
 
 def _runtime(spec: dict[str, Any]) -> str:
     return str(spec.get("runtime", {}).get("name", "paceline"))
@@ -30,7 +38,7 @@ def _splits(spec: dict[str, Any]) -> bool:
     parallel = spec.get("engine", {}).get("parallel", {})
     pipeline, expert = parallel.get("pipeline", 1), parallel.get("expert", 1)
     tensor = parallel.get("tensor")
-    gpus = [pool["gpusPerReplica"] for pool in spec["pools"] if pool.get("gpusPerReplica", 0) > 0]
+    gpus = [count for pool in spec["pools"] if (count := _gpus(pool, emulated=_emulated(spec))) > 0]
     whole = all(count % pipeline == 0 if tensor is None else count == tensor * pipeline for count in gpus)
     return whole and all(count % expert == 0 for count in gpus)
 
@@ -88,13 +96,9 @@ _SPEC: Final = (
     ),
     service_rule(
         "spec",
-        "!has(self.engine) || !has(self.engine.parallel) || self.pools.all(p,"
-        " !has(p.gpusPerReplica) || p.gpusPerReplica == 0"
-        " || ((has(self.engine.parallel.tensor)"
-        " ? p.gpusPerReplica == self.engine.parallel.tensor *"
-        " (has(self.engine.parallel.pipeline) ? self.engine.parallel.pipeline : 1)"
-        " : p.gpusPerReplica % (has(self.engine.parallel.pipeline) ? self.engine.parallel.pipeline : 1) == 0)"
-        " && p.gpusPerReplica % (has(self.engine.parallel.expert) ? self.engine.parallel.expert : 1) == 0))",
+        f"!has(self.engine) || !has(self.engine.parallel) || self.pools.map(p, {_GPUS}).all(gpus, gpus == 0"
+        f" || ((has(self.engine.parallel.tensor) ? gpus == self.engine.parallel.tensor * {_PIPELINE}"
+        f" : gpus % {_PIPELINE} == 0) && gpus % {_EXPERT} == 0))",
         "tensor x pipeline must equal gpusPerReplica of every pool, and expert must divide it: change one of them",
         _splits,
         ".engine.parallel",
@@ -133,9 +137,7 @@ _SPEC: Final = (
         "spec",
         "!has(self.scaling) || has(self.scaling.scaleToZero) || !has(self.scaling.budget)"
         " || !has(self.scaling.budget.gpus) || self.pools.map(p,"
-        " (has(p.replicas) && has(p.replicas.min) ? p.replicas.min : 1) *"
-        " (has(p.gpusPerReplica) ? p.gpusPerReplica"
-        " : (p.accelerator == 'cpu' || (has(self.engine) && has(self.engine.emulate)) ? 0 : 1))"
+        f" (has(p.replicas) && has(p.replicas.min) ? p.replicas.min : 1) * {_GPUS}"
         ").sum() <= self.scaling.budget.gpus",
         "the budget is below what the pools' min needs (sum of replicas.min x gpusPerReplica): raise gpus or lower min",
         _within_gpus,
