@@ -71,6 +71,7 @@ class ScaleReason(StrEnum):
     MISSING_DATA = "missing_data"
     FROZEN = "frozen"
     ADVISE = "advise"
+    EXTERNAL = "external"
 
 
 class ScaleLimit(StrEnum):

@@ -1,0 +1,28 @@
+"""The annotation `paceline.dev/freeze-until`: until that time nothing is scaled. Pure.
+
+A text that is no time freezes too: whoever wrote it wanted a freeze, and the message says how to mend it.
+"""
+
+from datetime import UTC, datetime
+
+from paceline_core.clock import rfc3339
+from paceline_core.objects.naming import ANNOTATION_FREEZE
+
+
+def frozen(annotation: str | None, now: float) -> str | None:
+    """Why nothing may be scaled at `now` (Unix seconds), or None."""
+    if annotation is None:
+        return None
+    until = _time(annotation)
+    if until is None:
+        example = rfc3339(datetime.fromtimestamp(now + 3600, UTC))
+        return f"{ANNOTATION_FREEZE} is {annotation[:40]!r}, which is no time; write it like {example} or remove it"
+    return f"frozen until {rfc3339(until)}" if now < until.timestamp() else None
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else None

@@ -1,0 +1,61 @@
+"""From an InferenceService, defaults filled in, to the goal that policies read. Pure."""
+
+from collections.abc import Callable
+from decimal import Decimal
+
+from paceline_autoscaler.nouns import Goal, PoolGoal, Target
+from paceline_core.errors import InvalidInput
+from paceline_core.objects import ResolvedPool, ResolvedService
+from paceline_planner.coldstart import PULL, SCHEDULE, WARM
+from paceline_planner.cost import replica_price
+from paceline_planner.hardware import Accelerator, accelerator
+
+_LOAD_PRIOR_S = 60.0
+
+Find = Callable[[str], Accelerator | None]
+
+
+def built_in(name: str) -> Accelerator | None:
+    """The planner's own accelerator of that name, if it has one."""
+    try:
+        return accelerator(name)
+    except InvalidInput:
+        return None
+
+
+def goal_of(service: ResolvedService, find: Find = built_in) -> Goal:
+    """What a service wishes; `find` knows accelerators by name. An unknown price counts as nothing."""
+    scaling = service.scaling
+    return Goal(
+        service=service.key,
+        policy=scaling.policy,
+        targets=tuple(Target(t.cls, t.metric, t.quantile, t.seconds) for t in service.targets),
+        pools=tuple(_pool(pool, service, find) for pool in service.pools),
+        step_tokens=service.engine.step_tokens,
+        start_prior_s=start_prior_s(service),
+        drain_limit_s=service.rollout.drain_timeout_s,
+        idle_after_s=scaling.scale_to_zero_after_s,
+        budget_gpus=scaling.budget_gpus,
+        budget_dollars_per_hour=_dollars(scaling.budget_dollars_per_hour),
+        freeze=service.freeze_until,
+        foreign=service.runtime.workload,
+    )
+
+
+def start_prior_s(service: ResolvedService) -> float:
+    """How long a start is thought to take until one has been seen."""
+    emulation = service.engine.emulation
+    return emulation.cold_start_s if emulation else SCHEDULE + PULL + WARM + _LOAD_PRIOR_S
+
+
+def _pool(pool: ResolvedPool, service: ResolvedService, find: Find) -> PoolGoal:
+    """GPUs and price are of what is emulated where it is emulated: the numbers are about that, not about the laptop."""
+    emulation = service.engine.emulation
+    gpus = pool.tensor * service.engine.pipeline if emulation else pool.gpus
+    device = find(emulation.accelerator if emulation else pool.accelerator)
+    price = replica_price(device, max(gpus, 1)) if device else None
+    return PoolGoal(pool.name, pool.role, pool.min, pool.max, gpus, float(price or 0))
+
+
+def _dollars(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(amount)

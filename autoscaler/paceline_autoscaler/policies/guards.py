@@ -1,0 +1,196 @@
+"""What no policy may override: nothing is removed on missing data or under a backlog, one drain at a time, the user's
+bounds and budget, a freeze. Pure: a chain of guards, each handing on the ruling of the one before, changed or not.
+
+Only the user's own words (bounds, budget, `fixed`) remove capacity against the veto: they are orders, not conclusions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from paceline_autoscaler.freeze import frozen
+from paceline_autoscaler.nouns import Decision, Gap, Goal, PoolDecision, Reading
+from paceline_autoscaler.picture import Picture
+from paceline_autoscaler.policies.proposal import Proposal
+from paceline_core.registry.enums import Direction, ReplicaState, ScaleLimit, ScaleReason
+
+_MISSING = {
+    Gap.GATEWAYS: "not every gateway is heard",
+    Gap.ENDPOINTS: "the list of workers is not current",
+    Gap.LOAD: "not every ready replica tells its load",
+    Gap.ATTAINMENT: "the promise is not measured",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """Replicas per pool so far, and the words for it."""
+
+    counts: Mapping[str, int]
+    reason: ScaleReason
+    body: str
+    limit: ScaleLimit = ScaleLimit.NONE
+
+    @property
+    def total(self) -> int:
+        """Replicas over all pools."""
+        return sum(self.counts.values())
+
+
+def judge(picture: Picture, proposal: Proposal) -> Decision:
+    """Every guard in turn, then the decision."""
+    wished = Ruling(proposal.wishes, proposal.reason, proposal.body)
+    allowed = afford(picture, bound(picture, veto(picture, wished)))
+    final = hold(picture, allowed)
+    current = picture.ordered
+    pools = tuple(
+        PoolDecision(name, current[name], allowed.counts[name], final.counts[name]) for name in sorted(current)
+    )
+    return Decision(
+        pools=pools,
+        direction=_direction(pools),
+        reason=final.reason,
+        limit=final.limit,
+        sentence=f"{_move(sum(current.values()), final.total)}: {final.body}",
+        rejected=proposal.rejected,
+        gaps=picture.gaps,
+        reading=_reading(picture, proposal),
+    )
+
+
+def veto(picture: Picture, ruling: Ruling) -> Ruling:
+    """Keep what would be removed while the picture is incomplete, work is waiting, or a drain is under way."""
+    current = picture.ordered
+    kept = {name: max(count, current[name]) for name, count in ruling.counts.items()}
+    if kept == dict(ruling.counts) or picture.goal.policy == "fixed":
+        return ruling
+    else_ = f"else {_move(sum(current.values()), ruling.total)}: {ruling.body}"
+    if picture.gaps:
+        why = ", ".join(_MISSING[gap] for gap in picture.gaps)
+        return Ruling(kept, ScaleReason.MISSING_DATA, f"{why}; {else_}")
+    if picture.backlogged:
+        return Ruling(kept, ScaleReason.BACKLOG, f"requests are waiting; {else_}")
+    if _unsettled(picture):
+        return Ruling(kept, ScaleReason.COOLDOWN, f"a replica is still leaving; {else_}")
+    return ruling
+
+
+def bound(picture: Picture, ruling: Ruling) -> Ruling:
+    """Each pool's minimum and maximum."""
+    pools = picture.goal.pools
+    inside = {pool.name: min(max(ruling.counts[pool.name], pool.min), pool.max) for pool in pools}
+    cut = [pool for pool in pools if inside[pool.name] < ruling.counts[pool.name]]
+    raised = [pool for pool in pools if inside[pool.name] > ruling.counts[pool.name]]
+    if cut:
+        why = ", ".join(f"max of {pool.name} is {pool.max}" for pool in cut)
+        return _ordered(picture, ruling, inside, ScaleLimit.MAX, why)
+    if raised:
+        why = ", ".join(f"min of {pool.name} is {pool.min}" for pool in raised)
+        return _ordered(picture, ruling, inside, ScaleLimit.MIN, why)
+    return ruling
+
+
+def afford(picture: Picture, ruling: Ruling) -> Ruling:
+    """As many of the replicas as the budget pays for; a pool's minimum is kept even where it cannot pay."""
+    paid = pay(picture.goal, ruling.counts)
+    if paid == dict(ruling.counts):
+        return ruling
+    return _ordered(picture, ruling, paid, ScaleLimit.BUDGET, _budget(picture.goal))
+
+
+def hold(picture: Picture, ruling: Ruling) -> Ruling:
+    """A freeze, a Deployment that is not ours, another scaler, or advice alone: nothing is written."""
+    why = _why_hold(picture)
+    if why is None:
+        return ruling
+    current, (reason, told) = picture.ordered, why
+    counted = Ruling(current, reason, told, ruling.limit)
+    if dict(ruling.counts) == current:
+        return counted
+    saving = cost_per_hour(picture.goal, current) - cost_per_hour(picture.goal, ruling.counts)
+    saved = f" and save ${saving:.2f} an hour" if saving > 0 else ""
+    return replace(counted, body=f"{told}; would go {_move(counted.total, ruling.total)}{saved}: {ruling.body}")
+
+
+def pay(goal: Goal, counts: Mapping[str, int]) -> dict[str, int]:
+    """Deal the wished replicas to the pools in turn, minima first, while the budget lasts."""
+    if goal.budget_gpus is None and goal.budget_dollars_per_hour is None:
+        return dict(counts)
+    paid = {pool.name: min(pool.min, counts[pool.name]) for pool in goal.pools}
+    unserved = [pool.name for pool in goal.pools if paid[pool.name] < counts[pool.name]]
+    while unserved:
+        for name in list(unserved):
+            more = {**paid, name: paid[name] + 1}
+            if paid[name] >= counts[name] or not _within(goal, more):
+                unserved.remove(name)
+            else:
+                paid = more
+    return paid
+
+
+def cost_per_hour(goal: Goal, counts: Mapping[str, int]) -> float:
+    """Dollars an hour of these many replicas."""
+    return sum(counts[pool.name] * pool.dollars_per_hour for pool in goal.pools)
+
+
+def _ordered(picture: Picture, ruling: Ruling, counts: Mapping[str, int], limit: ScaleLimit, why: str) -> Ruling:
+    """The user's order; the reason stays the policy's where the order only shortens the policy's own move."""
+    current, total = sum(picture.ordered.values()), sum(counts.values())
+    wished = ruling.total - current
+    same_way = wished != 0 and wished * (total - current) >= 0
+    return Ruling(counts, ruling.reason if same_way else ScaleReason.BOUNDS, f"{ruling.body}; {why}", limit)
+
+
+def _why_hold(picture: Picture) -> tuple[ScaleReason, str] | None:
+    goal = picture.goal
+    if freeze := frozen(goal.freeze, picture.observation.now):
+        return ScaleReason.FROZEN, freeze
+    if goal.foreign is not None:
+        return ScaleReason.EXTERNAL, f"Deployment {goal.foreign} is scaled on a cluster alone"
+    if goal.policy == "external":
+        return ScaleReason.EXTERNAL, "policy external leaves the Deployments to an HPA or KEDA"
+    if goal.policy == "advise":
+        return ScaleReason.ADVISE, "policy advise writes nothing"
+    return None
+
+
+def _move(current: int, final: int) -> str:
+    return f"holds {final}" if final == current else f"{current}→{final}"
+
+
+def _direction(pools: tuple[PoolDecision, ...]) -> Direction:
+    if any(pool.replicas > pool.current for pool in pools):
+        return Direction.UP
+    return Direction.DOWN if any(pool.replicas < pool.current for pool in pools) else Direction.HOLD
+
+
+def _reading(picture: Picture, proposal: Proposal) -> Reading:
+    return Reading(
+        demand=max((group.demand for group in picture.groups), default=0.0),
+        backlog=max((group.backlog for group in picture.groups), default=0.0),
+        capacity=proposal.capacity,
+        burn=picture.burn,
+        start_s=picture.start_s,
+        drain_s=picture.drain_s,
+    )
+
+
+def _unsettled(picture: Picture) -> bool:
+    """Somebody is leaving, or more are there than ordered: the last scale-down has not been carried out yet."""
+    there = (ReplicaState.READY, ReplicaState.STARTING)
+    return any(
+        view.count(ReplicaState.DRAINING) or sum(view.count(state) for state in there) > view.desired
+        for view in picture.observation.pools
+    )
+
+
+def _within(goal: Goal, counts: Mapping[str, int]) -> bool:
+    gpus = sum(counts[pool.name] * pool.gpus for pool in goal.pools)
+    if goal.budget_gpus is not None and gpus > goal.budget_gpus:
+        return False
+    return goal.budget_dollars_per_hour is None or cost_per_hour(goal, counts) <= goal.budget_dollars_per_hour + 1e-9
+
+
+def _budget(goal: Goal) -> str:
+    gpus = [] if goal.budget_gpus is None else [f"{goal.budget_gpus} GPUs"]
+    money = [] if goal.budget_dollars_per_hour is None else [f"${goal.budget_dollars_per_hour:.2f} an hour"]
+    return f"the budget is {' and '.join(gpus + money)}"

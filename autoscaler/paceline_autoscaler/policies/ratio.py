@@ -1,0 +1,94 @@
+"""The well-known laws on one signal: replicas = ceil(total / target), as the HorizontalPodAutoscaler does.
+
+Within a tenth of the target nothing moves; up at once; down to the highest wish of five minutes. `queue` counts waiting
+requests, `concurrency` open ones, `kv` the used share of the KV pages. Known weakness, kept because it is
+theirs: a queue is an integral, so while replicas start it goes on growing and more are ordered than are needed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+
+from paceline_autoscaler.memory import Moment, covered_s, memory_of, peak, recall, with_memory
+from paceline_autoscaler.nouns import Gap, State, WorkerLoad
+from paceline_autoscaler.picture import Group, Picture
+from paceline_autoscaler.policies.proposal import Draft, Proposal, join
+from paceline_core.registry.enums import ScaleReason
+
+WINDOW_S = 300.0
+TOLERANCE = 0.1
+WAITING_PER_REPLICA = 5.0
+OPEN_SHARE = 0.7
+KV_SHARE = 0.7
+
+Signal = Callable[[Group, Picture], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """One such law. `signal` gives the replicas that would be just at the target; `name` is the policy's."""
+
+    name: str
+    signal: Signal
+
+    def propose(self, picture: Picture, state: State) -> tuple[Proposal, State]:
+        """Each role's pools by themselves, then joined."""
+        drafts = []
+        for group in picture.groups:
+            need = self.signal(group, picture)
+            moment = Moment(picture.observation.now, need, group.ready, Gap.GATEWAYS not in picture.gaps)
+            memory = recall(memory_of(state, group.role), moment, WINDOW_S)
+            state = with_memory(state, memory)
+            settled = covered_s(memory, moment.now) >= WINDOW_S
+            drafts.append(self._draft(group, need, peak(memory) if settled else None))
+        return join(drafts), state
+
+    def _draft(self, group: Group, need: float, highest: float | None) -> Draft:
+        told = f"{self.name} needs {need:.2f} replicas at the target"
+        if need > group.desired * (1 + TOLERANCE):
+            return Draft(Proposal(spread(group, ceil(need)), ScaleReason.DEMAND, told), 3)
+        if highest is not None and 0 < ceil(highest) < group.desired and need < group.desired * (1 - TOLERANCE):
+            body = f"{told}, and {highest:.2f} at most in the last {WINDOW_S:.0f} s"
+            return Draft(Proposal(spread(group, ceil(highest)), ScaleReason.CONSOLIDATE, body), 2)
+        return Draft(Proposal(group.counts(), ScaleReason.STEADY, told))
+
+
+def spread(group: Group, total: int) -> dict[str, int]:
+    """Counts that sum to `total`: more go to the cheapest pool with room, fewer come from the dearest."""
+    counts = group.counts()
+    surplus = total - sum(counts.values())
+    for column in group.columns:
+        if surplus > 0:
+            taken = min(surplus, max(column.goal.max - counts[column.goal.name], 0))
+            counts[column.goal.name] += taken
+            surplus -= taken
+    for column in reversed(group.columns):
+        if surplus < 0:
+            given = min(-surplus, max(counts[column.goal.name] - column.goal.min, 0))
+            counts[column.goal.name] -= given
+            surplus += given
+    counts[group.columns[-1].goal.name] += max(surplus, 0)
+    return counts
+
+
+def waiting(group: Group, picture: Picture) -> float:
+    """Requests waiting anywhere, over five a replica."""
+    queued = sum(max(cls.queued, cls.held) for cls in picture.observation.demand.classes)
+    return (queued + sum(load.waiting for load in _loads(group))) / WAITING_PER_REPLICA
+
+
+def open_requests(group: Group, picture: Picture) -> float:
+    """Requests open at the gateways, over 70 % of a replica's slots."""
+    slots = max((load.slots for load in _loads(group)), default=0)
+    opened = sum(cls.in_flight for cls in picture.observation.demand.classes)
+    return opened / (OPEN_SHARE * slots) if slots else 0.0
+
+
+def kv_pages(group: Group, picture: Picture) -> float:
+    """The used share of KV pages, summed over replicas, over 70 %."""
+    del picture
+    return sum(load.kv_used for load in _loads(group)) / KV_SHARE
+
+
+def _loads(group: Group) -> list[WorkerLoad]:
+    return [load for column in group.columns for load in column.view.loads]
