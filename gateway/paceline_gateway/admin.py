@@ -1,0 +1,125 @@
+"""The admin port: metrics, health, readiness, the demand stream, and the workers as this gateway sees them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from paceline_core.auth import HopVerifier
+from paceline_core.auth.hop import HEADER as HOP_HEADER
+from paceline_core.clock import Clock, rfc3339
+from paceline_core.errors import Code, RequestError, answer
+from paceline_core.telemetry import Metrics, get_logger
+from paceline_gateway.demand import SUBSCRIBERS, demand_lines
+from paceline_gateway.desk import Desk
+from paceline_gateway.floor import Floor
+from paceline_gateway.routing.worker import Worker
+
+AUDIENCE = "paceline/gateway"
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the admin port shows. `unready` gives the reason why the gateway is not ready, or an empty string."""
+
+    floor: Floor
+    metrics: Metrics
+    clock: Clock
+    name: str
+    trust: Path
+    unready: Callable[[], str]
+
+
+def create_admin(seen: Seen) -> FastAPI:
+    """The application."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, exception_handlers={RequestError: _refused})
+    floor = seen.floor
+    _add_probes(app, seen.unready)
+    _add_demand(app, seen)
+
+    @app.get("/metrics")
+    async def scrape(request: Request) -> Response:
+        """For Prometheus."""
+        floor.show()
+        body, content_type = seen.metrics.exposition(request.headers.get("accept", ""))
+        return Response(body, media_type=content_type)
+
+    @app.get("/debug/workers")
+    async def workers() -> JSONResponse:
+        """Per service: who waits, and each worker with what is believed of it."""
+        now = seen.clock.monotonic()
+        return JSONResponse({key: _desk(desk, floor, now) for key, desk in floor.desks.items()})
+
+    return app
+
+
+def _add_probes(app: FastAPI, unready: Callable[[], str]) -> None:
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        """Alive, whatever else."""
+        return Response("ok\n", media_type="text/plain")
+
+    @app.get("/readyz")
+    async def readyz() -> Response:
+        """Ready: everything has been listed once, and nothing drains."""
+        reason = unready()
+        return Response(f"{reason or 'ok'}\n", status_code=503 if reason else 200, media_type="text/plain")
+
+
+def _add_demand(app: FastAPI, seen: Seen) -> None:
+    floor, clock, started = seen.floor, seen.clock, rfc3339(seen.clock.utc())
+
+    @app.get("/internal/demand")
+    async def demand(request: Request) -> StreamingResponse:
+        """Lines of DemandReport for a bearer of the autoscaler's hop token."""
+        hop = HopVerifier(_keys(seen.trust), AUDIENCE).verify(request.headers.get(HOP_HEADER, ""), clock.utc())
+        if hop is None or hop.issuer != "autoscaler":
+            raise RequestError(Code.INVALID_API_KEY, f"Send {HOP_HEADER}: a token of the autoscaler for {AUDIENCE}.")
+        if floor.bell.readers >= SUBSCRIBERS:
+            raise RequestError(Code.NO_CAPACITY, f"{SUBSCRIBERS} readers are here already.", retry_after=5.0)
+        lines = demand_lines(seen.name, started, floor.desks.values, clock.monotonic, floor.bell)
+        return StreamingResponse(lines, media_type="application/x-ndjson")
+
+
+def _keys(trust: Path) -> dict[str, str]:
+    """Read anew for each reader, so that a rotation needs no restart; nobody is trusted while it cannot be read."""
+    try:
+        entries: Any = yaml.safe_load(trust.read_text())
+        return {str(kid): str(key) for kid, key in entries.items()}
+    except (OSError, yaml.YAMLError, AttributeError) as error:
+        _log.warning("the trust file cannot be read", extra={"path": str(trust), "reason": repr(error)})
+        return {}
+
+
+def _desk(desk: Desk, floor: Floor, now: float) -> dict[str, Any]:
+    return {
+        "waiting": {name: len(line) for name, line in desk.dispatcher.lines.items()},
+        "held": desk.dispatcher.held(now),
+        "bytes_per_token": round(desk.ratio.bytes_per_token, 3),
+        "workers": [_worker(worker, floor, now) for worker in desk.fleet],
+    }
+
+
+def _worker(worker: Worker, floor: Floor, now: float) -> dict[str, Any]:
+    report = worker.report
+    return {
+        "name": worker.name,
+        "pool": worker.endpoint.pool,
+        "standing": worker.standing(now, floor.limits.load_silence_s),
+        "in_flight": worker.in_flight,
+        "slots": report.slots if report else None,
+        "backlog_tokens": worker.backlog,
+        "backlog_s": round(worker.backlog_s, 4),
+        "heard_s_ago": round(now - worker.heard, 3) if report else None,
+        "suspect": worker.suspect_until > now,
+    }
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    said = answer(error)
+    return Response(said.body, said.status, said.headers)

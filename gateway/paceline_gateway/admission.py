@@ -1,0 +1,38 @@
+"""From a request's head and body to the terms it is served under, or the reason why not. Pure."""
+
+from dataclasses import dataclass
+
+from paceline_core.errors import Code, RequestError
+from paceline_core.objects.resolved import ResolvedTenant
+from paceline_core.registry.enums import RequestClass
+from paceline_gateway.http.message import Headers
+from paceline_gateway.identity import choose_class
+from paceline_gateway.requests.body import parse, rename_model
+from paceline_gateway.routing.directory import Directory
+from paceline_gateway.routing.models import Asker, Destination, locate
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """`body` is what goes to the worker: the client's own bytes, but for a model name that the worker does not know."""
+
+    destination: Destination
+    request_class: RequestClass
+    stream: bool
+    body: bytes
+
+
+def admit(body: bytes, headers: Headers, tenant: ResolvedTenant, picture: Directory, draw: float) -> Admission:
+    """Judge a request of this tenant. Raises RequestError naming the field."""
+    asked = parse(body)
+    request_class = choose_class(headers, tenant)
+    destination = locate(asked.model, Asker(tenant, headers), picture, draw)
+    limit = destination.service.classes[request_class].max_tokens
+    if asked.max_tokens is not None and asked.max_tokens > limit:
+        message = (
+            f"{asked.limit_field} is {asked.max_tokens}; requests of the class {request_class} may ask for {limit}."
+        )
+        raise RequestError(Code.INVALID_REQUEST, message, param=asked.limit_field)
+    if destination.model != asked.model:
+        body = rename_model(body, asked.model, destination.model)
+    return Admission(destination, request_class, asked.stream, body)

@@ -1,0 +1,83 @@
+"""Everything the gateway keeps for one service: its dispatcher, what it has learned, what it has counted."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from paceline_core.objects.resolved import ResolvedService
+from paceline_core.registry import Outcome, RequestClass, Verdict
+from paceline_gateway.config import Limits
+from paceline_gateway.queues.dispatcher import Caps, Dispatcher
+from paceline_gateway.requests.budget import RetryBudget
+from paceline_gateway.requests.estimate import TokenRatio
+from paceline_gateway.requests.judge import Verdicts
+from paceline_gateway.requests.nouns import Record
+from paceline_gateway.routing.fleet import Fleet
+from paceline_gateway.routing.policy import LeastWork
+from paceline_gateway.routing.worker import Standing
+from paceline_gateway.telemetry.series import ServiceSeries
+
+
+@dataclass(slots=True)
+class Tally:
+    """One class's cumulative counts. `completed` were answered in full, with `output_tokens`; prompts are estimates."""
+
+    arrivals: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    completed: int = 0
+    good: int = 0
+    bad: int = 0
+
+
+class Desk:
+    """One service. `service` and `series` are replaced when the object changes; the rest stays."""
+
+    def __init__(self, service: ResolvedService, series: ServiceSeries, limits: Limits) -> None:
+        self.service = service
+        self.series = series
+        fleet = Fleet(LeastWork(), silence_s=limits.load_silence_s, lookahead_s=limits.lookahead_s)
+        self.dispatcher = Dispatcher(fleet, Caps(held=limits.held_requests, size=limits.queue_bytes))
+        self.ratio = TokenRatio()
+        self.tallies = {name: Tally() for name in RequestClass}
+        self.open = Counter(dict.fromkeys(RequestClass, 0))
+        self._budgets: dict[float, RetryBudget] = {}
+
+    @property
+    def fleet(self) -> Fleet:
+        """The service's workers."""
+        return self.dispatcher.fleet
+
+    def budget(self, share: float) -> RetryBudget:
+        """The retry budget for requests that came under this share."""
+        return self._budgets.setdefault(share, RetryBudget(share))
+
+    def arrived(self, name: RequestClass, prompt_tokens: int) -> None:
+        """A request asks for this service."""
+        tally = self.tallies[name]
+        tally.arrivals += 1
+        tally.prompt_tokens += prompt_tokens
+        self.open[name] += 1
+
+    def ended(self, record: Record, verdicts: Verdicts, name: RequestClass, size: int) -> None:
+        """One that arrived has ended."""
+        tally = self.tallies[name]
+        self.open[name] -= 1
+        if verdicts:
+            kept = all(verdict is Verdict.GOOD for _, verdict in verdicts)
+            tally.good += kept
+            tally.bad += not kept
+        if record.outcome is Outcome.OK:
+            tally.completed += 1
+            tally.output_tokens += record.meter.output
+            self.ratio.learn(size, record.meter.prompt)
+
+    def show(self, now: float) -> None:
+        """Bring the gauges up to date."""
+        standings = self.fleet.standings(now)
+        for state in Standing:
+            self.series.workers[state].set(standings[state])
+        self.series.in_flight.set(self.open.total())
+        self.series.held.set(self.dispatcher.held(now))
+        for name, line in self.dispatcher.lines.items():
+            self.series.classes[name].queued.set(len(line))
+            self.series.classes[name].oldest.set(0.0 if line.oldest is None else now - line.oldest)

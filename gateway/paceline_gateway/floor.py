@@ -1,0 +1,195 @@
+"""The desks and the calls at them: what the cluster and the workers report, who moves when, how it all ends.
+
+Invariant: whatever frees or adds room ends in `moved`, so nobody waits beside an idle worker. `sweep` gives time its
+say a few times a second: passed deadlines, silent workers, idle connections.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paceline_core.auth import HopSigner
+from paceline_core.clock import Clock
+from paceline_core.errors import Code, RequestError
+from paceline_core.kube import Endpoint
+from paceline_core.telemetry import Metrics
+from paceline_core.wire import LoadReport
+from paceline_gateway.config import Limits
+from paceline_gateway.demand import Bell
+from paceline_gateway.desk import Desk
+from paceline_gateway.http.pool import Pool
+from paceline_gateway.proxy import Call
+from paceline_gateway.requests import events as e
+from paceline_gateway.requests.judge import judge
+from paceline_gateway.requests.nouns import Record, Waits
+from paceline_gateway.requests.phases import phases
+from paceline_gateway.routing.directory import NOTHING, Directory
+from paceline_gateway.telemetry.access import AccessLog
+from paceline_gateway.telemetry.series import ServiceSeries, forget
+from paceline_gateway.telemetry.tenants import TenantSeries
+
+RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the gateway works with. `follow` opens and closes load streams: a service and its workers now."""
+
+    limits: Limits
+    clock: Clock
+    signer: HopSigner
+    metrics: Metrics
+    access: AccessLog
+    follow: Callable[[str, tuple[Endpoint, ...]], None]
+
+
+class Floor:
+    """Everything under way at one gateway."""
+
+    def __init__(self, parts: Parts) -> None:
+        limits = parts.limits
+        self.limits = limits
+        self.now = parts.clock.monotonic
+        self.waits = Waits(limits.first_token_s, limits.stall_s, limits.answer_s)
+        self.pool = Pool(limits, parts.clock.monotonic)
+        self.bell = Bell()
+        self.picture: Directory = NOTHING
+        self.desks: dict[str, Desk] = {}
+        self.tenants = TenantSeries(parts.metrics)
+        self._parts = parts
+        self._endpoints: dict[str, tuple[Endpoint, ...]] = {}
+        self._calls: dict[int, Call] = {}
+        self._moving: set[str] = set()
+        self._again: set[str] = set()
+        self._held: set[str] = set()
+
+    @property
+    def open(self) -> int:
+        """Calls under way."""
+        return len(self._calls)
+
+    def hop(self, service: str) -> str:
+        """A token for this service's workers."""
+        return self._parts.signer.token(service, self._parts.clock.utc())
+
+    def opened(self, ticket: int, call: Call) -> None:
+        """A call that `moved` will find by its ticket."""
+        self._calls[ticket] = call
+
+    def moved(self, desk: Desk) -> None:
+        """Hand waiting requests to workers with room. What moves on the way is looked at again, not nested."""
+        key = desk.service.key
+        if key in self._moving:
+            self._again.add(key)
+            return
+        self._moving.add(key)
+        try:
+            self._assign(desk, key)
+        finally:
+            self._moving.discard(key)
+        self._watch_held(desk)
+
+    def ended(self, call: Call, record: Record) -> None:
+        """A call is over: count it everywhere."""
+        self.tenants.ended(record)
+        self._parts.access.ended(record, call.request_id, call.request.head.path)
+        if call.ticket is None or call.desk is None:
+            return
+        desk, name = call.desk, call.ticket.request_class
+        self._calls.pop(call.ticket.id, None)
+        verdicts = judge(record, desk.service.classes[name].targets)
+        desk.ended(record, verdicts, name, call.ticket.size)
+        desk.series.classes[name].ended(record, verdicts)
+        desk.series.ended(record, phases(record))
+
+    def on_picture(self, picture: Directory) -> None:
+        """Objects changed: open and close desks, follow changed promises."""
+        self.picture = picture
+        for key in self.desks.keys() - picture.services.keys():
+            self._close(key)
+        for key, service in picture.services.items():
+            desk = self.desks.get(key)
+            if desk is None:
+                series = ServiceSeries(self._parts.metrics, service)
+                self.desks[key] = Desk(service, series, self.limits)
+                self.on_workers(key, self._endpoints.get(key, ()))
+            elif desk.service != service:
+                if desk.service.classes != service.classes:
+                    forget(self._parts.metrics, service.namespace, service.name, promises_only=True)
+                    desk.series = ServiceSeries(self._parts.metrics, service)
+                desk.service = service
+
+    def on_workers(self, service: str, endpoints: tuple[Endpoint, ...]) -> None:
+        """A service's workers changed."""
+        if endpoints:
+            self._endpoints[service] = endpoints
+        else:
+            self._endpoints.pop(service, None)
+        desk = self.desks.get(service)
+        if desk is not None:
+            self._parts.follow(service, endpoints)
+            desk.fleet.update(endpoints)
+            self.moved(desk)
+
+    def on_report(self, service: str, worker: str, report: LoadReport) -> None:
+        """A worker said how it is."""
+        desk = self.desks.get(service)
+        if desk is not None:
+            desk.fleet.says(worker, report, self.now())
+            self.moved(desk)
+
+    def on_cut(self, service: str, worker: str) -> None:
+        """A worker's load stream broke."""
+        desk = self.desks.get(service)
+        if desk is not None:
+            desk.fleet.cut(worker)
+            self._watch_held(desk)
+
+    def sweep(self) -> None:
+        """Give time its say."""
+        now = self.now()
+        for call in [call for call in self._calls.values() if call.life.deadline <= now]:
+            call.on(e.Expired(held=call.desk is not None and call.desk.dispatcher.held(now) > 0))
+        for desk in self.desks.values():
+            self.moved(desk)
+        self.pool.sweep()
+        self._parts.access.flush()
+
+    def show(self) -> None:
+        """Bring the gauges up to date, for a scrape."""
+        for desk in self.desks.values():
+            desk.show(self.now())
+        self._parts.metrics.gauge("paceline_demand_subscribers").set(self.bell.readers)
+
+    def cut(self) -> None:
+        """End every open call with an error: the grace period is over."""
+        error = RequestError(
+            Code.DRAINING, "The gateway shut down before the answer was complete.", retry_after=RETRY_S
+        )
+        for call in list(self._calls.values()):
+            call.on(e.Refused(error))
+        self._parts.access.flush()
+
+    def _assign(self, desk: Desk, key: str) -> None:
+        while True:
+            self._again.discard(key)
+            for ticket, worker in desk.dispatcher.assign(self.now()):
+                self._calls[ticket.id].assigned(worker)
+            if key not in self._again:
+                return
+
+    def _watch_held(self, desk: Desk) -> None:
+        key, held = desk.service.key, desk.dispatcher.waiting > 0 and desk.dispatcher.held(self.now()) > 0
+        if held and key not in self._held:
+            self._held.add(key)
+            self.bell.ring()
+        elif not held:
+            self._held.discard(key)
+
+    def _close(self, key: str) -> None:
+        desk = self.desks.pop(key)
+        self._held.discard(key)
+        self._parts.follow(key, ())
+        gone = RequestError(Code.NO_CAPACITY, "The model's service was deleted.", retry_after=RETRY_S)
+        for call in [call for call in self._calls.values() if call.desk is desk and call.waiting]:
+            call.on(e.Refused(gone))
+        forget(self._parts.metrics, desk.service.namespace, desk.service.name)

@@ -1,0 +1,214 @@
+"""One client's connection: bytes to the reader, requests to the application one at a time, answers back in order.
+
+A client that closes its sending side is taken for gone, as nginx and Envoy do: while a request waits there is no
+other sign of it, and work for nobody must stop within milliseconds. Known hole: a half-closing client gets no answer.
+"""
+
+import asyncio
+import socket
+from typing import Protocol
+
+from paceline_core.errors import Code, RequestError
+from paceline_gateway.config import Limits
+from paceline_gateway.http.message import Head, Request
+from paceline_gateway.http.reader import Refusal, RequestReader
+from paceline_gateway.http.reply import Reply
+
+WRITE_BUFFER = 256 << 10
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_FOREVER = float("inf")
+
+
+class Application(Protocol):
+    """What a server serves. All three return at once; answers come through the reply, now or later."""
+
+    def gate(self, head: Head) -> RequestError | None:
+        """Judge a request by its head."""
+        ...
+
+    def handle(self, request: Request, reply: Reply) -> None:
+        """Take a request."""
+        ...
+
+    def refuse(self, refusal: Refusal, reply: Reply) -> None:
+        """Answer a request that was refused while it was read."""
+        ...
+
+
+class House(Protocol):
+    """What a connection needs of its server."""
+
+    limits: Limits
+    application: Application
+    date: bytes
+    closing: bool
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        ...
+
+    def reader(self) -> RequestReader:
+        """A reader for a new connection."""
+        ...
+
+    def opened(self, connection: "Connection") -> bool:
+        """Count it in; False when there are too many."""
+        ...
+
+    def closed(self, connection: "Connection") -> None:
+        """Count it out."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """`deadline` is when `expire` is due; the server looks at it a few times a second."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._reader = house.reader()
+        self._transport: asyncio.Transport | None = None
+        self._reply: Reply | None = None
+        self._held = 0
+        self._over = False
+        self._lingering = False
+        self._stalled = _FOREVER
+        self._reading = house.now() + house.limits.idle_s
+
+    @property
+    def deadline(self) -> float:
+        """The nearest limit, in monotonic seconds."""
+        return min(self._stalled, _FOREVER if self._reply is not None else self._reading)
+
+    @property
+    def date(self) -> bytes:
+        """The Date header's line."""
+        return self._house.date
+
+    @property
+    def busy(self) -> bool:
+        """An answer is under way."""
+        return self._reply is not None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: a client is there."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        if not self._house.opened(self):
+            full = RequestError(Code.NO_CAPACITY, "The gateway has too many connections; retry.", retry_after=1.0)
+            Reply(self, keep_alive=False, chunked=True).fail(full)
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: bytes from the client."""
+        if self._lingering:
+            return
+        was_idle, was_head = self._reader.idle, not self._reader.in_body
+        self._reader.feed(data)
+        self._rearm(was_idle=was_idle, was_head=was_head)
+        if self._reader.expects and self._reply is None:
+            self._reader.expects = False
+            self.write(_CONTINUE)
+        self._advance()
+
+    def eof_received(self) -> bool:
+        """asyncio: the client sends no more, so it is gone."""
+        self._client_gone()
+        return False
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """asyncio: the connection is closed."""
+        self._transport = None
+        self._over = True
+        self._client_gone()
+        self._house.closed(self)
+
+    def pause_writing(self) -> None:
+        """asyncio: the client reads slower than we write."""
+        self._stalled = self._house.now() + self._house.limits.write_s
+        if self._reply is not None:
+            self._reply.on_pressure(True)
+
+    def resume_writing(self) -> None:
+        """asyncio: the client has read."""
+        self._stalled = _FOREVER
+        if self._reply is not None:
+            self._reply.on_pressure(False)
+
+    def write(self, data: bytes) -> None:
+        """Send bytes; nothing happens when the client is gone."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def abort(self) -> None:
+        """Close at once, unsent bytes lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def answered(self, *, keep_alive: bool) -> None:
+        """The current reply is complete: on to the next request, or close."""
+        self._reply = None
+        self._reader.release(self._held)
+        self._held = 0
+        limits = self._house.limits
+        self._reading = self._house.now() + (limits.idle_s if self._reader.idle else limits.body_s)
+        if not keep_alive or self._house.closing or (self._reader.deaf and not self._reader.ready):
+            self._hang_up()
+        else:
+            self._advance()
+
+    def hang_up_if_idle(self) -> None:
+        """Close unless a request has begun or is being answered."""
+        if self._reply is None and self._reader.idle and not self._reader.ready:
+            self._hang_up()
+
+    def expire(self) -> None:
+        """A limit has passed: a stalled or silent client is cut, a slow request refused."""
+        if self._stalled <= self._house.now() or self._lingering or self._reader.idle:
+            self.abort()
+        else:
+            self._reader.late()
+            self._advance()
+
+    def _rearm(self, *, was_idle: bool, was_head: bool) -> None:
+        """Each part of a request has its own limit, counted from where the part begins."""
+        limits = self._house.limits
+        if was_idle and not self._reader.idle:
+            self._reading = self._house.now() + limits.head_s
+        if was_head and self._reader.in_body:
+            self._reading = self._house.now() + limits.body_s
+
+    def _advance(self) -> None:
+        while self._reply is None and self._reader.ready and not self._over:
+            item = self._reader.ready.popleft()
+            keep = item.keep_alive and not self._house.closing
+            self._reply = reply = Reply(self, keep_alive=keep, chunked=item.chunked)
+            if isinstance(item, Refusal):
+                self._house.application.refuse(item, reply)
+            else:
+                self._held = len(item.body)
+                self._house.application.handle(item, reply)
+
+    def _client_gone(self) -> None:
+        reply, self._reply = self._reply, None
+        self._reader.release(self._held)
+        self._held = 0
+        self._reader.close()
+        if reply is not None:
+            reply.gone()
+
+    def _hang_up(self) -> None:
+        """Close once everything is sent; a refused client may still be sending, so read and drop that for a moment.
+
+        Closing with unread bytes would reset the connection, and the reset could overtake the answer.
+        """
+        if self._transport is None or self._over:
+            return
+        self._over = True
+        self._lingering = self._reader.deaf or not self._reader.idle
+        self._reader.close()
+        if self._lingering:
+            self._reading = self._house.now() + self._house.limits.linger_s
+            self._transport.write_eof()
+        else:
+            self._transport.close()

@@ -1,0 +1,44 @@
+"""The nouns of the public side: a request's head, the whole request, and how header blocks are written."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from paceline_core.objects.resolved import ResolvedTenant
+
+Headers = dict[bytes, bytes]
+
+
+@dataclass(slots=True)
+class Head:
+    """A request before its body; header names are lower case. The gate fills in `tenant`."""
+
+    method: str
+    path: str
+    headers: Headers
+    tenant: ResolvedTenant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A whole request. `received` is the monotonic time of its last byte."""
+
+    head: Head
+    body: bytes
+    received: float
+    keep_alive: bool
+    chunked: bool
+    """Whether the client's HTTP version knows chunked bodies (1.1)."""
+
+
+_STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+
+
+def status_line(status: int) -> bytes:
+    """`HTTP/1.1 200 OK` and its line end; an unknown status goes without a phrase."""
+    return _STATUS.get(status) or f"HTTP/1.1 {status} \r\n".encode()
+
+
+def block(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Header lines, each with its line end. Values must come from a parser or from us: they are not checked again."""
+    return b"".join([b"%b: %b\r\n" % pair for pair in fields])

@@ -1,0 +1,128 @@
+"""Connections to workers: the one used last is used next, idle ones are closed before the worker would do it."""
+
+import asyncio
+from collections.abc import Callable
+
+from paceline_gateway.config import Limits
+from paceline_gateway.http.upstream import Loss, Receiver, Upstream
+
+Address = tuple[str, int]
+IDLE_LIMIT = 64
+
+
+class Exchange:
+    """One request under way. Its methods work at any moment: before the connection stands, and after the end."""
+
+    __slots__ = ("_paused", "_receiver", "_task", "_upstream", "aborted")
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._upstream: Upstream | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._paused = False
+        self.aborted = False
+
+    def abort(self) -> None:
+        """Give up: the worker sees a closed connection, the receiver hears nothing more."""
+        self.aborted = True
+        if self._task is not None:
+            self._task.cancel()
+        if self._upstream is not None and self._upstream.serves(self._receiver):
+            self._upstream.abort()
+
+    def pause(self, paused: bool) -> None:
+        """Stop reading the response, or read on."""
+        self._paused = paused
+        if self._upstream is not None and self._upstream.serves(self._receiver):
+            self._upstream.pause() if paused else self._upstream.resume()
+
+    def use(self, upstream: Upstream, request: list[bytes]) -> None:
+        """A connection is there: send."""
+        self._upstream = upstream
+        upstream.send(request, self._receiver)
+        if self._paused:
+            upstream.pause()
+
+    def wait_for(self, task: asyncio.Task[None]) -> None:
+        """The connection is being made by this task."""
+        self._task = task
+
+
+class Pool:
+    """Keep-alive connections by address."""
+
+    def __init__(self, limits: Limits, now: Callable[[], float]) -> None:
+        self._limits = limits
+        self._now = now
+        self._idle: dict[Address, list[Upstream]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(self, address: Address, request: list[bytes], receiver: Receiver) -> Exchange:
+        """Send a request over a kept connection, or over a new one."""
+        exchange = Exchange(receiver)
+        upstream = self._take(address)
+        if upstream is not None:
+            exchange.use(upstream, request)
+        else:
+            task = asyncio.get_running_loop().create_task(self._connect(address, request, receiver, exchange))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            exchange.wait_for(task)
+        return exchange
+
+    def sweep(self) -> None:
+        """Close what has been idle for too long; call it a few times a second."""
+        oldest = self._now() - self._limits.upstream_idle_s
+        for address in list(self._idle):
+            for upstream in [u for u in self._idle[address] if u.idle_since < oldest]:
+                self._idle[address].remove(upstream)
+                upstream.abort()
+            if not self._idle[address]:
+                del self._idle[address]
+
+    async def close(self) -> None:
+        """Close every idle connection and stop connecting; exchanges under way end by themselves."""
+        for upstream in [u for kept in self._idle.values() for u in kept]:
+            upstream.abort()
+        self._idle.clear()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _take(self, address: Address) -> Upstream | None:
+        kept = self._idle.get(address)
+        while kept:
+            upstream = kept.pop()
+            if upstream.open:
+                return upstream
+        return None
+
+    async def _connect(self, address: Address, request: list[bytes], receiver: Receiver, exchange: Exchange) -> None:
+        upstream = self._make(address)
+        try:
+            async with asyncio.timeout(self._limits.connect_s):
+                await asyncio.get_running_loop().create_connection(lambda: upstream, *address)
+        except asyncio.CancelledError:
+            upstream.abort()
+            raise
+        except OSError:  # TimeoutError is one
+            if not exchange.aborted:
+                receiver.lost(Loss.REFUSED)
+            return
+        exchange.use(upstream, request)
+
+    def _make(self, address: Address) -> Upstream:
+        return Upstream(lambda u: self._keep(address, u), lambda u: self._drop(address, u))
+
+    def _keep(self, address: Address, upstream: Upstream) -> None:
+        kept = self._idle.setdefault(address, [])
+        if len(kept) >= IDLE_LIMIT:
+            upstream.abort()
+            return
+        upstream.idle_since = self._now()
+        kept.append(upstream)
+
+    def _drop(self, address: Address, upstream: Upstream) -> None:
+        kept = self._idle.get(address)
+        if kept and upstream in kept:
+            kept.remove(upstream)

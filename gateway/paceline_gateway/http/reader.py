@@ -1,0 +1,233 @@
+"""Bytes in, requests out: httptools with limits around it. No sockets and no clock of its own.
+
+Framing that two parsers could read differently never gets past here: llhttp refuses content-length beside
+transfer-encoding, repeated or odd content-length, bare line feeds, folded headers and blanks before colons; this file
+adds transfer codings other than `chunked` alone, a missing or repeated Host, repeated Authorization, and upgrades.
+Limits hold before anything is buffered: the head by raw bytes fed, the body by its announced and its actual length.
+After the first refusal the reader is deaf: the answers it owes are given, nothing more is parsed.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import httptools
+
+from paceline_core.errors import Code, RequestError
+from paceline_gateway.config import Limits
+from paceline_gateway.http.message import Head, Request
+
+PIPELINE_LIMIT = 16
+_ONCE = frozenset({b"host", b"authorization", b"content-type", b"x-request-id"})
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that gets an error instead of being handled. `head` is None if it could not be read."""
+
+    error: RequestError
+    head: Head | None
+    keep_alive: bool = False
+    chunked: bool = True
+
+
+class Memory:
+    """Bytes of bodies in memory, over all connections."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.used = 0
+
+    def take(self, size: int) -> bool:
+        """Count these bytes in; False, and nothing counted, when they do not fit."""
+        if self.used + size > self._limit:
+            return False
+        self.used += size
+        return True
+
+    def give(self, size: int) -> None:
+        """Count them out."""
+        self.used -= size
+
+
+class RequestReader:
+    """One connection's incoming side. `gate` judges a head before its body is read."""
+
+    _head: Head | None
+    _refused: RequestError | None
+
+    def __init__(
+        self, limits: Limits, memory: Memory, gate: Callable[[Head], RequestError | None], now: Callable[[], float]
+    ) -> None:
+        self.ready: deque[Request | Refusal] = deque()
+        self.deaf = False
+        self.expects = False
+        self._limits = limits
+        self._memory = memory
+        self._gate = gate
+        self._now = now
+        self._parser = httptools.HttpRequestParser(self)
+        self._fed = 0
+        self._progress = False
+        self._taken = 0
+        self._clear()
+
+    @property
+    def idle(self) -> bool:
+        """No request has begun."""
+        return not self._begun
+
+    @property
+    def in_body(self) -> bool:
+        """A head is complete, its body is not."""
+        return self._head is not None
+
+    def feed(self, data: bytes) -> None:
+        """Parse what came in; `ready` and `deaf` say what came of it."""
+        if self.deaf:
+            return
+        self._progress = False
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._refuse(Code.INVALID_REQUEST, "Protocol upgrades are not served here; use plain HTTP/1.1.")
+        except httptools.HttpParserError as error:
+            # httptools adds the callback's own exception to its text; llhttp's reasons are safe to repeat
+            self._refuse(Code.INVALID_REQUEST, f"The request is not valid HTTP/1.1: {error}.")
+        if self._begun and not self.deaf:
+            # what yields no body is head, chunk extension or trailer: llhttp would buffer any amount of it
+            self._fed = 0 if self._progress else self._fed + len(data)
+            self._check_head(self._fed)
+            self._give_up(self._refused)
+
+    def late(self) -> None:
+        """The request that has begun took too long."""
+        part = "body" if self.in_body else "head"
+        self._refuse(Code.REQUEST_TIMEOUT, f"The request's {part} did not arrive in time; send it again.")
+
+    def release(self, size: int) -> None:
+        """A request's body is no longer held."""
+        self._memory.give(size)
+
+    def close(self) -> None:
+        """The connection is gone: forget everything that waits."""
+        self._memory.give(self._taken + sum(len(item.body) for item in self.ready if isinstance(item, Request)))
+        self._taken = 0
+        self.ready.clear()
+        self.deaf = True
+
+    def on_message_begin(self) -> None:
+        """httptools: a request starts."""
+        self._clear()
+        self._begun = self._progress = True
+
+    def on_url(self, url: bytes) -> None:
+        """httptools: the request target."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """httptools: one header, or one trailer, which nobody reads."""
+        if self._head is not None:
+            return
+        name = name.lower()
+        if name in self._headers and name in _ONCE:
+            self._note(Code.INVALID_REQUEST, f"The header {name.decode()} stands twice; send it once.")
+        self._size += len(name) + len(value) + 4
+        self._headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        """httptools: the head is complete."""
+        self._head = Head(self._parser.get_method().decode(), _path(self._url), self._headers)
+        self._check_head(self._size + len(self._url))
+        self._check_framing()
+        if self._refused is None and (error := self._gate(self._head)) is not None:
+            self._refused = error
+        self.expects = self._refused is None and self._headers.get(b"expect", b"").lower() == b"100-continue"
+
+    def on_body(self, body: bytes) -> None:
+        """httptools: a piece of the body."""
+        self._progress = True
+        if self._refused is not None:
+            return
+        if self._taken + len(body) > self._limits.body_bytes:
+            self._too_large()
+        elif not self._memory.take(len(body)):
+            self._note(Code.NO_CAPACITY, "The gateway holds as many request bodies as it may; retry.", 1.0)
+        else:
+            self._taken += len(body)
+            self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        """httptools: the request is whole."""
+        if self.deaf:
+            return
+        chunked = self._parser.get_http_version() == "1.1"
+        keep = self._parser.should_keep_alive()
+        if len(self.ready) >= PIPELINE_LIMIT:
+            self._note(Code.INVALID_REQUEST, f"More than {PIPELINE_LIMIT} requests wait on this connection.")
+        if self._refused is not None:
+            self._drop_body()
+            self.ready.append(Refusal(self._refused, self._head, keep, chunked))
+        elif self._head is not None:
+            self._taken = 0
+            self.ready.append(Request(self._head, b"".join(self._body), self._now(), keep, chunked))
+        self._clear()
+
+    def _clear(self) -> None:
+        self._begun = False
+        self._url = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._head = None
+        self._size = 0
+        self._fed = 0
+        self._body: list[bytes] = []
+        self._refused = None
+        self.expects = False
+
+    def _check_head(self, size: int) -> None:
+        if size > self._limits.head_bytes:
+            message = f"The request's head is over the limit of {self._limits.head_bytes} bytes; send fewer headers."
+            self._note(Code.HEADERS_TOO_LARGE, message)
+
+    def _check_framing(self) -> None:
+        headers = self._headers
+        coding = headers.get(b"transfer-encoding", b"chunked").strip().lower()
+        if coding != b"chunked":
+            self._note(Code.INVALID_REQUEST, "The only transfer-encoding served is chunked.")
+        if b"host" not in headers and self._parser.get_http_version() == "1.1":
+            self._note(Code.INVALID_REQUEST, "The header host is missing.")
+        if int(headers.get(b"content-length", b"0")) > self._limits.body_bytes:
+            self._too_large()
+
+    def _too_large(self) -> None:
+        limit = self._limits.body_bytes
+        self._note(
+            Code.REQUEST_TOO_LARGE, f"The request's body is over the limit of {limit} bytes; shorten the prompt."
+        )
+
+    def _note(self, code: Code, message: str, retry_after: float | None = None) -> None:
+        """Remember the first fault; the request is refused when its head or its body ends."""
+        if self._refused is None:
+            self._refused = RequestError(code, message, retry_after=retry_after)
+
+    def _refuse(self, code: Code, message: str) -> None:
+        self._give_up(self._refused or RequestError(code, message))
+
+    def _give_up(self, error: RequestError | None) -> None:
+        if error is not None and not self.deaf:
+            self._drop_body()
+            self.ready.append(Refusal(error, self._head))
+            self.deaf = True
+
+    def _drop_body(self) -> None:
+        self._memory.give(self._taken)
+        self._taken = 0
+        self._body = []
+
+
+def _path(url: bytes) -> str:
+    """The path alone: without the query, and without scheme and host of an absolute target."""
+    if not url.startswith(b"/"):
+        _, _, rest = url.partition(b"://")
+        url = b"/" + rest.partition(b"/")[2]
+    return url.partition(b"?")[0].decode("latin-1")

@@ -1,0 +1,123 @@
+"""The answer to one request, as the rest of the gateway writes it: whole, or begun and continued.
+
+Errors take the only form they can at that moment: a whole OpenAI error object before the first byte, an SSE event
+after it. A reply whose client has gone swallows what is written to it.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from paceline_core.errors import RequestError, answer
+from paceline_gateway.http.message import block, status_line
+
+_JSON = b"content-type: application/json\r\n"
+
+
+class Wire(Protocol):
+    """What a reply needs of its connection."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes; nothing happens when the client is gone."""
+        ...
+
+    def answered(self, *, keep_alive: bool) -> None:
+        """The reply is complete."""
+        ...
+
+    def abort(self) -> None:
+        """Close at once: the client must not take what it has for the whole."""
+        ...
+
+    @property
+    def date(self) -> bytes:
+        """The Date header's line."""
+        ...
+
+
+def _ignore(_paused: bool) -> None:
+    """Nobody cares."""
+
+
+class Reply:
+    """One answer. `on_gone` is called once if the client leaves before the end, `on_pressure` when it reads slowly."""
+
+    __slots__ = ("_chunked", "_keep_alive", "_wire", "begun", "done", "on_gone", "on_pressure")
+
+    def __init__(self, wire: Wire, *, keep_alive: bool, chunked: bool) -> None:
+        self._wire = wire
+        self._keep_alive = keep_alive
+        self._chunked = chunked
+        self.begun = False
+        self.done = False
+        self.on_gone: Callable[[], None] | None = None
+        self.on_pressure: Callable[[bool], None] = _ignore
+
+    def whole(self, status: int, fields: bytes, body: bytes) -> None:
+        """Head and body in one write; `fields` are complete header lines."""
+        if self.done:
+            return
+        length = b"content-length: %d\r\n" % len(body)
+        self._wire.write(b"".join((status_line(status), fields, length, self._common(self._keep_alive), b"\r\n", body)))
+        self._end(self._keep_alive)
+
+    def begin(self, status: int, fields: bytes, first: bytes) -> None:
+        """Head and first piece in one write."""
+        if self.done:
+            return
+        self.begun = True
+        keep = self._keep_alive and self._chunked
+        coding = b"transfer-encoding: chunked\r\n" if self._chunked else b""
+        head = (status_line(status), fields, coding, self._common(keep), b"\r\n", self._frame(first))
+        self._wire.write(b"".join(head))
+
+    def more(self, data: bytes) -> None:
+        """A further piece; an empty one is nothing."""
+        if data and not self.done:
+            self._wire.write(self._frame(data))
+
+    def end(self, last: bytes = b"") -> None:
+        """The last piece, which may be empty."""
+        if self.done:
+            return
+        self._wire.write(self._frame(last) + (b"0\r\n\r\n" if self._chunked else b""))
+        self._end(self._keep_alive and self._chunked)
+
+    def fail(self, error: RequestError, fields: bytes = b"") -> None:
+        """End with an error in the form that is still possible."""
+        if self.done:
+            return
+        spoken = answer(error)
+        if self.begun:
+            self.end(spoken.event)
+        else:
+            lines = block([(name.encode(), value.encode()) for name, value in spoken.headers.items()])
+            self.whole(spoken.status, lines + fields, spoken.body)
+
+    def gone(self) -> None:
+        """The client has left."""
+        if not self.done:
+            self.done = True
+            if self.on_gone is not None:
+                self.on_gone()
+
+    def _end(self, keep_alive: bool) -> None:
+        self.done = True
+        self._wire.answered(keep_alive=keep_alive)
+
+    def _common(self, keep_alive: bool) -> bytes:
+        return self._wire.date if keep_alive else self._wire.date + b"connection: close\r\n"
+
+    def _frame(self, data: bytes) -> bytes:
+        if not self._chunked or not data:
+            return data
+        return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def request_id_field(request_id: bytes) -> bytes:
+    """The header line that names a request."""
+    return b"x-request-id: " + request_id + b"\r\n"
+
+
+def json_fields(request_id: bytes) -> bytes:
+    """Header lines of a JSON answer of our own."""
+    return _JSON + request_id_field(request_id)

@@ -1,0 +1,188 @@
+"""One connection to a worker: a request out, its response to a receiver, kept for the next one if framing allows.
+
+Invariant: every exchange ends in exactly one `end` or `lost`, unless its owner aborted it; then in neither.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Protocol
+
+import httptools
+
+from paceline_gateway.http.message import Headers
+
+HEAD_LIMIT = 64 << 10
+
+
+class Loss(StrEnum):
+    """How an exchange broke."""
+
+    REFUSED = "refused"
+    """No connection came about; the worker has seen nothing of the request."""
+    STALE = "stale"
+    """A kept connection was closed just as it was used again: an ordinary race, not the worker's fault."""
+    CLOSED = "closed"
+    """The connection ended before the response did."""
+    INVALID = "invalid"
+    """What came back is not HTTP."""
+
+
+class Receiver(Protocol):
+    """Who gets a response. `data` comes at most once per packet."""
+
+    def head(self, status: int, headers: Headers) -> None:
+        """Status and headers, names in lower case."""
+        ...
+
+    def data(self, data: bytes) -> None:
+        """A piece of the body."""
+        ...
+
+    def end(self) -> None:
+        """The response is complete."""
+        ...
+
+    def lost(self, loss: Loss) -> None:
+        """There will be no more of it."""
+        ...
+
+
+class Upstream(asyncio.Protocol):
+    """`on_idle` takes the connection back after a response, `on_closed` hears of its end."""
+
+    def __init__(self, on_idle: Callable[["Upstream"], None], on_closed: Callable[["Upstream"], None]) -> None:
+        self._on_idle = on_idle
+        self._on_closed = on_closed
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._receiver: Receiver | None = None
+        self._used = False
+        self._headers: Headers = {}
+        self._body: list[bytes] = []
+        self.idle_since = 0.0
+        self._clear()
+
+    @property
+    def open(self) -> bool:
+        """Whether a request can be sent."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: the worker is there."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, request: list[bytes], receiver: Receiver) -> None:
+        """Send a request; its response goes to `receiver`."""
+        self._receiver = receiver
+        self._clear()
+        if self._transport is None:
+            self._lose(Loss.STALE if self._used else Loss.CLOSED)
+        else:
+            self._transport.writelines(request)
+
+    def serves(self, receiver: Receiver) -> bool:
+        """Whether the exchange under way is this receiver's; it may long be another's."""
+        return self._receiver is receiver
+
+    def pause(self) -> None:
+        """Read no more for now: whoever gets the response cannot take it so fast."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def abort(self) -> None:
+        """Close at once: the worker sees that nobody listens. The receiver hears nothing more."""
+        self._receiver = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: bytes from the worker."""
+        if self._receiver is None:
+            self.abort()
+            return
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._broken = True
+        if not self._headed:
+            self._head_size += len(data)
+            self._broken = self._broken or self._head_size > HEAD_LIMIT
+        self._deliver()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """asyncio: the connection is closed; that ends a response without a length."""
+        self._transport = None
+        self._on_closed(self)
+        if self._receiver is None:
+            return
+        if self._headed and self._until_close and _error is None:
+            self._finish()
+        else:
+            self._lose(Loss.STALE if self._used and not self._headed else Loss.CLOSED)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """httptools: one header."""
+        self._headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        """httptools: the head is complete."""
+        self._status = self._parser.get_status_code()
+        self._until_close = not ({b"content-length", b"transfer-encoding"} & self._headers.keys())
+
+    def on_body(self, body: bytes) -> None:
+        """httptools: a piece of the body."""
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        """httptools: the response is complete, or was only an interim one."""
+        if self._status < 200:
+            self._headers, self._status = {}, 0
+        else:
+            self._complete = True
+
+    def _clear(self) -> None:
+        self._headers, self._body = {}, []
+        self._status = 0
+        self._head_size = 0
+        self._headed = self._complete = self._broken = self._until_close = False
+
+    def _deliver(self) -> None:
+        receiver = self._receiver
+        if receiver is not None and self._status >= 200 and not self._headed:
+            self._headed = True
+            receiver.head(self._status, self._headers)
+        body, self._body = self._body, []
+        if body and self._receiver is not None:
+            self._receiver.data(body[0] if len(body) == 1 else b"".join(body))
+        if self._complete and self._receiver is not None:
+            self._finish()
+        elif self._broken:
+            self._lose(Loss.INVALID)
+
+    def _finish(self) -> None:
+        receiver, self._receiver = self._receiver, None
+        keep = not self._broken and not self._until_close and self._parser.should_keep_alive()
+        if keep and self.open:
+            self._used = True
+            self.resume()
+            self._on_idle(self)
+        elif self._transport is not None:
+            self._transport.close()
+        if receiver is not None:
+            receiver.end()
+
+    def _lose(self, loss: Loss) -> None:
+        receiver, self._receiver = self._receiver, None
+        if self._transport is not None:
+            self._transport.abort()
+        if receiver is not None:
+            receiver.lost(loss)

@@ -1,0 +1,61 @@
+"""`python -m paceline_gateway.main`: one gateway, configured by the file that PACELINE_CONFIG names.
+
+Exit status: 0 after a drain, 2 when the configuration or a port is wrong, 1 on anything else; one line says why.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+import uvloop
+
+from paceline_core.clock import SystemClock
+from paceline_core.config import LEVEL_VARIABLE, from_environment
+from paceline_core.errors import InvalidInput, PacelineError
+from paceline_core.kube import LocalCluster
+from paceline_core.telemetry import configure
+from paceline_gateway.config import GatewayConfig
+from paceline_gateway.process import GatewayProcess, Ports
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def main() -> int:
+    """Run until a signal; the exit status."""
+    configure("gateway", os.environ.get(LEVEL_VARIABLE, "INFO"))
+    try:
+        config = from_environment(GatewayConfig)
+        ports = Ports.take(config)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(config, ports))
+    except PacelineError as error:
+        sys.stderr.write(f"paceline gateway: {error}\n")
+        return 2 if isinstance(error, InvalidInput) else 1
+    return 0
+
+
+async def _run(config: GatewayConfig, ports: Ports) -> None:
+    clock = SystemClock()
+    cluster = LocalCluster(config.socket, clock)
+    stop, cut = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, _set_next, (stop, cut))
+    try:
+        await GatewayProcess(config, cluster, clock, ports).run(stop, cut)
+    finally:
+        await cluster.close()
+
+
+def _set_next(events: Sequence[asyncio.Event]) -> None:
+    """The first signal drains, the second cuts."""
+    for event in events:
+        if not event.is_set():
+            event.set()
+            return
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""`GET /v1/models` and `GET /v1/models/{name}`: what the caller may use, in OpenAI's form, from the picture alone."""
+
+from datetime import datetime
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+
+from paceline_core.errors import Code, RequestError
+from paceline_core.objects.resolved import ResolvedService
+from paceline_gateway.http.message import Head
+from paceline_gateway.routes import MODELS_PREFIX
+from paceline_gateway.routing.directory import Directory
+from paceline_gateway.routing.models import Asker, locate, usable_names
+
+
+def listing(head: Head, picture: Directory) -> bytes:
+    """The body of either answer. Raises RequestError `model_not_found`."""
+    if head.tenant is None:
+        raise RequestError(Code.INTERNAL_ERROR, "The request came in without a tenant.")
+    if head.path.startswith(MODELS_PREFIX):
+        name = unquote(head.path.removeprefix(MODELS_PREFIX))
+        found = locate(name, Asker(head.tenant, head.headers), picture, 0.0)
+        return orjson.dumps(_model(name, found.service, picture))
+    names = usable_names(head.tenant, picture)
+    models = [_model(name, service, picture) for name, service in names.items()]
+    return orjson.dumps({"object": "list", "data": models})
+
+
+def _model(name: str, service: ResolvedService, picture: Directory) -> dict[str, Any]:
+    created = picture.created.get(service.key, "")
+    seconds = int(datetime.fromisoformat(created).timestamp()) if created else 0
+    return {"id": name, "object": "model", "created": seconds, "owned_by": service.namespace}

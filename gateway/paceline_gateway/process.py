@@ -1,0 +1,174 @@
+"""One gateway process: its parts put together, its two ports, its end.
+
+Both ports are taken before anything starts, so that a busy one is one clear line and no half-started gateway. SIGTERM
+drains: new work hears `draining`, open streams run on for the grace period, what is left then ends with an error. A
+second signal ends the grace period.
+"""
+
+import asyncio
+import contextlib
+import socket
+import sys
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from paceline_core.auth import HopSigner
+from paceline_core.clock import Clock
+from paceline_core.errors import InvalidInput
+from paceline_core.kube import Cluster
+from paceline_core.telemetry import Metrics, get_logger
+from paceline_gateway.admin import Seen, create_admin
+from paceline_gateway.config import GatewayConfig
+from paceline_gateway.floor import Floor, Parts
+from paceline_gateway.gateway import Gateway
+from paceline_gateway.http.server import Server, bind
+from paceline_gateway.loads import LoadStreams
+from paceline_gateway.telemetry.access import AccessLog
+from paceline_gateway.watch import Watcher
+
+SWEEP_S = 0.25
+POLL_S = 0.05
+CLOSE_S = 1
+KEY_BYTES = 32
+_log = get_logger(__name__)
+
+
+class AdminServer(uvicorn.Server):
+    """uvicorn without its own idea of signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave them to the process."""
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Two listening sockets."""
+
+    public: socket.socket
+    admin: socket.socket
+
+    @classmethod
+    def take(cls, config: GatewayConfig) -> "Ports":
+        """Bind both. Raises InvalidInput naming the field, the address and the fix."""
+        public = bind(config.listen, "listen")
+        try:
+            return cls(public, bind(config.admin, "admin"))
+        except InvalidInput:
+            public.close()
+            raise
+
+
+class GatewayProcess:
+    """Everything of one gateway."""
+
+    def __init__(self, config: GatewayConfig, cluster: Cluster, clock: Clock, ports: Ports) -> None:
+        metrics, signer = Metrics("gateway"), HopSigner(_read_key(config.hop_key), issuer="gateway")
+        access = AccessLog(sys.stderr if config.access_log else None, clock.utc)
+        loads = LoadStreams(signer, clock)
+        loads.listener = floor = Floor(Parts(config.limits, clock, signer, metrics, access, loads.follow))
+        self.floor = floor
+        self._config = config
+        self._clock = clock
+        self._ports = ports
+        self._loads = loads
+        self._gateway = Gateway(floor, access)
+        self._server = Server(self._gateway, config.limits, clock)
+        self._watcher = Watcher(cluster, config.namespace, floor.on_picture, floor.on_workers)
+        seen = Seen(floor, metrics, clock, config.name, config.trust, self._unready)
+        self._http = AdminServer(_settings(create_admin(seen)))
+
+    async def run(self, stop: asyncio.Event, cut: asyncio.Event) -> None:
+        """Serve until `stop`, then drain until done, the grace period's end, or `cut`. Raises what broke a watch."""
+        self._watcher.start()
+        await self._server.start(self._ports.public)
+        serving = asyncio.create_task(self._http.serve([self._ports.admin]))
+        sweeping = asyncio.create_task(self._sweep())
+        _log.info("listening", extra={"public": _where(self._ports.public), "admin": _where(self._ports.admin)})
+        try:
+            await _first(self._watcher.wait(), stop.wait())
+            await self._drain(cut)
+        finally:
+            sweeping.cancel()
+            self.floor.bell.close()
+            self._http.should_exit = True
+            await self._close()
+            await asyncio.gather(serving, sweeping, return_exceptions=True)
+
+    async def _drain(self, cut: asyncio.Event) -> None:
+        self._gateway.draining = True
+        self._server.drain()
+        _log.info("draining", extra={"open": self.floor.open})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._config.drain_s):
+                await _first(self._emptied(), cut.wait())
+        self.floor.cut()
+        _log.info("drained")
+
+    async def _emptied(self) -> None:
+        while self.floor.open or self._server.busy:
+            await self._clock.sleep(POLL_S)
+
+    async def _sweep(self) -> None:
+        while True:
+            await self._clock.sleep(SWEEP_S)
+            self._server.sweep()
+            self.floor.sweep()
+
+    async def _close(self) -> None:
+        await self._watcher.close()
+        await self._loads.close()
+        await self._server.close()
+        await self.floor.pool.close()
+
+    def _unready(self) -> str:
+        if self._gateway.draining:
+            return "draining"
+        return "" if self._watcher.complete else "the cluster's objects are not all listed yet"
+
+
+def _settings(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=CLOSE_S,
+    )
+
+
+def _read_key(path: Path) -> bytes:
+    try:
+        key = path.read_bytes()
+    except OSError as error:
+        raise InvalidInput("hop_key", f"{path} cannot be read: {error.strerror}") from None
+    if len(key) != KEY_BYTES:
+        raise InvalidInput("hop_key", f"{path} holds {len(key)} bytes; a private key has {KEY_BYTES}")
+    return key
+
+
+def _where(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"{host}:{port}"
+
+
+async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Return when one of them does, the others cancelled; raise what it raised."""
+    tasks = {asyncio.ensure_future(wait) for wait in waits}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

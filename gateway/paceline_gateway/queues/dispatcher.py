@@ -1,0 +1,104 @@
+"""One service's waiting room and its workers: who waits, who goes where, who is turned away. Pure.
+
+Requests wait here, not at the workers: a slot and room for more work must be free before one goes, so a worker that
+joins takes its share of what already waits. Waiting while nobody is eligible is called being held; it is the same
+line, with a cap of its own, and it drains at the pace the first worker can take.
+Between classes the more urgent one goes first. Known hole: sustained urgent overload starves the others until they
+reach their age limit; fair sharing belongs to this file's successor.
+"""
+
+from dataclasses import dataclass
+
+from paceline_core.errors import Code, RequestError
+from paceline_core.registry.enums import RequestClass
+from paceline_gateway.queues.drain import DrainRate
+from paceline_gateway.queues.fifo import Fifo
+from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.routing.fleet import Fleet
+from paceline_gateway.routing.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """`held`: requests waiting while no worker is eligible; `size`: bytes of bodies waiting."""
+
+    held: int
+    size: int
+
+
+class Dispatcher:
+    """`in_flight` maps each dispatched ticket to its worker."""
+
+    def __init__(self, fleet: Fleet, caps: Caps) -> None:
+        self.fleet = fleet
+        self.lines = {name: Fifo() for name in RequestClass}
+        self._caps = caps
+        self._drain = {name: DrainRate() for name in RequestClass}
+        self._in_flight: dict[int, Worker] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Requests in all lines."""
+        return sum(map(len, self.lines.values()))
+
+    def held(self, now: float) -> int:
+        """Requests that wait because nobody is eligible."""
+        return self.waiting if self.waiting and not self.fleet.eligible(now) else 0
+
+    def refusal(self, request_class: RequestClass, size: int, limit: int, now: float) -> RequestError | None:
+        """Why one more request cannot wait here, if so. `limit` is its class's cap on waiting requests."""
+        waiting = len(self.lines[request_class])
+        after = self._drain[request_class].retry_after(waiting + 1, now)
+        at_once = not self.waiting and self.fleet.has_room(now)
+        if waiting >= limit and not at_once:
+            return RequestError(Code.QUEUE_FULL, f"{waiting} {request_class} requests wait already.", retry_after=after)
+        if sum(line.size for line in self.lines.values()) + size > self._caps.size:
+            return RequestError(Code.QUEUE_FULL, "The waiting requests are too large together.", retry_after=after)
+        if self.waiting >= self._caps.held and not self.fleet.eligible(now):
+            message = f"No worker is ready, and {self.waiting} requests wait for one already."
+            return RequestError(Code.NO_CAPACITY, message, retry_after=after)
+        return None
+
+    def join(self, ticket: Ticket, now: float) -> None:
+        """Wait at the end of the class's line."""
+        ticket.joined = now
+        self.lines[ticket.request_class].join(ticket)
+
+    def rejoin(self, ticket: Ticket, deadline: float) -> None:
+        """Wait again, at the front: its worker failed it."""
+        ticket.deadline = deadline
+        self.lines[ticket.request_class].join(ticket, front=True)
+
+    def leave(self, ticket: Ticket) -> None:
+        """Wait no longer."""
+        self.lines[ticket.request_class].leave(ticket)
+
+    def assign(self, now: float) -> list[tuple[Ticket, Worker]]:
+        """Everybody who can go now, in order, each with a worker whose slot is already taken."""
+        assigned: list[tuple[Ticket, Worker]] = []
+        for line in self.lines.values():
+            while (ticket := line.head) is not None:
+                worker = self.fleet.pick(ticket.prompt_tokens, now, ticket.avoid)
+                if worker is None:
+                    return assigned
+                line.leave(ticket)
+                worker.take(ticket.id, ticket.prompt_tokens, now, stream=ticket.stream)
+                self._in_flight[ticket.id] = worker
+                self._drain[ticket.request_class].departed(now)
+                assigned.append((ticket, worker))
+        return assigned
+
+    def began(self, ticket: Ticket) -> None:
+        """Its first token came."""
+        worker = self._in_flight.get(ticket.id)
+        if worker is not None:
+            worker.began(ticket.id)
+
+    def free(self, ticket: Ticket, now: float, *, suspect: bool) -> None:
+        """It ended at its worker."""
+        worker = self._in_flight.pop(ticket.id, None)
+        if worker is not None:
+            worker.give(ticket.id)
+            ticket.avoid |= {worker.name}
+            if suspect:
+                self.fleet.suspect(worker.name, now)

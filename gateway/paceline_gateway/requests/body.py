@@ -1,0 +1,58 @@
+"""What the gateway reads of a request's body. Everything else is the worker's to judge and passes untouched."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from paceline_core.errors import Code, RequestError
+
+_LIMITS = ("max_completion_tokens", "max_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`max_tokens` is None where the request sets no limit; `limit_field` names the field that does."""
+
+    model: str
+    stream: bool
+    max_tokens: int | None
+    limit_field: str
+
+
+def parse(body: bytes) -> Asked:
+    """Read model, stream and the limit of output tokens. Raises RequestError naming the field."""
+    try:
+        data: Any = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise RequestError(Code.INVALID_JSON, f"The body is not valid JSON ({where}): {error.msg}.") from None
+    if not isinstance(data, dict):
+        raise RequestError(Code.INVALID_REQUEST, "The body must be a JSON object.")
+    model, stream = data.get("model"), data.get("stream")
+    if not isinstance(model, str) or not model:
+        raise _wrong("model", "must be the name of a model; GET /v1/models lists those you may use")
+    if stream is not None and not isinstance(stream, bool):
+        raise _wrong("stream", "must be true or false")
+    field = next((name for name in _LIMITS if data.get(name) is not None), _LIMITS[-1])
+    return Asked(model, bool(stream), _whole(field, data.get(field)), field)
+
+
+def rename_model(body: bytes, old: str, new: str) -> bytes:
+    """The same body asking for another model: one splice where that is certain, else written anew."""
+    pattern = re.compile(rb'("model"\s*:\s*)' + re.escape(orjson.dumps(old)))
+    renamed, places = pattern.subn(lambda match: match[1] + orjson.dumps(new), body)
+    if places == 1:
+        return renamed
+    return orjson.dumps(orjson.loads(body) | {"model": new})
+
+
+def _whole(field: str, value: Any) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise _wrong(field, "must be a whole number, 0 or more")
+    return value
+
+
+def _wrong(field: str, message: str) -> RequestError:
+    return RequestError(Code.INVALID_REQUEST, f"{field} {message}.", param=field)

@@ -1,0 +1,158 @@
+"""What can happen to a request, and what the machine asks its shell to do about it."""
+
+from dataclasses import dataclass
+
+from paceline_core.errors import RequestError
+from paceline_gateway.requests.budget import RetryBudget
+from paceline_gateway.requests.nouns import Record, Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Authenticated:
+    """The key belongs to this tenant."""
+
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """It is well-formed and its model is known. `budget` is its service's."""
+
+    terms: Terms
+    budget: RetryBudget
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """There is room for it to wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It must end with this error: not admitted, its service is gone, or the gateway stops."""
+
+    error: RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The queue gave it to a worker."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The worker's status has come. 503 means that it takes no new work."""
+
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The first content of a stream is in hand and about to be passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The worker's answer is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The worker's answer broke off. `harmless`: it has done nothing for the request; `suspect`: better ask others."""
+
+    harmless: bool = False
+    suspect: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A stream carries an error event of the worker's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientGone:
+    """Nobody waits for it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """`Life.deadline` has passed. `held`: its service has no worker."""
+
+    held: bool = False
+
+
+Event = (
+    Authenticated
+    | Admitted
+    | Queued
+    | Refused
+    | Assigned
+    | Answered
+    | Began
+    | Finished
+    | Lost
+    | Failed
+    | ClientGone
+    | Expired
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueue:
+    """Wait for a worker; `again` at the head of the queue, and on another worker if there is one."""
+
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Leave the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Dispatch to this worker."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Close the exchange with the worker, so that it stops working."""
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Give the worker's slot back. `suspect`: this worker just failed; ask others first for a moment."""
+
+    worker: str
+    suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Pass the collected answer on, whatever its status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """End the stream as the worker ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Answer with an error: whole before the first byte, as an SSE event after it."""
+
+    error: RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """It is over; count it."""
+
+    record: Record
+
+
+Action = Enqueue | Withdraw | Send | Drop | Free | Deliver | Close | Fail | Settle

@@ -1,0 +1,56 @@
+"""Whether a request kept each promise of its class: one verdict per SLO name.
+
+Streams are judged on ttft and tpot (and e2e where promised), whole answers on e2e alone. Shed, failed, cut and late
+requests miss every target that applies to their kind. Not counted at all: client errors and quota refusals (nothing
+was promised for them) and requests that the client cancelled (their end is the client's). A stream of fewer than two
+tokens has no gap between tokens and keeps any tpot.
+
+Where no e2e is promised, a whole answer's limit is derived per quantile as `ttft + tokens * tpot`, and counted under
+`e2e_<quantile>`. Hole: a quantile that only one of the two is promised at yields no limit, and no verdict.
+"""
+
+from collections.abc import Iterable
+
+from paceline_core.objects.resolved import Target
+from paceline_core.registry.enums import Outcome, Verdict
+from paceline_gateway.requests.nouns import Record
+
+AVAILABILITY = "availability"
+Verdicts = list[tuple[str, Verdict]]
+
+_UNCOUNTED = frozenset({Outcome.CLIENT_ERROR, Outcome.QUOTA, Outcome.CANCELLED})
+_MISSED = {"ttft": Verdict.BAD_TTFT, "tpot": Verdict.BAD_TPOT, "e2e": Verdict.BAD_E2E}
+
+
+def judge(record: Record, targets: Iterable[Target]) -> Verdicts:
+    """Verdicts on all of the class's targets that apply, and on availability; empty if the request is not counted."""
+    if record.outcome in _UNCOUNTED or record.terms is None:
+        return []
+    applying = [t for t in targets if t.cls is record.terms.request_class]
+    if not record.terms.stream:
+        applying = whole_answer_targets(applying, record.meter.output)
+    failed = record.outcome is not Outcome.OK
+    verdicts = [(t.name, Verdict.BAD_FAILED if failed else _verdict(record, t)) for t in applying]
+    verdicts.append((AVAILABILITY, Verdict.BAD_FAILED if failed else Verdict.GOOD))
+    return verdicts
+
+
+def whole_answer_targets(targets: Iterable[Target], tokens: int) -> list[Target]:
+    """The e2e targets of an answer of `tokens` that does not stream: promised, or derived from ttft and tpot."""
+    by_metric: dict[str, dict[float, Target]] = {"ttft": {}, "tpot": {}, "e2e": {}}
+    for target in targets:
+        by_metric[target.metric][target.quantile] = target
+    if by_metric["e2e"]:
+        return list(by_metric["e2e"].values())
+    return [
+        Target(ttft.cls, "e2e", quantile, ttft.seconds + tokens * by_metric["tpot"][quantile].seconds)
+        for quantile, ttft in by_metric["ttft"].items()
+        if quantile in by_metric["tpot"]
+    ]
+
+
+def _verdict(record: Record, target: Target) -> Verdict:
+    measured = {"ttft": record.ttft, "tpot": record.tpot, "e2e": record.e2e}[target.metric]
+    if measured is None or measured <= target.seconds:
+        return Verdict.GOOD
+    return _MISSED[target.metric]

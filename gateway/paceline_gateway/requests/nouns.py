@@ -1,0 +1,95 @@
+"""What a request is, and what is left of it when it has ended."""
+
+from dataclasses import dataclass
+
+from paceline_core.errors import Code
+from paceline_core.registry.enums import Outcome, RequestClass
+
+
+@dataclass(slots=True)
+class Meter:
+    """Tokens as the answer reveals them; filled in while it passes, final when it ends."""
+
+    prompt: int = 0
+    cached: int = 0
+    output: int = 0
+    worker: "WorkerPhases | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPhases:
+    """Seconds that the worker reports of its part."""
+
+    tokenize: float = 0.0
+    queue: float = 0.0
+    batch_wait: float = 0.0
+    prefill: float = 0.0
+    decode: float = 0.0
+    post: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All of the worker's time."""
+        return self.tokenize + self.queue + self.batch_wait + self.prefill + self.decode + self.post
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a request was admitted under. Times in seconds, `hold_s` for waiting in the gateway."""
+
+    service: str
+    request_class: RequestClass
+    stream: bool
+    prompt_tokens: int
+    hold_s: float
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long a dispatched request may stay silent: to a stream's first token, inside it, a whole answer."""
+
+    first_token_s: float
+    stall_s: float
+    answer_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A request that has ended. Times are monotonic seconds; those of things that never happened are None.
+
+    `received` is the last byte of the body, `first` the first content handed to the client, `ended` the last byte.
+    `sent` is the dispatch that led to the answer, `queued` the moment of admission.
+    """
+
+    outcome: Outcome
+    status: int
+    code: Code | None
+    tenant: str
+    terms: Terms | None
+    received: float
+    queued: float | None
+    sent: float | None
+    first: float | None
+    ended: float
+    attempts: int
+    worker: str
+    meter: Meter
+
+    @property
+    def e2e(self) -> float:
+        """Body read to last byte handed over, seconds."""
+        return self.ended - self.received
+
+    @property
+    def ttft(self) -> float | None:
+        """Body read to first content; None for answers that did not stream or never began."""
+        streamed = self.terms is not None and self.terms.stream
+        return self.first - self.received if streamed and self.first is not None else None
+
+    @property
+    def tpot(self) -> float | None:
+        """(last - first) / (n - 1) over n >= 2 output tokens of a stream."""
+        if self.ttft is None or self.first is None or self.meter.output < 2:
+            return None
+        return (self.ended - self.first) / (self.meter.output - 1)

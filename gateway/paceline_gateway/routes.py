@@ -1,0 +1,36 @@
+"""The public port's routes."""
+
+from enum import StrEnum
+
+from paceline_core.errors import Code, RequestError
+
+
+class Route(StrEnum):
+    """What a path is about."""
+
+    GENERATE = "generate"
+    MODELS = "models"
+    HEALTH = "health"
+
+
+_METHODS = {Route.GENERATE: "POST", Route.MODELS: "GET", Route.HEALTH: "GET"}
+_PATHS = {
+    "/v1/chat/completions": Route.GENERATE,
+    "/v1/completions": Route.GENERATE,
+    "/v1/embeddings": Route.GENERATE,
+    "/v1/models": Route.MODELS,
+    "/health": Route.HEALTH,
+}
+MODELS_PREFIX = "/v1/models/"
+
+
+def find_route(method: str, path: str) -> Route:
+    """The route of a request. Raises RequestError `route_not_found` or `method_not_allowed`."""
+    route = _PATHS.get(path)
+    if route is None and path.startswith(MODELS_PREFIX):
+        route = Route.MODELS
+    if route is None:
+        raise RequestError(Code.ROUTE_NOT_FOUND, f"There is no {path[:128]}; the API begins at /v1/chat/completions.")
+    if _METHODS[route] != method:
+        raise RequestError(Code.METHOD_NOT_ALLOWED, f"{path[:128]} takes {_METHODS[route]}, not {method}.")
+    return route

@@ -1,0 +1,98 @@
+"""The workers of one service: who exists, who is well, who has room.
+
+Endpoints say who exists, load streams say how they are. A worker that just failed a dispatch is left out for a
+second. A silent worker (its load stream is cut or says nothing) is asked only when no ready one exists and its
+endpoint is still called ready: the stream may be broken where the worker is not.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from paceline_core.kube import Endpoint
+from paceline_core.wire import LoadReport
+from paceline_gateway.routing.policy import Policy
+from paceline_gateway.routing.worker import SUSPECT_S, Standing, Worker
+
+
+class Fleet:
+    """All methods are synchronous; `now` is monotonic seconds."""
+
+    def __init__(self, policy: Policy, *, silence_s: float, lookahead_s: float) -> None:
+        self._policy = policy
+        self._silence_s = silence_s
+        self._lookahead_s = lookahead_s
+        self._workers: dict[str, Worker] = {}
+        self._picks = 0
+
+    def __iter__(self) -> Iterator[Worker]:
+        return iter(self._workers.values())
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def get(self, name: str) -> Worker | None:
+        """A worker by its endpoint's name."""
+        return self._workers.get(name)
+
+    def update(self, endpoints: Iterable[Endpoint]) -> None:
+        """Replace the picture of who exists; what is known of those who stay is kept.
+
+        A name that comes back under another address is another worker.
+        """
+        known, self._workers = self._workers, {}
+        for endpoint in endpoints:
+            worker = known.get(endpoint.name)
+            if worker is None or worker.address != (endpoint.host, endpoint.port):
+                worker = Worker(endpoint)
+            worker.endpoint = endpoint
+            self._workers[endpoint.name] = worker
+
+    def says(self, name: str, report: LoadReport, now: float) -> None:
+        """A worker reported."""
+        worker = self._workers.get(name)
+        if worker is not None:
+            worker.says(report, now)
+
+    def cut(self, name: str) -> None:
+        """A worker's load stream broke."""
+        worker = self._workers.get(name)
+        if worker is not None:
+            worker.connected = False
+
+    def suspect(self, name: str, now: float) -> None:
+        """A worker failed a dispatch: let others go first."""
+        worker = self._workers.get(name)
+        if worker is not None:
+            worker.suspect_until = now + SUSPECT_S
+
+    def standings(self, now: float) -> Counter[Standing]:
+        """How many workers are in each state."""
+        return Counter(worker.standing(now, self._silence_s) for worker in self._workers.values())
+
+    def eligible(self, now: float) -> list[Worker]:
+        """Workers that may be asked at all, with or without room."""
+        usable = [worker for worker in self._workers.values() if worker.suspect_until <= now]
+        ready = [worker for worker in usable if worker.standing(now, self._silence_s) is Standing.READY]
+        if ready:
+            return ready
+        return [
+            worker
+            for worker in usable
+            if worker.endpoint.ready and worker.standing(now, self._silence_s) is Standing.SILENT
+        ]
+
+    def has_room(self, now: float) -> bool:
+        """Whether anybody could take a request at once."""
+        return any(worker.has_room(self._lookahead_s) for worker in self.eligible(now))
+
+    def pick(self, prompt_tokens: int, now: float, avoid: frozenset[str] = frozenset()) -> Worker | None:
+        """The worker for a prompt of this many tokens, None while nobody has room; `avoid` only if there are others."""
+        eligible = self.eligible(now)
+        candidates = [worker for worker in eligible if worker.name not in avoid] or eligible
+        open_ones = [worker for worker in candidates if worker.has_room(self._lookahead_s)]
+        if not open_ones:
+            return None
+        worker = self._policy.pick(open_ones, prompt_tokens)
+        self._picks += 1
+        worker.picked = self._picks
+        return worker

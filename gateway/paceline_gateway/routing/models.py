@@ -1,0 +1,132 @@
+"""What a model name means to a caller: `namespace/name`, a route's public name, or a service's own short name.
+
+What a tenant may not use does not exist for it: unknown and forbidden get the same 404. Names are contested by age:
+the oldest object that the caller may reach wins. Known holes: backends with `when: overflow` or `failure`, fallback
+chains, cascades and degradation are not acted on yet; `url` backends are refused by name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paceline_core.errors import Code, RequestError
+from paceline_core.objects.resolved import ResolvedRoute, ResolvedService, ResolvedTenant
+from paceline_core.objects.route import Backend, HeaderMatch, Match
+from paceline_gateway.routing.directory import Directory, short_names
+
+ATTEMPTS = 2
+RETRY_SHARE = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """`model` is the name the worker must find in the body. `attempts` counts all dispatches of one request."""
+
+    service: ResolvedService
+    model: str
+    attempts: int = ATTEMPTS
+    retry_share: float = RETRY_SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A route's backend that this caller may reach."""
+
+    backend: Backend
+    weight: int
+    service: ResolvedService
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks: its tenant, and headers (lower case) that routes may match on."""
+
+    tenant: ResolvedTenant
+    headers: Mapping[bytes, bytes]
+
+
+def locate(name: str, asker: Asker, picture: Directory, draw: float) -> Destination:
+    """Where a request for this model goes; `draw` in [0, 1) chooses among weighted backends. Raises RequestError."""
+    service = picture.services.get(name)
+    if service is not None and asker.tenant.allows(service.key):
+        return Destination(service, name)
+    for route in picture.routes.get(name, ()):
+        if _applies(route, asker) and (found := _by_route(route, asker, picture, draw)) is not None:
+            return found
+    for candidate in picture.names.get(name, ()):
+        if asker.tenant.allows(candidate.key):
+            return Destination(candidate, _accepted_name(candidate, name))
+    raise RequestError(
+        Code.MODEL_NOT_FOUND,
+        f"The model `{name[:128]}` does not exist or you may not use it; GET /v1/models lists what you may use.",
+        param="model",
+    )
+
+
+def usable_names(tenant: ResolvedTenant, picture: Directory) -> dict[str, ResolvedService]:
+    """Every name that `locate` would take from this tenant without matching headers, one per service or route."""
+    asker = Asker(tenant, {})
+    names: dict[str, ResolvedService] = {}
+    for key, service in picture.services.items():
+        if tenant.allows(key):
+            best = next(n for n in (*short_names(service), key) if _means(n, service, asker, picture))
+            names[best] = service
+    for name, routes in picture.routes.items():
+        for route in routes:
+            if _applies(route, asker) and (choices := _choices(route, asker, picture)):
+                names.setdefault(name, choices[0].service)
+    return names
+
+
+def _means(name: str, service: ResolvedService, asker: Asker, picture: Directory) -> bool:
+    if name == service.key:
+        return True
+    first = next((s for s in picture.names.get(name, ()) if asker.tenant.allows(s.key)), None)
+    return first is service and name not in picture.routes and name not in picture.services
+
+
+def _by_route(route: ResolvedRoute, asker: Asker, picture: Directory, draw: float) -> Destination | None:
+    choices = _choices(route, asker, picture)
+    if choices:
+        chosen = _draw(choices, draw)
+        model = chosen.backend.model or _accepted_name(chosen.service, route.model)
+        return Destination(chosen.service, model, route.attempts, route.retry_budget)
+    if all(backend.url is not None for backend, _ in route.backends):
+        message = f"The model `{route.model}` is answered by outside endpoints, which this version does not forward to."
+        raise RequestError(Code.MODEL_NOT_FOUND, message, param="model")
+    return None
+
+
+def _choices(route: ResolvedRoute, asker: Asker, picture: Directory) -> list[_Choice]:
+    found = []
+    for backend, weight in route.backends:
+        service = picture.services.get(f"{route.namespace}/{backend.service}") if backend.service else None
+        if service is not None and weight > 0 and backend.when == "always" and asker.tenant.allows(service.key):
+            found.append(_Choice(backend, weight, service))
+    return found
+
+
+def _draw(choices: list[_Choice], draw: float) -> _Choice:
+    rest = draw * sum(choice.weight for choice in choices)
+    for choice in choices:
+        rest -= choice.weight
+        if rest < 0:
+            return choice
+    return choices[-1]
+
+
+def _accepted_name(service: ResolvedService, name: str) -> str:
+    """The asked name if the worker knows it, else the service's served name."""
+    return name if name in (service.model.served_name, service.key) else service.model.served_name
+
+
+def _applies(route: ResolvedRoute, asker: Asker) -> bool:
+    return not route.matches or any(_match(match, asker) for match in route.matches)
+
+
+def _match(match: Match, asker: Asker) -> bool:
+    tenant = not match.tenants or asker.tenant.name in match.tenants
+    return tenant and all(_has(header, asker.headers) for header in match.headers)
+
+
+def _has(header: HeaderMatch, headers: Mapping[bytes, bytes]) -> bool:
+    return headers.get(header.name.lower().encode()) == header.value.encode()

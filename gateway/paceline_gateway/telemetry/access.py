@@ -1,0 +1,84 @@
+"""The access log: one JSON line a request, without prompts, answers or keys; in the form of all other log lines.
+
+Lines are gathered and written a few times a second: the logging module would cost more than routing the request.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TextIO
+
+import orjson
+
+from paceline_core.errors import RequestError
+from paceline_gateway.requests.nouns import Record
+
+FLUSH_LINES = 256
+
+
+class AccessLog:
+    """Writes to `stream` when `flush` is called, or when many lines wait. Without a stream nothing is kept."""
+
+    def __init__(self, stream: TextIO | None, utc: Callable[[], datetime]) -> None:
+        self._stream = stream
+        self._utc = utc
+        self._lines: list[bytes] = []
+
+    def ended(self, record: Record, request_id: bytes, path: str) -> None:
+        """Note one request."""
+        if self._stream is None:
+            return
+        terms, meter = record.terms, record.meter
+        waited = None if record.sent is None or record.queued is None else record.sent - record.queued
+        self._note(
+            request_id,
+            {
+                "path": path,
+                "tenant": record.tenant,
+                "service": terms.service if terms else "",
+                "class": terms.request_class if terms else "",
+                "stream": terms.stream if terms else False,
+                "status": record.status,
+                "outcome": record.outcome,
+                "code": record.code or "",
+                "e2e": _micros(record.e2e),
+                "ttft": _micros(record.ttft),
+                "wait": _micros(waited),
+                "attempts": record.attempts,
+                "worker": record.worker,
+                "input": meter.prompt,
+                "output": meter.output,
+                "cached": meter.cached,
+            },
+        )
+
+    def refused(self, error: RequestError, request_id: bytes, path: str) -> None:
+        """Note a request that was refused before anything was known of it."""
+        if self._stream is not None:
+            row = error.row
+            self._note(request_id, {"path": path, "status": row.status, "outcome": row.outcome, "code": error.code})
+
+    def _note(self, request_id: bytes, fields: dict[str, Any]) -> None:
+        line = {
+            "time": self._utc().isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": "info",
+            "component": "gateway",
+            "logger": "access",
+            "message": "request",
+            "request_id": request_id.decode("latin-1"),
+            **fields,
+        }
+        self._lines.append(orjson.dumps(line))
+        if len(self._lines) >= FLUSH_LINES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self._lines and self._stream is not None:
+            text = b"\n".join(self._lines).decode()
+            self._lines.clear()
+            self._stream.write(text + "\n")
+            self._stream.flush()
+
+
+def _micros(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)

@@ -1,0 +1,104 @@
+"""One service's metric children, made at zero when the service appears, so that `increase()` sees the first event."""
+
+from collections.abc import Iterable
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from paceline_core.objects.resolved import ResolvedService, Target
+from paceline_core.registry import METRICS, Outcome, Phase, RequestClass, Verdict
+from paceline_core.registry.metrics import SERVICE
+from paceline_core.telemetry import Metrics
+from paceline_gateway.requests.judge import AVAILABILITY, Verdicts, whole_answer_targets
+from paceline_gateway.requests.nouns import Record
+from paceline_gateway.routing.worker import Standing
+
+_VERDICTS = {
+    "ttft": (Verdict.GOOD, Verdict.BAD_TTFT, Verdict.BAD_FAILED),
+    "tpot": (Verdict.GOOD, Verdict.BAD_TPOT, Verdict.BAD_FAILED),
+    "e2e": (Verdict.GOOD, Verdict.BAD_E2E, Verdict.BAD_FAILED),
+    AVAILABILITY: (Verdict.GOOD, Verdict.BAD_FAILED),
+}
+_KINDS = ("input", "output", "cached")
+
+
+class ClassSeries:
+    """The children of one class of one service."""
+
+    def __init__(self, metrics: Metrics, service: ResolvedService, name: RequestClass) -> None:
+        place = (service.namespace, service.name, name.value)
+        self._outcomes: dict[Outcome, Counter] = {
+            outcome: metrics.counter("paceline_requests_total", *place, outcome.value) for outcome in Outcome
+        }
+        self._duration: Histogram = metrics.histogram("paceline_request_duration_seconds", *place)
+        self._ttft = metrics.histogram("paceline_request_ttft_seconds", *place)
+        self._tpot = metrics.histogram("paceline_request_tpot_seconds", *place)
+        self.queued: Gauge = metrics.gauge("paceline_queue_requests", *place)
+        self.oldest = metrics.gauge("paceline_queue_oldest_wait_seconds", *place)
+        self.capacity = metrics.gauge("paceline_queue_capacity_requests", *place)
+        self._verdicts: dict[tuple[str, Verdict], Counter] = {}
+        self._promise(metrics, place, service, name)
+
+    def ended(self, record: Record, verdicts: Verdicts) -> None:
+        """Count one request of this class."""
+        self._outcomes[record.outcome].inc()
+        if record.outcome is Outcome.OK:
+            self._duration.observe(record.e2e)
+        if record.ttft is not None:
+            self._ttft.observe(record.ttft)
+        if record.tpot is not None:
+            self._tpot.observe(record.tpot)
+        for verdict in verdicts:
+            self._verdicts[verdict].inc()
+
+    def _promise(
+        self, metrics: Metrics, place: tuple[str, str, str], service: ResolvedService, name: RequestClass
+    ) -> None:
+        cls = service.classes[name]
+        self.capacity.set(cls.queue_limit)
+        for target in cls.targets:
+            metrics.gauge("paceline_slo_threshold_seconds", *place, target.name).set(target.seconds)
+            metrics.gauge("paceline_slo_objective_ratio", *place, target.name).set(target.objective)
+        metrics.gauge("paceline_slo_objective_ratio", *place, AVAILABILITY).set(cls.availability)
+        for slo, metric in _slos(cls.targets):
+            for verdict in _VERDICTS[metric]:
+                child = metrics.counter("paceline_slo_requests_total", *place, slo, verdict.value)
+                self._verdicts[slo, verdict] = child
+
+
+class ServiceSeries:
+    """The children of one service."""
+
+    def __init__(self, metrics: Metrics, service: ResolvedService) -> None:
+        place = (service.namespace, service.name)
+        self.classes = {name: ClassSeries(metrics, service, name) for name in RequestClass}
+        self.in_flight: Gauge = metrics.gauge("paceline_requests_in_flight", *place)
+        self.held = metrics.gauge("paceline_held_requests", *place)
+        self.itl: Histogram = metrics.histogram("paceline_stream_itl_seconds", *place)
+        self.workers = {state: metrics.gauge("paceline_upstream_workers", *place, state.value) for state in Standing}
+        self._retries: Counter = metrics.counter("paceline_retries_total", *place)
+        self._phases = {p: metrics.histogram("paceline_request_phase_seconds", *place, p.value) for p in Phase}
+        self._tokens = {kind: metrics.histogram("paceline_request_tokens", *place, kind) for kind in _KINDS}
+
+    def ended(self, record: Record, spent: dict[Phase, float]) -> None:
+        """Count one request that reached a worker."""
+        self._retries.inc(max(record.attempts - 1, 0))
+        for phase, seconds in spent.items():
+            self._phases[phase].observe(seconds)
+        meter = record.meter
+        for kind, tokens in zip(_KINDS, (meter.prompt, meter.output, meter.cached), strict=True):
+            if tokens:
+                self._tokens[kind].observe(tokens)
+
+
+def forget(metrics: Metrics, namespace: str, name: str, *, promises_only: bool = False) -> None:
+    """A service is gone: drop what it showed. Or only its promises have changed: drop what is shown per target."""
+    for row in METRICS.values():
+        if row.owner == "gateway" and row.labels[:2] == SERVICE and ("slo" in row.labels or not promises_only):
+            metrics.forget(row.name, namespace, name)
+
+
+def _slos(targets: Iterable[Target]) -> list[tuple[str, str]]:
+    """Every value of the label `slo` that a class can have, with its metric."""
+    given = tuple(targets)
+    judged = (*given, *whole_answer_targets(given, 0))
+    return [*dict.fromkeys((target.name, str(target.metric)) for target in judged), (AVAILABILITY, AVAILABILITY)]

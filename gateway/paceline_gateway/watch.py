@@ -1,0 +1,167 @@
+"""The cluster's objects and endpoints, as the immutable picture that requests are judged by.
+
+One task per watch; each event replaces the picture, so a request sees either the old one or the new one, whole. A lost
+watch changes nothing: what is known goes on being true until the next list says otherwise. An object that cannot be
+read is left out and named in the log; the others stay.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+from paceline_core.auth import KeyRecord
+from paceline_core.auth.keys import TENANT_LABEL
+from paceline_core.errors import PacelineError
+from paceline_core.kube import Changed, Cluster, Endpoint, Gone, Listed, Lost, ServiceEndpoints
+from paceline_core.kube.cluster import Manifest, WatchEvent
+from paceline_core.objects.metadata import Object
+from paceline_core.objects.route import InferenceRoute
+from paceline_core.objects.service import InferenceService
+from paceline_core.objects.tenant import Tenant
+from paceline_core.objects.validate import read
+from paceline_core.telemetry import get_logger
+from paceline_gateway.routing.directory import Directory, directory
+
+O = TypeVar("O", bound=Object)  # noqa: E741 - an object's type
+T = TypeVar("T")
+_log = get_logger(__name__)
+
+
+class Shelf(dict[str, T]):
+    """Items of one watch by `namespace/name`; `listed` once the first list has come."""
+
+    def __init__(self, read_item: Callable[[Manifest], T | None]) -> None:
+        super().__init__()
+        self._read = read_item
+        self.listed = False
+
+    def take(self, event: WatchEvent[Manifest]) -> bool:
+        """Apply an event; False when it changes nothing."""
+        match event:
+            case Listed(items):
+                self.listed = True
+                self.clear()
+                for item in items:
+                    self._put(item)
+            case Changed(item):
+                self._put(item)
+            case Gone(item):
+                self.pop(_key(item), None)
+            case Lost():
+                return False
+        return True
+
+    def _put(self, item: Manifest) -> None:
+        found = self._read(item)
+        if found is None:
+            self.pop(_key(item), None)
+        else:
+            self[_key(item)] = found
+
+
+class Watcher:
+    """Keeps the picture. `on_picture` gets each new one, `on_workers` a service's endpoints."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        on_picture: Callable[[Directory], None],
+        on_workers: Callable[[str, tuple[Endpoint, ...]], None],
+    ) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._on_picture = on_picture
+        self._on_workers = on_workers
+        self._services = Shelf(lambda item: _read_object(InferenceService, item))
+        self._routes = Shelf(lambda item: _read_object(InferenceRoute, item))
+        self._tenants = Shelf(lambda item: _read_object(Tenant, item))
+        self._keys = Shelf(self._read_key)
+        self._followed: set[str] = set()
+        self._endpoints_listed = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything has been listed at least once."""
+        shelves = (self._services, self._routes, self._tenants, self._keys)
+        return self._endpoints_listed and all(shelf.listed for shelf in shelves)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        kinds: dict[str, Shelf[Any]] = {
+            "InferenceService": self._services,
+            "InferenceRoute": self._routes,
+            "Tenant": self._tenants,
+            "Secret": self._keys,
+        }
+        self._tasks = [asyncio.create_task(self._watch(kind, shelf)) for kind, shelf in kinds.items()]
+        self._tasks.append(asyncio.create_task(self._watch_endpoints(self._cluster.watch_endpoints())))
+
+    async def wait(self) -> None:
+        """Return never; raise what a watch raised: a picture that no longer follows the cluster must not be used."""
+        await asyncio.gather(*self._tasks)
+
+    async def close(self) -> None:
+        """Stop watching."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _watch(self, kind: str, shelf: Shelf[Any]) -> None:
+        async for event in self._cluster.watch(kind):
+            if shelf.take(event):
+                self._on_picture(self._picture())
+
+    async def _watch_endpoints(self, events: AsyncIterator[WatchEvent[ServiceEndpoints]]) -> None:
+        async for event in events:
+            match event:
+                case Listed(items):
+                    self._endpoints_listed = True
+                    gone = self._followed - {str(item.service) for item in items}
+                    for service in gone:
+                        self._follow(service, ())
+                    for item in items:
+                        self._follow(str(item.service), item.endpoints)
+                case Changed(item):
+                    self._follow(str(item.service), item.endpoints)
+                case Gone(item):
+                    self._follow(str(item.service), ())
+                case Lost():
+                    pass
+
+    def _follow(self, service: str, endpoints: tuple[Endpoint, ...]) -> None:
+        if endpoints:
+            self._followed.add(service)
+        else:
+            self._followed.discard(service)
+        self._on_workers(service, endpoints)
+
+    def _picture(self) -> Directory:
+        shelves = (self._services.values(), self._routes.values(), self._tenants.values(), self._keys.values())
+        return directory(*shelves, self._namespace)
+
+    def _read_key(self, item: Manifest) -> KeyRecord | None:
+        metadata = item.get("metadata", {})
+        if metadata.get("namespace") != self._namespace or TENANT_LABEL not in (metadata.get("labels") or {}):
+            return None
+        try:
+            record = KeyRecord.from_manifest(item)
+            bytes.fromhex(record.salt)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            _log.warning("a key Secret cannot be read", extra={"object": _key(item), "reason": repr(error)})
+            return None
+        return record
+
+
+def _read_object(kind: type[O], item: Manifest) -> O | None:
+    try:
+        return read(kind, item)
+    except PacelineError as error:
+        _log.warning("an object cannot be read", extra={"kind": kind.__name__, "object": _key(item), "why": str(error)})
+        return None
+
+
+def _key(item: Manifest) -> str:
+    metadata = item.get("metadata", {})
+    return f"{metadata.get('namespace') or 'default'}/{metadata.get('name', '')}"
