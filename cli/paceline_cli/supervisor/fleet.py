@@ -7,16 +7,18 @@ status. A pass follows every change, and a slow tick repeats it, so that nothing
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from paceline_cli.supervisor import workload
-from paceline_cli.supervisor.launcher import Launcher
 from paceline_cli.supervisor.logs import trim
+from paceline_cli.supervisor.part import POLL_S, failure
 from paceline_cli.supervisor.replicas import Drain, Start, count, plan
 from paceline_cli.supervisor.site import Site
 from paceline_cli.supervisor.store import Store
 from paceline_cli.supervisor.worker import Hooks, Worker
 from paceline_core.clock import rfc3339
 from paceline_core.kube.cluster import Key, ScaleTarget, ServiceEndpoints
+from paceline_core.launch import WorkerLaunch
 from paceline_core.objects.resolved import ResolvedService
 
 TICK_S = 5.0
@@ -24,11 +26,23 @@ KIND = "InferenceService"
 Publish = Callable[[Iterable[ServiceEndpoints]], None]
 
 
+class Launches(Protocol):
+    """What to start for a worker; `Launcher`, or a test's own."""
+
+    def launch(self, target: ScaleTarget, name: str) -> WorkerLaunch:
+        """The launch of the worker `name`, asked for before each start."""
+        ...
+
+    def release(self, name: str) -> None:
+        """The worker will not come back."""
+        ...
+
+
 class Fleet:
     """Every worker of every service. `publish` is told all endpoints with each pass."""
 
     def __init__(
-        self, site: Site, store: Store, services: Mapping[Key, ResolvedService], launcher: Launcher, publish: Publish
+        self, site: Site, store: Store, services: Mapping[Key, ResolvedService], launcher: Launches, publish: Publish
     ) -> None:
         self._site = site
         self._store = store
@@ -39,7 +53,6 @@ class Fleet:
         self._started: Counter[ScaleTarget] = Counter()
         self._drains: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
-        self.endpoint = ""
 
     def wake(self) -> None:
         """Something changed: look again."""
@@ -64,15 +77,28 @@ class Fleet:
         self._tell()
         if self._drains:
             await asyncio.wait(self._drains)
+        self._tell()
 
     def kill(self) -> None:
         """End every worker now."""
         for worker in self._workers:
             worker.kill()
 
-    def failing(self) -> Worker | None:
-        """A worker that keeps ending, if there is one."""
-        return next((worker for worker in self._workers if worker.failing), None)
+    async def wait_ready(self) -> None:
+        """Return when each service has a ready worker; raises Unreachable when one keeps ending or is late."""
+        began = self._site.clock.monotonic()
+        while unserved := self._unserved():
+            late = self._site.clock.monotonic() - began
+            for worker in (worker for worker in self._workers if worker.target.service in unserved):
+                if worker.failing:
+                    raise failure(worker.name, "keeps ending", worker.log)
+                if late > worker.startup_limit_s:
+                    raise failure(worker.name, f"is not ready after {late:.0f} s", worker.log)
+            await self._site.clock.sleep(POLL_S)
+
+    def _unserved(self) -> set[Key]:
+        wanted = {target.service for target in self._store.scales if self._store.scales.get(target).replicas}
+        return wanted - {worker.target.service for worker in self._workers if worker.ready}
 
     def _pass(self) -> None:
         self._workers = [worker for worker in self._workers if not worker.gone]
@@ -106,7 +132,7 @@ class Fleet:
         for key, service in self._services.items():
             before = self._store.objects.get(KIND, key)["status"].get("conditions", ())
             now = rfc3339(self._site.clock.utc())
-            said = workload.status(service, self._observed(key, service), self.endpoint, before, now)
+            said = workload.status(service, self._observed(key, service), self._site.endpoint, before, now)
             self._store.objects.patch_status(KIND, key, said, workload.MANAGER)
 
     def _observed(self, key: Key, service: ResolvedService) -> workload.Observed:

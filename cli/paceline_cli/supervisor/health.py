@@ -25,7 +25,7 @@ class Health:
         return replace(
             self,
             started=self.started or ready,
-            ready=ready or (self.ready and now - last_ready < _patience(launch.readiness)),
+            ready=ready or (self.ready and now - last_ready < patience(launch.readiness)),
             last_alive=now if alive or ready else self.last_alive,
             last_ready=last_ready,
         )
@@ -33,11 +33,12 @@ class Health:
     def complaint(self, launch: WorkerLaunch, now: float) -> str | None:
         """Why the process must be restarted, or None."""
         if not self.started:
-            limit = _patience(launch.startup)
+            limit = patience(launch.startup)
             return f"not ready {limit:.0f} s after its start" if now - self.born >= limit else None
-        limit = _patience(launch.liveness)
+        limit = patience(launch.liveness)
         return f"its engine has not shown life for {limit:.0f} s" if now - self.last_alive >= limit else None
 
 
-def _patience(probe: Probe) -> float:
+def patience(probe: Probe) -> float:
+    """Seconds of misses after which a probe has failed."""
     return float(probe.period_s * probe.failures)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from paceline_cli.supervisor.ports import is_free, pick
+from paceline_cli.supervisor.ports import is_free
 from paceline_cli.supervisor.site import HOST, Site
 from paceline_core.config import LEVEL_VARIABLE
 from paceline_core.kube.cluster import Key, ScaleTarget
@@ -39,10 +39,12 @@ class Launcher:
 
     def release(self, name: str) -> None:
         """The worker will not come back."""
-        self._ports.pop(name, None)
+        if port := self._ports.pop(name, None):
+            self._site.ports.give_back(port)
 
     def _port(self, name: str) -> int:
         port = self._ports.get(name)
         if port is None or not is_free(HOST, port):
-            port = self._ports[name] = pick(HOST, self._ports.values())
+            self.release(name)
+            port = self._ports[name] = self._site.ports.take()
         return port

@@ -16,10 +16,10 @@ class Prober(Protocol):
 
 
 class HttpProber:
-    """Probes over one pool of connections."""
+    """Probes over a client's connections."""
 
-    def __init__(self) -> None:
-        self._http = httpx.AsyncClient(trust_env=False)
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
 
     async def ask(self, host: str, port: int, probe: Probe) -> bool:
         """Whether the probe's path answered 200 within its limit."""
@@ -28,7 +28,3 @@ class HttpProber:
         except httpx.HTTPError:
             return False
         return answer.status_code == httpx.codes.OK
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()

@@ -109,7 +109,7 @@ class Supervised:
         if self.child:
             self.child.terminate()
         if self._task and not (await asyncio.wait([self._task], timeout=grace_s))[0]:
-            _log.warning("still running after its grace; killed", extra={"process": self.name, "grace_s": grace_s})
+            _log.warning("still running after its grace; killed", extra={"part": self.name, "grace_s": grace_s})
             self.kill()
             await self._task
 
@@ -135,14 +135,14 @@ class Supervised:
         try:
             self.child = await spawn(self._prepare())
         except OSError as error:
-            _log.exception("cannot be started", extra={"process": self.name, "reason": str(error)})
+            _log.exception("cannot be started", extra={"part": self.name, "reason": str(error)})
             return CANNOT_START
         if self._stopping.is_set():
             self.child.terminate()
         self._changed()
         code = await self.child.wait()
         self.child = None
-        _log.info("ended", extra={"process": self.name, "code": code})
+        _log.info("ended", extra={"part": self.name, "code": code})
         return code
 
     async def _rest(self) -> None:

@@ -60,9 +60,8 @@ class RunDir:
         return self.logs / f"{name}.log"
 
     def forget(self, name: str) -> None:
-        """Remove the files of a process that will not come back."""
+        """Remove the files of a process that will not come back; its log stays, in case that it explains something."""
         shutil.rmtree(self.root / "parts" / name, ignore_errors=True)
-        self.log(name).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -2,18 +2,22 @@
 
 from dataclasses import dataclass
 
+from paceline_cli.supervisor.ports import PortPool
 from paceline_cli.supervisor.probes import Prober
 from paceline_cli.supervisor.rundir import RunDir
 from paceline_core.clock import Clock
 
 HOST = "127.0.0.1"
+NAMESPACE = "paceline-system"
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The run's directory, its time, its way to ask processes how they are, and its children's log level."""
+    """A run's directory, ports and time, how its processes are probed, the gateway's URL, the parts' log level."""
 
     run: RunDir
+    ports: PortPool
     clock: Clock
     prober: Prober
+    endpoint: str
     log_level: str = "INFO"

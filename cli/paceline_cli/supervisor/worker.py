@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline_cli.supervisor.health import Health
+from paceline_cli.supervisor.health import Health, patience
 from paceline_cli.supervisor.process import Command, Supervised
 from paceline_cli.supervisor.replicas import Replica
 from paceline_cli.supervisor.rundir import write_private
@@ -71,6 +71,11 @@ class Worker:
         return self._process.child is None and self._process.backoff.exits > 1
 
     @property
+    def startup_limit_s(self) -> float:
+        """How long it may take to get ready."""
+        return patience(self._launch.startup)
+
+    @property
     def log(self) -> Path:
         """Where its output goes."""
         return self._site.run.log(self.name)
@@ -100,6 +105,8 @@ class Worker:
         if self._probing:
             self._probing.cancel()
         self._site.run.forget(self.name)
+        if self._process.last_exit == 0:
+            self.log.unlink(missing_ok=True)
         self.gone = True
         self._hooks.changed()
 

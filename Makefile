@@ -1,0 +1,53 @@
+# Everything a user or a developer runs; `.ci/run` calls `make test` and adds nothing.
+
+BIN  := .venv/bin
+FILE ?= examples/chat.yaml
+AREA ?= local
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help venv up test check static generate bench demo-model clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: ## Make .venv with everything a developer needs (says what it downloads)
+	@scripts/venv.sh dev
+
+up: ## Serve FILE (examples/chat.yaml) on this machine; more with ARGS, e.g. ARGS=--check
+	@scripts/venv.sh local
+	@exec $(BIN)/python -m paceline_cli up -f $(FILE) $(ARGS)
+
+test: ## Everything: static checks and all tests, real processes included; installs what is missing
+	@scripts/services.sh
+	@scripts/venv.sh dev
+	@$(MAKE) --no-print-directory static
+	@$(BIN)/python -m pytest
+
+check: ## The quick layer: static checks, pure tests; under 90 s
+	@scripts/venv.sh dev
+	@$(MAKE) --no-print-directory static
+	@$(BIN)/python -m pytest -m "not real"
+
+static:
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m paceline_core.generate --check
+
+generate: ## Write CRDs and reference pages anew
+	@scripts/venv.sh dev
+	@$(BIN)/python -m paceline_core.generate
+
+bench: ## Measure AREA (local); results go to benchmarks/results
+	@scripts/venv.sh local
+	@$(BIN)/python -m benchmarks.$(AREA) $(ARGS)
+
+demo-model: ## Train the demo model anew (seeded; some minutes)
+	@scripts/venv.sh local
+	@$(BIN)/python -m tools.demo_model $(ARGS)
+
+clean: ## Remove caches, builds and what a run left; .venv stays
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build .paceline/run
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,58 @@
+"""`paceline keys`: tenants' API keys of local mode. A key's text is shown once, when it is made."""
+
+import json
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paceline_cli.commands.state import DEFAULT, AsJson, State, ask
+from paceline_cli.supervisor.keys import KeyFile
+from paceline_core.clock import SystemClock
+from paceline_core.errors import InvalidInput, NotFound
+from paceline_core.objects.fields import FIXES, LABEL_PATTERN
+
+app = typer.Typer(no_args_is_help=True, help="Make, list and revoke tenants' API keys.")
+
+
+@app.command(help="Make a key for a tenant and print it; it is shown this once.")
+def create(
+    tenant: Annotated[str, typer.Argument(help="Name of the Tenant.")], state: State = DEFAULT, as_json: AsJson = False
+) -> None:
+    """The key's text goes to standard output alone."""
+    if not re.fullmatch(LABEL_PATTERN, tenant) or len(tenant) > 63:
+        raise InvalidInput("tenant", f"{tenant!r} is not a Tenant's name ({FIXES[LABEL_PATTERN]})")
+    record, text = KeyFile(state).create(tenant, SystemClock())
+    _refresh(state)
+    typer.echo(json.dumps({"key": text, "id": record.key_id, "tenant": tenant}) if as_json else text)
+
+
+@app.command(name="list", help="List keys by id; secrets are not stored.")
+def list_keys(state: State = DEFAULT, as_json: AsJson = False) -> None:
+    """Id, tenant, time of making."""
+    rows = [
+        {"id": key.record.key_id, "tenant": key.record.tenant, "created": key.created} for key in KeyFile(state).all()
+    ]
+    if as_json:
+        typer.echo(json.dumps({"keys": rows}, indent=1))
+        return
+    typer.echo(f"{'ID':<10}{'TENANT':<24}CREATED")
+    for row in rows:
+        typer.echo(f"{row['id']:<10}{row['tenant']:<24}{row['created']}")
+
+
+@app.command(help="Revoke a key; requests with it are refused from now on.")
+def revoke(
+    identity: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")], state: State = DEFAULT
+) -> None:
+    """Forget the key."""
+    record = KeyFile(state).revoke(identity)
+    _refresh(state)
+    typer.echo(f"{record.key_id} of {record.tenant} is revoked")
+
+
+def _refresh(state: Path) -> None:
+    with suppress(NotFound):  # nothing runs: the next run reads the file
+        ask(state, "POST", "/keys/refresh")

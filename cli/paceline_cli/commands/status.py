@@ -1,0 +1,25 @@
+"""`paceline status`: the services of a local run, once."""
+
+import json
+
+import typer
+
+from paceline_cli.commands.state import DEFAULT, AsJson, State, ask
+from paceline_cli.view.rows import row
+from paceline_cli.view.text import line
+
+app = typer.Typer()
+
+
+@app.command(help="Show the services of the local run.")
+def status(state: State = DEFAULT, as_json: AsJson = False) -> None:
+    """One line a service, or everything as JSON."""
+    run = ask(state, "GET", "/run")
+    if as_json:
+        typer.echo(json.dumps(run, indent=1))
+        return
+    typer.echo(f"endpoint  {run['endpoint']}  metrics: {run['source']}")
+    for name, word in run["parts"].items():
+        typer.echo(f"{name}  {word}")
+    for document in run["services"]:
+        typer.echo(line(row(document)))

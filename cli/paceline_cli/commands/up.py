@@ -1,0 +1,34 @@
+"""`paceline up`: serve manifests on this machine, without a cluster."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paceline_cli.commands.state import DEFAULT, AsJson, State
+from paceline_cli.up.options import DEFAULT_PORT, Options, parse_duration
+from paceline_cli.up.run import up as run_up
+from paceline_cli.view.outputs import choose
+from paceline_core.config import LEVEL_VARIABLE
+from paceline_core.telemetry import configure
+
+app = typer.Typer()
+
+
+@app.command(help="Serve the services of FILE on this machine until Ctrl-C.")
+def up(  # noqa: PLR0913, PLR0917 - one argument an option
+    files: Annotated[list[Path], typer.Option("--file", "-f", help="YAML file of manifests; may be repeated.")],
+    check: Annotated[bool, typer.Option("--check", help="Start, send one chat, print its speed, stop.")] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the API; 0: any.")] = DEFAULT_PORT,
+    duration: Annotated[str | None, typer.Option("--duration", help="Stop after this time, like 90s.")] = None,
+    state: State = DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Start everything, say how to use it, show how it is, stop everything."""
+    level = os.environ.get(LEVEL_VARIABLE, "INFO")
+    configure("supervisor", level if level == "DEBUG" else "ERROR")
+    options = Options(tuple(files), state.absolute(), port, parse_duration(duration), check, level)
+    asyncio.run(run_up(options, choose(as_json=as_json, terminal=sys.stdout.isatty())))

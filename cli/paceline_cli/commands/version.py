@@ -1,0 +1,20 @@
+"""`paceline version`."""
+
+import json
+import platform
+from typing import Annotated
+
+import typer
+
+from paceline_core import __version__
+
+app = typer.Typer()
+
+
+@app.command(help="Print the version.")
+def version(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """The version of paceline and of the Python that runs it."""
+    if as_json:
+        typer.echo(json.dumps({"paceline": __version__, "python": platform.python_version()}))
+    else:
+        typer.echo(f"paceline {__version__}")

@@ -1,0 +1,23 @@
+"""Errors as a user reads them: `error: field: message (fix)`, never a stack trace unless it is asked for."""
+
+import os
+import traceback
+from typing import TextIO
+
+from paceline_core.errors import InvalidInput, PacelineError
+
+LEVEL_VARIABLE = "PACELINE_LOG_LEVEL"
+FAILED, BAD_INPUT = 1, 2
+
+
+def explain(error: Exception, stream: TextIO) -> int:
+    """Write the error; the exit status that goes with it."""
+    if not isinstance(error, PacelineError):
+        stream.write(f"error: unexpected: {type(error).__name__}: {error} (paceline --debug shows where)\n")
+    else:
+        for line in str(error).splitlines():
+            stream.write(line if line.startswith(" ") else f"error: {line}")
+            stream.write("\n")
+    if os.environ.get(LEVEL_VARIABLE, "").upper() == "DEBUG":
+        stream.write("".join(traceback.format_exception(error)))
+    return BAD_INPUT if isinstance(error, InvalidInput) else FAILED

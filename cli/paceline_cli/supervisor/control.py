@@ -1,0 +1,74 @@
+"""The gateway's and the autoscaler's configuration files of a local run, as their own config models read them."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from paceline_cli.supervisor import hops
+from paceline_cli.supervisor.part import PartSpec
+from paceline_cli.supervisor.rundir import write_private
+from paceline_cli.supervisor.site import HOST, NAMESPACE, Site
+from paceline_core.config import FILE_VARIABLE, LEVEL_VARIABLE
+from paceline_core.launch import Probe
+
+GATEWAY, AUTOSCALER = "gateway", "autoscaler"
+GATEWAY_DRAIN_S = 30.0
+MARGIN_S = 5.0
+AUTOSCALER_GRACE_S = 10.0
+STALE_AFTER_S = 10.0
+READY = Probe("/readyz", period_s=1, timeout_s=2, failures=60)
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where the parts listen. `prometheus` is None when there is none."""
+
+    public: int
+    gateway: int
+    autoscaler: int
+    prometheus: int | None
+
+
+def gateway(site: Site, ports: Ports) -> PartSpec:
+    """The front door: the public port, and an admin port for metrics, health and demand."""
+    config = {
+        "name": GATEWAY,
+        "listen": {"host": HOST, "port": ports.public},
+        "admin": {"host": HOST, "port": ports.gateway},
+        "socket": str(site.run.socket),
+        "namespace": NAMESPACE,
+        "hop_key": str(hops.key_path(site.run, GATEWAY)),
+        "trust": str(hops.trust_path(site.run)),
+        "drain_s": GATEWAY_DRAIN_S,
+    }
+    return _part(site, GATEWAY, config, ports.gateway, GATEWAY_DRAIN_S + MARGIN_S)
+
+
+def autoscaler(site: Site, ports: Ports) -> PartSpec:
+    """The autoscaler, reading attainment from Prometheus if there is one."""
+    source = {"url": f"http://{HOST}:{ports.prometheus}", "stale_after_s": STALE_AFTER_S}
+    config = {
+        "name": AUTOSCALER,
+        "listen": {"host": HOST, "port": ports.autoscaler},
+        "socket": str(site.run.socket),
+        "hop_key": str(hops.key_path(site.run, AUTOSCALER)),
+        "gateways": [f"{HOST}:{ports.gateway}"],
+        "prometheus": source if ports.prometheus else None,
+        "ledger": str(site.run.root / "ledger.jsonl"),
+    }
+    return _part(site, AUTOSCALER, config, ports.autoscaler, AUTOSCALER_GRACE_S)
+
+
+def _part(site: Site, name: str, config: dict[str, Any], port: int, grace_s: float) -> PartSpec:
+    path = site.run.home(name) / f"{name}.yaml"
+    write_private(path, yaml.safe_dump(config, sort_keys=False))
+    return PartSpec(
+        name=name,
+        argv=(sys.executable, "-m", f"paceline_{name}.main"),
+        env={FILE_VARIABLE: str(path), LEVEL_VARIABLE: site.log_level},
+        port=port,
+        ready=READY,
+        grace_s=grace_s,
+    )

@@ -1,0 +1,73 @@
+"""A process of the control plane (gateway, autoscaler, Prometheus): supervised, with one URL that says it is ready."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline_cli.supervisor.logs import tail
+from paceline_cli.supervisor.process import Command, Supervised
+from paceline_cli.supervisor.site import HOST, Site
+from paceline_core.errors import Unreachable
+from paceline_core.launch import Probe
+
+POLL_S = 0.1
+ENDS_TOLERATED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PartSpec:
+    """What to run, where it says that it is ready, and how long it may take to leave (seconds)."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    port: int
+    ready: Probe
+    grace_s: float
+
+
+class Part:
+    """One of them, from start to stop."""
+
+    def __init__(self, spec: PartSpec, site: Site, changed: Callable[[], None]) -> None:
+        self.spec = spec
+        self._site = site
+        self._log = site.run.log(spec.name)
+        self._process = Supervised(spec.name, self._command, site.clock, changed)
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a process now."""
+        return self._process.child is not None
+
+    def start(self) -> None:
+        """Begin to run."""
+        self._process.start()
+
+    async def wait_ready(self) -> None:
+        """Return when it is ready; raises Unreachable with the end of its log when it is not within its limit."""
+        limit_s = self.spec.ready.period_s * self.spec.ready.failures
+        began = self._site.clock.monotonic()
+        while not await self._site.prober.ask(HOST, self.spec.port, self.spec.ready):
+            if self._process.backoff.exits >= ENDS_TOLERATED:
+                raise failure(self.spec.name, f"ended {self._process.backoff.exits} times while it started", self._log)
+            if self._site.clock.monotonic() - began > limit_s:
+                raise failure(self.spec.name, f"is not ready after {limit_s} s", self._log)
+            await self._site.clock.sleep(POLL_S)
+
+    async def stop(self) -> None:
+        """Let it finish within its grace, then end it."""
+        await self._process.stop(self.spec.grace_s)
+
+    def kill(self) -> None:
+        """End it now."""
+        self._process.kill()
+
+    def _command(self) -> Command:
+        return Command(self.spec.argv, self.spec.env, self._log)
+
+
+def failure(name: str, what: str, log: Path) -> Unreachable:
+    """One sentence, where the log is, and how it ends."""
+    lines = "\n".join(f"    {line}" for line in tail(log))
+    return Unreachable(f"{name} {what}; its log is {log} and ends with\n{lines}")

@@ -1,0 +1,147 @@
+"""All parts of one run, started together and stopped in the order in which nothing is lost.
+
+Down: the autoscaler first, so that nothing is scaled any more; then the gateway, which finishes its streams; then the
+workers, which have no work left; Prometheus last. `kill` skips all of it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from fastapi import FastAPI
+
+from paceline_cli.supervisor import control, hops, prometheus, secrets
+from paceline_cli.supervisor.api import NO_CONTENT, make_app
+from paceline_cli.supervisor.fleet import KIND, Fleet
+from paceline_cli.supervisor.keys import KeyFile
+from paceline_cli.supervisor.launcher import Launcher
+from paceline_cli.supervisor.part import Part, PartSpec
+from paceline_cli.supervisor.rundir import RunRecord
+from paceline_cli.supervisor.server import serving
+from paceline_cli.supervisor.site import HOST, Site
+from paceline_cli.supervisor.store import Store
+from paceline_cli.supervisor.wishes import Wishes
+from paceline_core.kube.cluster import ScaleTarget, ServiceEndpoints
+
+EVENTS_SHOWN = 32
+
+
+class Stack:
+    """A run's parts and the store that they share."""
+
+    def __init__(self, site: Site, wishes: Wishes, keys: KeyFile, ports: control.Ports) -> None:
+        self.store = _filled(wishes)
+        self._site = site
+        self._keys = keys
+        self._ports = ports
+        launcher = Launcher(site, wishes.services, hops.trust_path(site.run))
+        self._fleet = Fleet(site, self.store, wishes.services, launcher, self._publish)
+        self._parts = {spec.name: Part(spec, site, self._fleet.wake) for spec in _specs(site, ports)}
+        self._passes: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start everything at once."""
+        self.refresh_keys()
+        self._passes = asyncio.create_task(self._fleet.run(), name="fleet")
+        for part in self._parts.values():
+            part.start()
+
+    async def wait_ready(self) -> None:
+        """Return when every part is ready; raises Unreachable for the first that will not be."""
+        waits = [*(part.wait_ready() for part in self._parts.values()), self._fleet.wait_ready()]
+        tasks = [asyncio.create_task(wait) for wait in waits]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def stop(self) -> None:
+        """Stop everything in order; returns when nothing is left."""
+        await self._parts[control.AUTOSCALER].stop()
+        await self._parts[control.GATEWAY].stop()
+        if self._passes:
+            self._passes.cancel()
+        await self._fleet.stop()
+        if prometheus.NAME in self._parts:
+            await self._parts[prometheus.NAME].stop()
+        self.store.topics.close()
+
+    def kill(self) -> None:
+        """End every process now; a `stop` under way returns."""
+        self._fleet.kill()
+        for part in self._parts.values():
+            part.kill()
+
+    def refresh_keys(self) -> None:
+        """Take over what `paceline keys` changed in the key file."""
+        secrets.publish(self._keys, self.store)
+
+    def snapshot(self) -> dict[str, Any]:
+        """What `paceline status` shows."""
+        return {
+            "endpoint": self._site.endpoint,
+            "source": "prometheus" if self._ports.prometheus else "embedded",
+            "parts": {name: "running" if part.running else "down" for name, part in self._parts.items()},
+            "services": self.store.objects.list(KIND),
+            "events": list(self.store.events)[-EVENTS_SHOWN:],
+        }
+
+    def record(self, pid: int) -> RunRecord:
+        """How other commands find this run."""
+        return RunRecord(
+            pid=pid,
+            socket=str(self._site.run.socket),
+            endpoint=self._site.endpoint,
+            gateway=f"http://{HOST}:{self._ports.gateway}",
+            autoscaler=f"http://{HOST}:{self._ports.autoscaler}",
+        )
+
+    def app(self) -> FastAPI:
+        """The API of the socket, with two routes for other commands of this program."""
+        app = make_app(self.store, self._site.clock, self._fleet.wake)
+
+        @app.get("/run")
+        async def run() -> dict[str, Any]:
+            return self.snapshot()
+
+        @app.post("/keys/refresh", status_code=NO_CONTENT)
+        async def refresh() -> None:
+            self.refresh_keys()
+
+        return app
+
+    def _publish(self, services: Iterable[ServiceEndpoints]) -> None:
+        if self._ports.prometheus:
+            prometheus.targets(self._site, services)
+
+
+@contextlib.asynccontextmanager
+async def running(stack: Stack, site: Site) -> AsyncIterator[None]:
+    """The stack up for the block, and down in order after it."""
+    async with serving(stack.app(), site.run.socket):
+        stack.start()
+        try:
+            yield
+        finally:
+            await stack.stop()
+
+
+def _filled(wishes: Wishes) -> Store:
+    store = Store()
+    for document in wishes.documents:
+        store.objects.put(document)
+    for key, service in wishes.services.items():
+        for pool in service.pools:
+            store.scales.create(ScaleTarget(key, pool.name), max(pool.min, 1))
+    return store
+
+
+def _specs(site: Site, ports: control.Ports) -> list[PartSpec]:
+    specs = [control.gateway(site, ports), control.autoscaler(site, ports)]
+    executable = prometheus.find()
+    if executable and ports.prometheus:
+        scraped = [(control.GATEWAY, ports.gateway), (control.AUTOSCALER, ports.autoscaler)]
+        specs.append(prometheus.spec(executable, site, ports.prometheus, scraped))
+    return specs

@@ -1,0 +1,97 @@
+"""What the user's files ask for, checked as a cluster would check it, plus what local mode adds.
+
+A wish that needs a cluster (a variable from a Secret) or a later version is refused here, before anything is started.
+"""
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from paceline_cli.supervisor.keys import LOCAL_TENANT
+from paceline_cli.supervisor.site import NAMESPACE
+from paceline_core.clock import rfc3339
+from paceline_core.errors import InvalidInput
+from paceline_core.kube.cluster import Key
+from paceline_core.launch import unsupported
+from paceline_core.manifests import Manifest, read_manifests
+from paceline_core.objects import (
+    API_VERSION,
+    InferenceService,
+    ManifestError,
+    Problem,
+    ResolvedService,
+    Tenant,
+    resolve,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What to serve: documents with a server's metadata, the services resolved, and warnings in `notes`."""
+
+    documents: tuple[dict[str, Any], ...]
+    services: dict[Key, ResolvedService]
+    notes: tuple[str, ...] = ()
+
+
+def read_wishes(files: Sequence[Path], now: datetime) -> Wishes:
+    """Read and check the files. Raises ManifestError with every fault, InvalidInput for what cannot be read."""
+    manifests = [manifest for file in files for manifest in read_manifests(file)]
+    services = [(m, resolve(m.found)) for m in manifests if isinstance(m.found, InferenceService)]
+    if not services:
+        raise InvalidInput(", ".join(map(str, files)), "holds no InferenceService; add one to serve")
+    if faults := [*_twins(manifests), *(fault for pair in services for fault in _refused(*pair))]:
+        raise ManifestError(faults)
+    local = [] if any(_is_local_tenant(m) for m in manifests) else [_local_tenant()]
+    documents = tuple(_served(document, now) for document in [*(m.document for m in manifests), *local])
+    return Wishes(documents, {Key.parse(s.key): s for _, s in services}, tuple(_notes(manifests)))
+
+
+def _served(document: dict[str, Any], now: datetime) -> dict[str, Any]:
+    """Add the metadata that a server would."""
+    given = {"namespace": "default", "uid": str(uuid.uuid4()), "creationTimestamp": rfc3339(now), "generation": 1}
+    return {**document, "metadata": given | document["metadata"]}
+
+
+def _twins(manifests: Sequence[Manifest]) -> Iterator[Problem]:
+    """One file's twins are found by its reader; these stand in two files."""
+    places = Counter((m.found.kind, m.found.key) for m in manifests)
+    for manifest in manifests:
+        if places[manifest.found.kind, manifest.found.key] > 1:
+            yield Problem(f"{manifest.context}: metadata.name", "stands in two files; rename one of them")
+
+
+def _refused(manifest: Manifest, service: ResolvedService) -> Iterator[Problem]:
+    for problem in (*unsupported(service), *_clusterbound(service)):
+        yield Problem(f"{manifest.context}: {problem.field}", problem.message)
+
+
+def _clusterbound(service: ResolvedService) -> Iterator[Problem]:
+    for index, variable in enumerate(service.runtime.env):
+        if variable.value_from is not None:
+            field = f"spec.runtime.env[{index}].valueFrom"
+            yield Problem(field, "local mode has no Secrets or ConfigMaps; write the value itself as `value`")
+
+
+def _is_local_tenant(manifest: Manifest) -> bool:
+    found = manifest.found
+    return isinstance(found, Tenant) and Key.parse(found.key) == Key(NAMESPACE, LOCAL_TENANT)
+
+
+def _local_tenant() -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Tenant",
+        "metadata": {"name": LOCAL_TENANT, "namespace": NAMESPACE},
+        "spec": {"services": ["*"]},
+    }
+
+
+def _notes(manifests: Sequence[Manifest]) -> Iterator[str]:
+    for manifest in manifests:
+        if isinstance(manifest.found, Tenant) and manifest.found.namespace != NAMESPACE:
+            yield f"{manifest.context}: not honoured; a Tenant counts only in the namespace {NAMESPACE}"

@@ -1,0 +1,31 @@
+"""What `paceline up` was asked for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline_core.errors import InvalidInput
+from paceline_core.units import seconds
+
+DEFAULT_PORT = 8000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Command-line words, checked. `duration_s` None: until it is told to stop. Port 0 takes a free one."""
+
+    files: tuple[Path, ...]
+    state: Path
+    port: int = DEFAULT_PORT
+    duration_s: float | None = None
+    check: bool = False
+    log_level: str = "INFO"
+
+
+def parse_duration(text: str | None) -> float | None:
+    """`90s` -> 90.0; raises InvalidInput naming the option."""
+    if text is None:
+        return None
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise InvalidInput("--duration", str(error)) from None

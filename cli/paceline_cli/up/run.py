@@ -1,0 +1,62 @@
+"""One run from its files to its end: check, start, say how to use it, show how it is, stop."""
+
+import asyncio
+import os
+
+import httpx
+
+from paceline_cli.supervisor import hops, prometheus
+from paceline_cli.supervisor.control import Ports
+from paceline_cli.supervisor.keys import KeyFile
+from paceline_cli.supervisor.ports import PortPool, is_free, owner
+from paceline_cli.supervisor.probes import HttpProber
+from paceline_cli.supervisor.rundir import run_dir, write_record
+from paceline_cli.supervisor.site import HOST, Site
+from paceline_cli.supervisor.stack import Stack, running
+from paceline_cli.supervisor.wishes import Wishes, read_wishes
+from paceline_cli.up.check import Target
+from paceline_cli.up.interrupts import interrupts
+from paceline_cli.up.options import Options
+from paceline_cli.up.session import Session
+from paceline_cli.view.outputs import Output
+from paceline_core.clock import SystemClock
+from paceline_core.errors import InvalidInput
+
+
+async def up(options: Options, output: Output) -> None:
+    """Run until the check is done, the duration is over or a signal comes. Raises PacelineError when it failed."""
+    clock = SystemClock()
+    wishes = read_wishes(options.files, clock.utc())
+    with run_dir(options.state) as run:
+        pool = PortPool(HOST)
+        ports = choose_ports(options.port, pool)
+        async with httpx.AsyncClient(trust_env=False) as http:
+            site = Site(run, pool, clock, HttpProber(http), f"http://{HOST}:{ports.public}", options.log_level)
+            await _up(options, site, wishes, ports, output)
+    output.stopped()
+
+
+async def _up(options: Options, site: Site, wishes: Wishes, ports: Ports, output: Output) -> None:
+    keys, stop = KeyFile(options.state), asyncio.Event()
+    target = Target(site.endpoint, keys.local(site.clock), next(iter(wishes.services.values())).model.served_name)
+    hops.create(site.run)
+    stack = Stack(site, wishes, keys, ports)
+    with interrupts(first=stop.set, second=stack.kill):
+        async with running(stack, site):
+            write_record(site.run.root, stack.record(os.getpid()))
+            try:
+                await Session(options, stack, target, output, site.clock, stop).run(wishes.notes)
+            finally:
+                output.stopping()
+
+
+def choose_ports(public: int, pool: PortPool) -> Ports:
+    """The public port as asked for (0: any), free ones for the rest. Raises InvalidInput when it is taken."""
+    if public and not is_free(HOST, public):
+        raise InvalidInput("--port", f"{HOST}:{public} is in use{owner(public)}; stop that, or choose another port")
+    return Ports(
+        public=public or pool.take(),
+        gateway=pool.take(),
+        autoscaler=pool.take(),
+        prometheus=pool.take() if prometheus.find() else None,
+    )

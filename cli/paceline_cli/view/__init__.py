@@ -1,0 +1,1 @@
+"""What a person sees of a running stack: one screen, plain lines, or JSON."""

@@ -1,0 +1,176 @@
+"""Where `paceline up` speaks to: a live screen on a terminal, lines elsewhere, JSON for programs."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import typer
+from rich.console import Console
+from rich.live import Live as RichLive
+
+from paceline_cli.up.check import Answer, Target
+from paceline_cli.view.rows import row
+from paceline_cli.view.screen import screen
+from paceline_cli.view.text import changed, line
+from paceline_core.units import duration
+
+Run = Mapping[str, Any]
+
+
+class Output(Protocol):
+    """The story of one run, told as it happens."""
+
+    def starting(self, run: Run, notes: Sequence[str]) -> None:
+        """Processes are being started."""
+        ...
+
+    def ready(self, target: Target) -> None:
+        """Everything is up; this is how to use it."""
+        ...
+
+    def update(self, run: Run, uptime_s: float) -> None:
+        """How it is now; called about twice a second."""
+        ...
+
+    def checked(self, answer: Answer) -> None:
+        """The check's answer."""
+        ...
+
+    def stopping(self) -> None:
+        """An orderly stop has begun."""
+        ...
+
+    def stopped(self) -> None:
+        """Nothing is left."""
+        ...
+
+
+class Plain:
+    """Lines, when something changed."""
+
+    def __init__(self, write: Callable[[str], None] = typer.echo) -> None:
+        self._write = write
+        self._seen: dict[str, tuple[object, ...]] = {}
+
+    def starting(self, run: Run, notes: Sequence[str]) -> None:
+        """One line a service and a note."""
+        for note in notes:
+            self._write(f"note: {note}")
+        names = ", ".join(row(document).name for document in run["services"])
+        self._write(f"starting {names}; metrics: {_source(run)}")
+
+    def ready(self, target: Target) -> None:
+        """Endpoint, key and a curl to paste."""
+        self._write(
+            f"\nready  endpoint {target.endpoint}/v1  key {target.key}  model {target.model}\n\n{curl(target)}\n"
+        )
+
+    def update(self, run: Run, uptime_s: float) -> None:  # noqa: ARG002 - lines carry no clock
+        """The services that changed."""
+        for news in changed([row(document) for document in run["services"]], self._seen):
+            self._write(line(news))
+
+    def checked(self, answer: Answer) -> None:
+        """What was measured."""
+        self._write(f"answer  {answer.text.strip()!r}")
+        self._write(f"check   {_speed(answer)}")
+
+    def stopping(self) -> None:
+        """One line."""
+        self._write("stopping: streams are finished first; Ctrl-C again ends everything now")
+
+    def stopped(self) -> None:
+        """One line."""
+        self._write("stopped")
+
+
+class Live(Plain):
+    """The same beginning and end, and between them one screen that is redrawn."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True))
+        self._live = RichLive(console=console, auto_refresh=False)
+
+    def update(self, run: Run, uptime_s: float) -> None:
+        """Redraw."""
+        if not self._live.is_started:
+            self._live.start()
+        rows = [row(document) for document in run["services"]]
+        self._live.update(screen(rows, run, duration(int(uptime_s))), refresh=True)
+
+    def stopping(self) -> None:
+        """Leave the last screen standing."""
+        self._live.stop()
+        super().stopping()
+
+
+class Json:
+    """One object a line; `update` writes a line when something changed."""
+
+    def __init__(self, write: Callable[[str], None] = typer.echo) -> None:
+        self._write = write
+        self._last: Run = {}
+
+    def starting(self, run: Run, notes: Sequence[str]) -> None:
+        """`{"event": "starting"}`."""
+        self._say("starting", source=run["source"], notes=list(notes))
+
+    def ready(self, target: Target) -> None:
+        """`{"event": "ready", "endpoint": ..., "key": ..., "model": ...}`."""
+        self._say("ready", endpoint=target.endpoint, key=target.key, model=target.model)
+
+    def update(self, run: Run, uptime_s: float) -> None:
+        """`{"event": "status", "services": [...]}`."""
+        if run != self._last:
+            self._last = run
+            self._say("status", uptime_s=round(uptime_s, 1), **run)
+
+    def checked(self, answer: Answer) -> None:
+        """`{"event": "checked", "ttft_ms": ...}`."""
+        self._say(
+            "checked",
+            ttft_ms=round(answer.ttft_s * 1000, 1),
+            tokens=answer.tokens,
+            tokens_per_s=round(answer.tokens_per_s, 1),
+            text=answer.text,
+        )
+
+    def stopping(self) -> None:
+        """`{"event": "stopping"}`."""
+        self._say("stopping")
+
+    def stopped(self) -> None:
+        """`{"event": "stopped"}`."""
+        self._say("stopped")
+
+    def _say(self, event: str, **fields: Any) -> None:
+        self._write(json.dumps({"event": event, **fields}))
+
+
+def choose(*, as_json: bool, terminal: bool) -> Output:
+    """The output that fits."""
+    if as_json:
+        return Json()
+    return Live(Console()) if terminal else Plain()
+
+
+def curl(target: Target) -> str:
+    """A command to paste into a shell."""
+    return (
+        f"curl -N {target.endpoint}/v1/chat/completions \\\n"
+        f"  -H 'Authorization: Bearer {target.key}' -H 'Content-Type: application/json' \\\n"
+        f"  -d '{json.dumps(target.body)}'"
+    )
+
+
+def _speed(answer: Answer) -> str:
+    return (
+        f"ttft {answer.ttft_s * 1000:.0f} ms, {answer.tokens} tokens, {answer.tokens_per_s:.1f} tokens/s, "
+        f"{answer.total_s:.2f} s in all"
+    )
+
+
+def _source(run: Run) -> str:
+    if run["source"] == "prometheus":
+        return "the prometheus found on PATH"
+    return "the autoscaler's embedded source, since there is no prometheus on PATH"

@@ -1,0 +1,62 @@
+"""The live screen of `paceline up`, made of rich's parts from rows; it draws nothing by itself."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from paceline_cli.view.rows import Promise, Row
+
+EVENTS = 4
+
+
+def screen(rows: Sequence[Row], run: Mapping[str, Any], uptime: str) -> RenderableType:
+    """The whole screen: header, one panel a service, the last events."""
+    return Group(_header(run, uptime), *(_service(row) for row in rows), *_events(run["events"]))
+
+
+def _header(run: Mapping[str, Any], uptime: str) -> Text:
+    down = [name for name, state in run["parts"].items() if state != "running"]
+    text = Text.assemble(("paceline ", "bold"), run["endpoint"], f"  up {uptime}", f"  metrics: {run['source']}")
+    if down:
+        text.append(f"  down: {', '.join(down)}", style="bold red")
+    return text
+
+
+def _service(row: Row) -> Panel:
+    title = Text.assemble((row.name, "bold"), f" {row.model}", " (emulated)" if row.emulated else "")
+    body: list[RenderableType] = [_replicas(row)]
+    if row.promises:
+        body.append(_promises(row.promises))
+    if row.decision:
+        body.append(Text.assemble((f"{row.reason}: ", "cyan"), row.decision))
+    body += [Text(trouble, style="red") for trouble in row.troubles]
+    return Panel(Group(*body), title=title, title_align="left", border_style="dim")
+
+
+def _replicas(row: Row) -> Text:
+    style = "green" if row.ready >= row.desired else "yellow"
+    cost = f"  ${row.cost}/h" if row.cost else ""
+    return Text.assemble(("●" * row.ready, "green"), ("○" * row.starting, "yellow"), " ", (row.replicas, style), cost)
+
+
+def _promises(promises: Sequence[Promise]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("promise")
+    for name in ("observed", "promised", "burn"):
+        table.add_column(name, justify="right")
+    for promise in promises:
+        burn = "-" if promise.burn is None else f"{promise.burn:.1f}"
+        style = "red" if promise.broken else ""
+        table.add_row(promise.name, promise.observed or "-", promise.target, burn, style=style)
+    return table
+
+
+def _events(events: Sequence[Mapping[str, Any]]) -> list[Text]:
+    return [
+        Text(f"{event['time'][11:19]} {event['reason']}: {event['message']}", style="dim", overflow="ellipsis")
+        for event in events[-EVENTS:]
+    ]

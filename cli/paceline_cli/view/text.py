@@ -1,0 +1,32 @@
+"""Plain lines: for terminals that cannot redraw, files and pipes. A line is written when something changed."""
+
+from collections.abc import Iterable
+
+from paceline_cli.view.rows import Promise, Row
+
+
+def line(row: Row) -> str:
+    """`default/chat  2/3 ready, 1 starting  ttft p95 412ms of 500ms  demand: 3 replicas ...`."""
+    promises = [promise_text(promise) for promise in row.promises]
+    decision = f"{row.reason}: {row.decision}" if row.decision else ""
+    emulated = "emulated" if row.emulated else ""
+    parts = [row.name, row.replicas, emulated, *promises, decision, *row.troubles]
+    return "  ".join(part for part in parts if part)
+
+
+def promise_text(promise: Promise) -> str:
+    """`interactive ttft p95 412ms of 500ms, burn 0.4`."""
+    burn = f", burn {promise.burn:.1f}" if promise.burn is not None else ""
+    return f"{promise.name} {promise.observed or 'no data'} of {promise.target}{burn}"
+
+
+def changed(rows: Iterable[Row], before: dict[str, tuple[object, ...]]) -> list[Row]:
+    """The rows that are news, and `before` brought up to date; a latency that moves within its promise is none."""
+    news = [row for row in rows if before.get(row.name) != _essence(row)]
+    before.update({row.name: _essence(row) for row in news})
+    return news
+
+
+def _essence(row: Row) -> tuple[object, ...]:
+    broken = tuple(promise.name for promise in row.promises if promise.broken)
+    return (row.replicas, row.decision, row.troubles, broken)

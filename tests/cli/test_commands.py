@@ -1,0 +1,141 @@
+"""The program as a user calls it, in this process: arguments in; text, errors and exit status out."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paceline_cli.main import COMMANDS, app
+from paceline_core import __version__
+
+Call = Callable[..., tuple[int, str, str]]
+GOOD = """
+apiVersion: paceline.dev/v1alpha1
+kind: InferenceService
+metadata: {name: chat}
+spec:
+  model: {source: "builtin://demo"}
+  pools: [{name: main, accelerator: cpu}]
+"""
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            app([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        code = left.value.code
+        return (code if isinstance(code, int) else int(code is not None)), out, err
+
+    return run
+
+
+def test_the_version_is_the_packages(call: Call) -> None:
+    assert call("version") == (0, f"paceline {__version__}\n", "")
+    assert json.loads(call("version", "--json")[1])["paceline"] == __version__
+
+
+def test_help_lists_every_command(call: Call) -> None:
+    code, out, _ = call("--help")
+    assert code == 0
+    assert all(name in out for name in COMMANDS)
+
+
+def test_an_unknown_command_is_bad_input(call: Call) -> None:
+    assert call("serve")[0] == 2
+
+
+def test_lint_is_content_with_a_good_file(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "chat.yaml"
+    file.write_text(GOOD)
+    assert call("lint", str(file)) == (0, f"{file}: ok\n", "")
+
+
+def test_lint_prints_every_fault_of_every_file(call: Call, tmp_path: Path) -> None:
+    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
+    one.write_text(GOOD.replace("accelerator: cpu", "accelerator: cpu, colour: red").replace("model:", "modle:"))
+    two.write_text(GOOD.replace("chat", "Chat"))
+    code, _, err = call("lint", str(one), str(two), str(tmp_path / "missing.yaml"))
+    lines = err.splitlines()
+    assert code == 1
+    assert all(line.startswith("error: ") for line in lines)
+    assert any("spec.modle: unknown field; did you mean model?" in line for line in lines)
+    assert any("spec.pools[0].colour" in line for line in lines)
+    assert any("two.yaml" in line and "metadata.name" in line for line in lines)
+    assert any("missing.yaml: cannot be read" in line for line in lines)
+
+
+def test_lint_speaks_json(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "chat.yaml"
+    file.write_text(GOOD.replace("model:", "modle:"))
+    code, out, _ = call("lint", "--json", str(file))
+    assert code == 1
+    assert len(json.loads(out)["files"][str(file)]) >= 1
+
+
+def test_a_key_is_shown_once_and_listed_by_its_id(call: Call, tmp_path: Path) -> None:
+    state = str(tmp_path)
+    code, out, _ = call("keys", "create", "team", "--state", state)
+    key = out.strip()
+    assert code == 0
+    assert key.startswith("pl_")
+    listed = json.loads(call("keys", "list", "--state", state, "--json")[1])["keys"]
+    assert [(row["tenant"], row["id"]) for row in listed] == [("team", key.split("_")[1])]
+    assert key.split("_")[2] not in json.dumps(listed)
+
+
+def test_a_revoked_key_is_listed_no_more(call: Call, tmp_path: Path) -> None:
+    state = str(tmp_path)
+    identity = json.loads(call("keys", "create", "team", "--state", state, "--json")[1])["id"]
+    assert call("keys", "revoke", identity, "--state", state)[0] == 0
+    assert identity not in call("keys", "list", "--state", state)[1]
+    code, _, err = call("keys", "revoke", identity, "--state", state)
+    assert (code, err) == (1, f"error: there is no key {identity!r}; `paceline keys list` shows them\n")
+
+
+@pytest.mark.parametrize("tenant", ["Team", "", "a b", "x" * 64])
+def test_a_key_for_an_impossible_tenant_is_bad_input(call: Call, tmp_path: Path, tenant: str) -> None:
+    code, _, err = call("keys", "create", tenant, "--state", str(tmp_path))
+    assert code == 2
+    assert err.startswith("error: tenant: ")
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [("status",), ("why", "chat")])
+def test_without_a_run_commands_say_how_to_start_one(call: Call, tmp_path: Path, command: tuple[str, ...]) -> None:
+    code, _, err = call(*command, "--state", str(tmp_path))
+    assert code == 1
+    assert err.startswith("error: nothing runs in ")
+    assert "paceline up" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no object"),
+        ("a: [", "is not YAML"),
+        (GOOD.replace("model:", "modle:"), "spec.modle"),
+        (GOOD.replace("builtin://demo", "ftp://x"), "spec.model.source"),
+        (GOOD.replace("builtin://demo", "hf://org/name"), "spec.model.source: this version loads"),
+    ],
+)
+def test_up_refuses_bad_manifests_before_it_starts_anything(
+    call: Call, tmp_path: Path, text: str, message: str
+) -> None:
+    file = tmp_path / "chat.yaml"
+    file.write_text(text)
+    code, out, err = call("up", "-f", str(file), "--state", str(tmp_path / "state"))
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert message in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "state").exists()
+
+
+def test_up_names_a_bad_duration(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "chat.yaml"
+    file.write_text(GOOD)
+    code, _, err = call("up", "-f", str(file), "--duration", "soon")
+    assert (code, err.startswith("error: --duration: 'soon' is not a duration")) == (2, True)

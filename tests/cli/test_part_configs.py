@@ -1,0 +1,82 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from paceline_autoscaler.config import AutoscalerConfig
+from paceline_cli.supervisor import control, hops, prometheus
+from paceline_cli.supervisor.control import Ports
+from paceline_cli.supervisor.part import PartSpec
+from paceline_cli.supervisor.ports import PortPool
+from paceline_cli.supervisor.rundir import run_dir
+from paceline_cli.supervisor.site import HOST, Site
+from paceline_core.auth import HopSigner, HopVerifier
+from paceline_core.clock import ManualClock
+from paceline_core.config import load
+from paceline_core.kube import Endpoint, Key, ServiceEndpoints
+from paceline_core.launch import Probe
+from paceline_gateway.config import GatewayConfig
+
+PORTS = Ports(public=8000, gateway=8001, autoscaler=8002, prometheus=8003)
+WORKER = Endpoint("chat-main-1", "main", "stable", "abc", "127.0.0.1", 20001, ready=True)
+
+
+class Nobody:
+    """A prober that finds nobody."""
+
+    async def ask(self, host: str, port: int, probe: Probe) -> bool:
+        return False
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with run_dir(tmp_path) as run:
+        hops.create(run)
+        yield Site(run, PortPool(HOST), ManualClock(), Nobody(), "http://127.0.0.1:8000")
+
+
+def file_of(part: PartSpec) -> Path:
+    return Path(part.env["PACELINE_CONFIG"])
+
+
+def test_the_gateway_reads_its_file(site: Site) -> None:
+    part = control.gateway(site, PORTS)
+    config = load(GatewayConfig, file_of(part))
+    assert (config.listen.port, config.admin.port, config.socket) == (8000, 8001, site.run.socket)
+    assert len(config.hop_key.read_bytes()) == 32
+    assert part.grace_s > config.drain_s
+    assert part.argv[-1] == "paceline_gateway.main"
+
+
+def test_the_autoscaler_reads_its_file(site: Site) -> None:
+    config = load(AutoscalerConfig, file_of(control.autoscaler(site, PORTS)))
+    assert config.gateways == ("127.0.0.1:8001",)
+    assert config.prometheus is not None
+    assert config.prometheus.url == "http://127.0.0.1:8003"
+
+
+def test_without_prometheus_the_autoscaler_is_told_of_none(site: Site) -> None:
+    config = load(AutoscalerConfig, file_of(control.autoscaler(site, Ports(8000, 8001, 8002, None))))
+    assert config.prometheus is None
+
+
+@pytest.mark.parametrize("signer", hops.SIGNERS)
+def test_the_trust_file_knows_every_signer(site: Site, signer: str) -> None:
+    now = site.clock.utc()
+    token = HopSigner(hops.key_path(site.run, signer).read_bytes(), signer).token("default/chat", now)
+    trust = yaml.safe_load(hops.trust_path(site.run).read_text())
+    hop = HopVerifier(trust, "default/chat").verify(token, now)
+    assert hop is not None
+    assert hop.issuer == signer
+
+
+def test_prometheus_scrapes_the_parts_and_the_workers_that_there_are(site: Site) -> None:
+    part = prometheus.spec("/usr/bin/prometheus", site, 8003, [("gateway", 8001), ("autoscaler", 8002)])
+    text = next(word for word in part.argv if word.startswith("--config.file=")).partition("=")[2]
+    jobs = {job["job_name"]: job for job in yaml.safe_load(Path(text).read_text())["scrape_configs"]}
+    assert jobs["gateway"]["static_configs"] == [{"targets": ["127.0.0.1:8001"]}]
+    found = Path(jobs["worker"]["file_sd_configs"][0]["files"][0])
+    assert yaml.safe_load(found.read_text()) == []
+    prometheus.targets(site, [ServiceEndpoints(Key("default", "chat"), (WORKER,))])
+    assert yaml.safe_load(found.read_text()) == [{"targets": ["127.0.0.1:20001"], "labels": {"worker": "chat-main-1"}}]

@@ -1,0 +1,99 @@
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from paceline_cli.supervisor.logs import tail, trim
+from paceline_cli.supervisor.rundir import RunRecord, read_record, run_dir, write_private, write_record
+from paceline_core.errors import Conflict, NotFound, Unreachable
+
+
+def permissions(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_everything_of_a_run_is_private(tmp_path: Path) -> None:
+    with run_dir(tmp_path / "state") as run:
+        write_private(run.secrets / "gateway.key", b"x" * 32)
+        assert permissions(tmp_path / "state") == 0o700
+        assert [permissions(path) for path in (run.root, run.logs, run.secrets, run.home("gateway"))] == [0o700] * 4
+        assert permissions(run.secrets / "gateway.key") == 0o600
+
+
+def test_nothing_of_a_run_is_left(tmp_path: Path) -> None:
+    with run_dir(tmp_path) as run:
+        (run.home("gateway") / "gateway.yaml").write_text("x")
+        run.log("gateway").write_text("x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_run_leaves_its_logs_alone(tmp_path: Path) -> None:
+    with pytest.raises(Unreachable), run_dir(tmp_path) as run:  # noqa: PT012 - the block is the run
+        write_private(run.secrets / "gateway.key", b"x")
+        run.log("gateway").write_text("why")
+        raise Unreachable("it failed")
+    assert [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()] == [
+        Path("run/logs/gateway.log")
+    ]
+
+
+def test_a_failed_run_without_logs_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(Unreachable), run_dir(tmp_path):
+        raise Unreachable("it failed")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_run_left_is_cleared(tmp_path: Path) -> None:
+    (tmp_path / "run" / "parts").mkdir(parents=True)
+    (tmp_path / "run" / "run.json").write_text("{}")
+    with run_dir(tmp_path) as run:
+        assert not (run.root / "run.json").exists()
+
+
+def test_a_second_run_in_the_same_directory_is_refused_with_the_first_ones_process(tmp_path: Path) -> None:
+    with run_dir(tmp_path) as run:
+        write_record(run.root, RunRecord(os.getpid(), str(run.socket)))
+        with pytest.raises(Conflict, match=rf"still up \(process {os.getpid()}\).*--state"), run_dir(tmp_path):
+            pass
+    with run_dir(tmp_path):
+        pass
+
+
+def test_a_run_is_found_by_its_record(tmp_path: Path) -> None:
+    record = RunRecord(7, "/x/api.sock", "http://127.0.0.1:8000", "http://127.0.0.1:1", "http://127.0.0.1:2")
+    with run_dir(tmp_path) as run:
+        write_record(run.root, record)
+        assert read_record(tmp_path) == record
+    with pytest.raises(NotFound, match="paceline up"):
+        read_record(tmp_path)
+
+
+def test_the_socket_moves_where_its_path_fits(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 60) / ("e" * 60)
+    with run_dir(deep) as run:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(run.socket))
+        place = run.socket.parent
+        assert permissions(place) == 0o700
+    assert not place.exists()
+
+
+def test_a_log_is_cut_down_to_its_end(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    with log.open("ab") as writer:
+        for number in range(1000):
+            writer.write(f"line {number}\n".encode())
+        writer.flush()
+        trim(log, limit=5000, kept=100)
+        writer.write(b"after\n")
+    assert log.stat().st_size < 200
+    assert tail(log, 2) == ["line 999", "after"]
+
+
+def test_a_short_log_is_left_alone(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("one\ntwo\n")
+    trim(log)
+    assert tail(log) == ["one", "two"]
+    assert tail(tmp_path / "missing.log") == []

@@ -1,0 +1,148 @@
+import io
+import json
+from typing import Any
+
+from rich.console import Console
+
+from paceline_cli.up.check import Answer, Target
+from paceline_cli.view.outputs import Json, Plain, choose, curl
+from paceline_cli.view.rows import row
+from paceline_cli.view.screen import screen
+from paceline_cli.view.text import changed, line
+
+TARGET = Target("http://127.0.0.1:8000", "pl_abc_def", "demo")
+ANSWER = Answer(ttft_s=0.12, total_s=0.62, tokens=11, text=" Time to first token. ")
+
+
+def document(**status: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "paceline.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": "chat", "namespace": "default"},
+        "spec": {
+            "model": {"source": "builtin://demo", "servedName": "demo"},
+            "pools": [{"name": "main", "accelerator": "cpu"}],
+        },
+        "status": status,
+    }
+
+
+def busy(observed: str = "620ms", burn: float = 3.2) -> dict[str, Any]:
+    return document(
+        workload={
+            "summary": "1/3 emulated",
+            "emulated": True,
+            "pools": [{"name": "main", "ready": 1, "starting": 2, "draining": 1}],
+        },
+        scaling={"desired": 3, "decision": "1 -> 3: demand needs 2.4 replicas.", "reason": "demand"},
+        slo=[
+            {"class": "interactive", "metric": "ttft", "quantile": "p95", "target": "500ms", "observed": observed,
+             "burn": burn},
+            {"class": "interactive", "metric": "tpot", "quantile": "p95", "target": "100ms"},
+        ],
+        cost={"perHour": "7.50"},
+    )  # fmt: skip
+
+
+def run(*documents: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {
+        "endpoint": "http://127.0.0.1:8000",
+        "source": "embedded",
+        "parts": {"gateway": "running", "autoscaler": "running"},
+        "services": list(documents),
+        "events": [],
+        **fields,
+    }
+
+
+def test_a_row_holds_what_a_screen_has_room_for() -> None:
+    found = row(busy())
+    assert found.replicas == "1/3 ready, 2 starting, 1 draining"
+    assert (found.model, found.emulated, found.cost) == ("demo", True, "7.50")
+    assert [(promise.name, promise.broken) for promise in found.promises] == [
+        ("interactive ttft p95", True),
+        ("interactive tpot p95", False),
+    ]
+
+
+def test_a_service_without_a_status_is_shown_as_it_is() -> None:
+    assert row(document()).replicas == "0/0 ready"
+
+
+def test_conditions_that_ask_for_attention_are_troubles() -> None:
+    stale = {"type": "MetricsFresh", "status": "False", "reason": "Stale", "message": "No metrics for 40 s."}
+    fine = {"type": "Ready", "status": "True", "reason": "X", "message": "1 worker."}
+    dated = [{**c, "lastTransitionTime": "2026-01-01T00:00:00Z"} for c in (stale, fine)]
+    assert row(document(conditions=dated)).troubles == ("No metrics for 40 s.",)
+
+
+def test_a_line_says_replicas_promise_and_decision() -> None:
+    assert line(row(busy())) == (
+        "default/chat  1/3 ready, 2 starting, 1 draining  emulated  interactive ttft p95 620ms of 500ms, burn 3.2  "
+        "interactive tpot p95 no data of 100ms  demand: 1 -> 3: demand needs 2.4 replicas."
+    )
+
+
+def test_a_line_is_written_once_until_something_changes() -> None:
+    seen: dict[str, tuple[object, ...]] = {}
+    assert len(changed([row(busy())], seen)) == 1
+    assert changed([row(busy(observed="640ms"))], seen) == []
+    assert len(changed([row(busy(burn=0.5))], seen)) == 1
+
+
+def test_the_screen_shows_replicas_promises_decision_and_what_is_down() -> None:
+    console = Console(file=io.StringIO(), width=100)
+    event = {"time": "2026-01-01T12:00:01Z", "reason": "BackOff", "message": "chat-main-1 ended (-9)"}
+    parts = {"gateway": "down", "autoscaler": "running"}
+    console.print(screen([row(busy())], run(parts=parts, events=[event]), "1m20s"))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    for part in ("down: gateway", "up 1m20s", "1/3 ready", "620ms", "500ms", "3.2", "demand:", "$7.50/h", "12:00:01"):
+        assert part in text
+
+
+def test_plain_output_tells_the_whole_story() -> None:
+    lines: list[str] = []
+    plain = Plain(lines.append)
+    plain.starting(run(busy()), ["careful"])
+    plain.ready(TARGET)
+    for _ in range(3):
+        plain.update(run(busy()), 1.0)
+    plain.checked(ANSWER)
+    plain.stopping()
+    plain.stopped()
+    text = "\n".join(lines)
+    assert "note: careful" in text
+    assert "embedded source, since there is no prometheus on PATH" in text
+    assert curl(TARGET) in text
+    assert text.count("1/3 ready") == 1
+    assert "ttft 120 ms, 11 tokens, 20.0 tokens/s" in text
+    assert lines[-1] == "stopped"
+
+
+def test_json_output_is_one_object_a_line() -> None:
+    lines: list[str] = []
+    out = Json(lines.append)
+    out.starting(run(busy()), [])
+    out.ready(TARGET)
+    out.update(run(busy()), 0.5)
+    out.update(run(busy()), 1.0)
+    out.checked(ANSWER)
+    out.stopped()
+    events = [json.loads(text) for text in lines]
+    assert [event["event"] for event in events] == ["starting", "ready", "status", "checked", "stopped"]
+    assert events[1] == {"event": "ready", "endpoint": TARGET.endpoint, "key": TARGET.key, "model": "demo"}
+    assert events[3]["tokens_per_s"] == 20.0
+
+
+def test_the_curl_is_ready_to_paste() -> None:
+    text = curl(TARGET)
+    assert "http://127.0.0.1:8000/v1/chat/completions" in text
+    assert "Bearer pl_abc_def" in text
+    body = text.partition("-d '")[2].rstrip("'")
+    assert json.loads(body)["model"] == "demo"
+
+
+def test_output_without_a_terminal_is_plain() -> None:
+    assert isinstance(choose(as_json=False, terminal=False), Plain)
+    assert isinstance(choose(as_json=True, terminal=True), Json)

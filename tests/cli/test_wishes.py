@@ -1,0 +1,95 @@
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from paceline_cli.supervisor.wishes import Wishes, read_wishes
+from paceline_core.errors import InvalidInput
+from paceline_core.kube import Key
+from paceline_core.objects import ManifestError
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+CHAT = """
+apiVersion: paceline.dev/v1alpha1
+kind: InferenceService
+metadata: {name: chat}
+spec:
+  model: {source: "builtin://demo"}
+  pools: [{name: main, accelerator: cpu}]
+"""
+TENANT = """
+apiVersion: paceline.dev/v1alpha1
+kind: Tenant
+metadata: {name: NAME, namespace: NAMESPACE}
+spec: {services: ["*"]}
+"""
+
+
+def wishes(tmp_path: Path, *documents: str) -> Wishes:
+    file = tmp_path / "file.yaml"
+    file.write_text("---".join(documents))
+    return read_wishes([file], NOW)
+
+
+def tenant(name: str, namespace: str) -> str:
+    return TENANT.replace("NAMESPACE", namespace).replace("NAME", name)
+
+
+def names(found: Wishes) -> list[tuple[str, str, str]]:
+    return [(d["kind"], d["metadata"]["namespace"], d["metadata"]["name"]) for d in found.documents]
+
+
+def test_a_service_alone_gets_a_tenant_to_use_it(tmp_path: Path) -> None:
+    found = wishes(tmp_path, CHAT)
+    assert names(found) == [("InferenceService", "default", "chat"), ("Tenant", "paceline-system", "local")]
+    assert list(found.services) == [Key("default", "chat")]
+
+
+def test_the_users_own_local_tenant_is_left_alone(tmp_path: Path) -> None:
+    found = wishes(tmp_path, CHAT, tenant("local", "paceline-system"))
+    assert names(found).count(("Tenant", "paceline-system", "local")) == 1
+
+
+def test_objects_get_the_metadata_of_a_server(tmp_path: Path) -> None:
+    metadata = wishes(tmp_path, CHAT).documents[0]["metadata"]
+    assert metadata["creationTimestamp"] == "2026-01-31T12:00:00Z"
+    assert metadata["generation"] == 1
+    assert len({d["metadata"]["uid"] for d in wishes(tmp_path, CHAT).documents}) == 2
+
+
+def test_a_tenant_elsewhere_is_kept_and_noted(tmp_path: Path) -> None:
+    found = wishes(tmp_path, CHAT, tenant("team", "default"))
+    (note,) = found.notes
+    assert "Tenant team" in note
+    assert "paceline-system" in note
+
+
+def test_a_file_without_a_service_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"file\.yaml: holds no InferenceService"):
+        wishes(tmp_path, tenant("team", "paceline-system"))
+
+
+def test_an_object_that_stands_in_two_files_is_refused(tmp_path: Path) -> None:
+    files = [tmp_path / "a.yaml", tmp_path / "b.yaml"]
+    for file in files:
+        file.write_text(CHAT)
+    with pytest.raises(ManifestError, match="stands in two files"):
+        read_wishes(files, NOW)
+
+
+def test_a_wish_for_a_later_version_is_refused_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(
+        ManifestError, match=r"file\.yaml, document 1 \(InferenceService chat\): spec\.engine\.batching"
+    ):
+        wishes(tmp_path, CHAT + "  engine: {batching: static}\n")
+
+
+def test_a_variable_from_a_secret_is_refused_in_local_mode(tmp_path: Path) -> None:
+    env = "  runtime: {env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}]}\n"
+    with pytest.raises(ManifestError, match=r"spec\.runtime\.env\[0\]\.valueFrom: local mode has no Secrets"):
+        wishes(tmp_path, CHAT + env)
+
+
+def test_an_unknown_field_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match=r"spec\.modle"):
+        wishes(tmp_path, CHAT.replace("model:", "modle:"))
