@@ -1,14 +1,17 @@
 """The engine as a real process: it starts, serves, refuses with a reason, and never outlives its peer."""
 
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.engine import reference
 from tests.engine.conftest import Settings
 from tests.engine.peer import submit
 from tests.engine.process import engine
 
+from paceline_workers import demo
 from paceline_workers.config import WorkerConfig
 from paceline_workers.messages import Failed, Shutdown
 
@@ -72,3 +75,32 @@ def test_without_a_configuration_file_it_says_so(tmp_path: Path) -> None:
         (message,) = run.peer.seen
         assert isinstance(message, Failed)
         assert "absent.yaml: cannot be read" in message.message
+
+
+def test_the_demo_model_is_served_on_the_cpu_with_the_tokens_of_transformers(
+    settings: Settings, worker_file: Write
+) -> None:
+    expected = reference.open_folder(demo.FOLDER)
+    prompts = [[number, *range(10, 40)] for number in range(5, 9)]
+    with engine(worker_file(settings(threads=1, page_tokens=16))) as run:
+        run.start()
+        asked = [submit(f"r{place}", prompt, 16, ignore_eos=True) for place, prompt in enumerate(prompts)]
+        texts = run.peer.generate(*asked)
+        assert texts == [expected.greedy(prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
+        assert run.peer.started
+        assert not run.peer.started.emulated
+        run.peer.send(Shutdown())
+        assert run.status() == 0
+
+
+def test_damaged_weights_are_told_before_anything_is_served(
+    settings: Settings, worker_file: Write, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(demo.FOLDER, tmp_path / "model")
+    (folder / "model.safetensors").write_bytes(b"short")
+    with engine(worker_file(settings(f"file://{folder}"))) as run:
+        run.peer.until(lambda peer: peer.seen)
+        (message,) = run.peer.seen
+        assert isinstance(message, Failed)
+        assert message.message.startswith(f"{folder}/model.safetensors: is damaged or cut short")
+        assert run.status() == 1

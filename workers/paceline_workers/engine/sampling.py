@@ -31,7 +31,7 @@ def sample(logits: NDArray[np.float32], requests: list[Request]) -> list[Sample]
 
 def noise(seed: int, choice: int, position: int, purpose: Purpose, size: int) -> Row:
     """Gumbel noise: -log(-log u), u uniform in (0, 1) from the upper 53 bits of Philox4x64."""
-    generator = np.random.Philox(counter=[0, position, purpose, 0], key=[seed & _MASK, choice])
+    generator = np.random.Philox(counter=purpose << 128 | position << 64, key=choice << 64 | seed & _MASK)
     uniform = ((generator.random_raw(size) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
     return -np.log(-np.log(uniform))
 

@@ -1,7 +1,8 @@
 """Tensors from the safetensors files of a model folder, one file or sharded, widened to float32.
 
 Everything that can be wrong with files is found here, before anything is served, and names the file and the fix. The
-files are memory-mapped: a tensor is read when it is taken, so that a step of loading can notice the end of its peer.
+files are memory-mapped only while loading; a tensor is copied when it is taken, so that a file which changes later
+changes nothing here.
 """
 
 import json
@@ -57,7 +58,7 @@ class Weights:
             raise InvalidInput(path, f"{name} has shape {list(tensor.shape)}, config.json makes it {list(shape)}")
         if tensor.dtype not in _READABLE:
             raise InvalidInput(path, f"{name} has type {tensor.dtype}; this version reads float32, bfloat16, float16")
-        return tensor.float()
+        return tensor.to(torch.float32, copy=True)
 
     def _open(self, name: str) -> None:
         path = self._folder / name

@@ -1,0 +1,50 @@
+"""Requests through scheduler and torch backend in one process, without sockets."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.engine.manual import ManualTimer
+from tests.engine.shadow import request
+
+from paceline_workers.config import EngineConfig
+from paceline_workers.engine.scheduling import PagePool, Request, Scheduler
+from paceline_workers.engine.torch_cpu import TorchBackend
+from paceline_workers.messages import Sampling, Tokens
+
+
+def load(folder: Path, **engine: Any) -> TorchBackend:
+    """The backend over a model folder."""
+    timer = ManualTimer()
+    config = EngineConfig.model_validate({"page_tokens": 16, "batch_window_s": {}, **engine})
+    return TorchBackend.load(config, f"file://{folder}", timer, timer.pause)
+
+
+class Driver:
+    """One engine's life. Limits can be narrowed without loading the model again; pages keep what they held."""
+
+    def __init__(self, backend: TorchBackend, *, pages: int | None = None, cache: bool = True, **limits: Any) -> None:
+        self.backend = backend
+        self.core = Scheduler(
+            PagePool(pages or backend.facts.pages), replace(backend.facts.limits, **limits), prefix_cache=cache
+        )
+        self.events: list[Tokens] = []
+
+    def submit(self, name: str, prompt: Sequence[int], max_tokens: int, sampling: Sampling | None = None) -> Request:
+        entry = request(name, list(prompt), max_tokens)
+        entry.sampling = sampling or Sampling(temperature=0.0)
+        assert self.core.submit(entry) == ""
+        return entry
+
+    def step(self) -> None:
+        plan = self.core.step(0.0)
+        self.events += self.core.commit(plan, self.backend.execute(plan, 0.0).samples, 0.0)
+
+    def drain(self) -> int:
+        while self.core.running or len(self.core.waiting):
+            self.step()
+        return self.core.counters.steps
+
+    def text(self, name: str) -> list[int]:
+        return [token for event in self.events if event.id == name for token in event.ids]

@@ -1,0 +1,256 @@
+"""Model folders that are wrong: every fault is found before anything is served, and names file, field and fix."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tests.engine import reference
+from tests.engine.driver import Driver, load
+from tests.engine.manual import ManualTimer
+from tests.engine.peer import submit
+from tests.engine.reference import LINEAR, LLAMA3
+
+from paceline_core.errors import InvalidInput
+from paceline_workers.config import EngineConfig
+from paceline_workers.engine.channel import PeerGone
+from paceline_workers.engine.model import config
+from paceline_workers.engine.scheduling import Request
+from paceline_workers.engine.torch_cpu import TorchBackend
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return reference.write(tmp_path_factory.mktemp("whole"), "llama").folder
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return reference.write(tmp_path_factory.mktemp("sharded"), "llama", shard="60KB").folder
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(whole, tmp_path / "model")
+
+
+@pytest.fixture
+def shards(sharded: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(sharded, tmp_path / "model")
+
+
+def refusal(folder: Path, **engine: Any) -> str:
+    with pytest.raises(InvalidInput) as caught:
+        load(folder, **engine)
+    return str(caught.value)
+
+
+def edit(path: Path, **fields: object) -> None:
+    """Set fields of a JSON file; None removes one."""
+    data = json.loads(path.read_text()) | fields
+    path.write_text(json.dumps({key: value for key, value in data.items() if value is not None}))
+
+
+def tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    held = load_file(folder / WEIGHTS)
+    change(held)
+    save_file(held, folder / WEIGHTS)
+
+
+# --- weights
+
+
+@pytest.mark.parametrize("kept", [0, 4, 1000, -1])
+def test_a_file_cut_short_is_named(folder: Path, kept: int) -> None:
+    path = folder / WEIGHTS
+    path.write_bytes(path.read_bytes()[:kept])
+    assert refusal(folder).startswith(f"{path}: is damaged or cut short")
+
+
+def test_a_file_of_something_else_is_named(folder: Path) -> None:
+    (folder / WEIGHTS).write_bytes(b"<html>not found</html>" * 50)
+    assert "is damaged or cut short" in refusal(folder)
+
+
+def test_a_folder_without_safetensors_says_what_is_read(folder: Path) -> None:
+    (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
+    assert "holds neither model.safetensors nor model.safetensors.index.json" in refusal(folder)
+
+
+def test_a_missing_tensor_is_named(folder: Path) -> None:
+    tensors(folder, lambda held: held.pop("model.layers.1.mlp.up_proj.weight"))
+    assert "no file holds the tensor model.layers.1.mlp.up_proj.weight" in refusal(folder)
+
+
+def test_a_missing_output_matrix_is_named(folder: Path) -> None:
+    edit(folder / "config.json", tie_word_embeddings=False)
+    assert "no file holds the tensor lm_head.weight" in refusal(folder)
+
+
+def test_a_tensor_of_another_shape_is_named_with_both_shapes(folder: Path) -> None:
+    edit(folder / "config.json", intermediate_size=100)
+    assert "model.layers.0.mlp.gate_proj.weight has shape [96, 64], config.json makes it [100, 64]" in refusal(folder)
+
+
+def test_a_tensor_of_an_unreadable_type_is_named(folder: Path) -> None:
+    tensors(folder, lambda held: held.update({"model.norm.weight": torch.ones(64, dtype=torch.int8)}))
+    assert "model.norm.weight has type torch.int8" in refusal(folder)
+
+
+def test_a_missing_shard_is_named(shards: Path) -> None:
+    victim = sorted(shards.glob("model-*.safetensors"))[1]
+    victim.unlink()
+    assert refusal(shards).startswith(f"{victim}: is missing, but {INDEX} lists it")
+
+
+def test_a_shard_cut_short_is_named(shards: Path) -> None:
+    victim = max(shards.glob("model-*.safetensors"))
+    victim.write_bytes(victim.read_bytes()[:-8])
+    assert refusal(shards).startswith(f"{victim}: is damaged or cut short")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"weight_map": [1]}', '{"weight_map": {"a": 1}}'])
+def test_an_index_that_is_none_is_named(shards: Path, content: str) -> None:
+    (shards / INDEX).write_text(content)
+    assert refusal(shards).startswith(f"{shards / INDEX}: is not an index of weights")
+
+
+def test_an_index_cannot_point_outside_the_folder(shards: Path) -> None:
+    (shards / INDEX).write_text('{"weight_map": {"a": "../../etc/passwd"}}')
+    assert "names files outside the model's folder" in refusal(shards)
+
+
+# --- config.json
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"model_type": "gpt2"}, "config.json: model_type: 'gpt2' is not supported"),
+        ({"hidden_act": "gelu"}, "config.json: hidden_act: 'gelu' is not supported; only silu is"),
+        ({"num_hidden_layers": None}, "config.json: num_hidden_layers: is missing"),
+        ({"rms_norm_eps": "tiny"}, "config.json: rms_norm_eps: 'tiny' is not a positive number"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "config.json: rope_parameters: 'yarn' with"),
+        ({"rope_parameters": {"rope_type": "linear"}}, "cannot be used: 'factor'"),
+        ({"rope_parameters": {"rope_theta": "big"}}, "config.json: rope_parameters: 'default' with"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor: partly rotated heads are not supported"),
+        ({"use_sliding_window": True, "sliding_window": "wide"}, "sliding_window: 'wide' is not a positive"),
+    ],
+)
+def test_a_config_that_cannot_be_served_is_refused_by_field(
+    folder: Path, fields: dict[str, object], message: str
+) -> None:
+    edit(folder / "config.json", **fields)
+    assert message in refusal(folder)
+
+
+@pytest.mark.parametrize(("content", "message"), [("{", "is not JSON"), ("[]", "is not a JSON object")])
+def test_a_broken_config_is_named(folder: Path, content: str, message: str) -> None:
+    (folder / "config.json").write_text(content)
+    assert f"{folder / 'config.json'}: {message}" in refusal(folder)
+
+
+def test_a_missing_config_is_named(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    assert f"{folder / 'config.json'}: cannot be read" in refusal(folder)
+
+
+def test_eos_comes_from_the_generation_config_first(folder: Path) -> None:
+    edit(folder / "generation_config.json", eos_token_id=[5, 6])
+    assert config.read(folder).eos_ids == (5, 6)
+    (folder / "generation_config.json").unlink()
+    assert config.read(folder).eos_ids == (210,)
+    edit(folder / "config.json", eos_token_id=None)
+    assert config.read(folder).eos_ids == ()
+
+
+def test_an_eos_that_is_no_id_is_refused(folder: Path) -> None:
+    edit(folder / "generation_config.json", eos_token_id="</s>")
+    assert "eos_token_id: '</s>' is neither a token id nor a list" in refusal(folder)
+
+
+def test_a_sliding_window_bounds_the_context_that_is_served(folder: Path) -> None:
+    edit(folder / "config.json", model_type="mistral", sliding_window=100)
+    assert load(folder).facts.limits.max_model_len == 100
+    assert "engine.max_model_len: 200 is over the model's context of 100" in refusal(folder, max_model_len=200)
+
+
+def test_a_mistral_config_without_a_window_has_the_default_one(folder: Path) -> None:
+    edit(folder / "config.json", model_type="mistral", max_position_embeddings=9000)
+    assert config.read(folder).shape.max_context == 4096
+
+
+@pytest.mark.parametrize("scaling", [LLAMA3, LINEAR], ids=["llama3", "linear"])
+@pytest.mark.parametrize("key", ["rope_type", "type"])
+def test_the_older_spelling_of_rotary_fields_means_the_same(folder: Path, scaling: dict[str, Any], key: str) -> None:
+    edit(folder / "config.json", rope_parameters=scaling)
+    new = config.read(folder).rope
+    old = {name: value for name, value in scaling.items() if name not in ("rope_theta", "rope_type")}
+    edit(
+        folder / "config.json",
+        rope_parameters=None,
+        rope_theta=scaling["rope_theta"],
+        rope_scaling={**old, key: scaling["rope_type"]},
+    )
+    assert config.read(folder).rope == new
+
+
+# --- memory
+
+
+def test_the_pool_is_as_large_as_configured(whole: Path) -> None:
+    assert load(whole, kv_pages=40).facts.pages == 40
+    page = load(whole).facts.page_bytes
+    assert page == 16 * 2 * 2 * 2 * 16 * 4
+    assert load(whole, kv_bytes=50 * page).facts.pages == 50
+
+
+def test_by_default_the_pool_holds_all_slots_at_full_length(whole: Path) -> None:
+    facts = load(whole, max_seqs=3, max_model_len=100).facts
+    assert facts.pages == 3 * 7
+
+
+def test_without_a_length_the_pool_bounds_it(whole: Path) -> None:
+    assert load(whole, kv_pages=3).facts.limits.max_model_len == 48
+
+
+def test_loading_is_told_by_stages(whole: Path) -> None:
+    assert list(load(whole).facts.stages) == ["config", "load", "warm"]
+
+
+def test_loading_ends_when_its_peer_does(whole: Path) -> None:
+    def gone(_: float) -> None:
+        raise PeerGone("gone")
+
+    with pytest.raises(PeerGone):
+        TorchBackend.load(EngineConfig(), f"file://{whole}", ManualTimer(), gone)
+
+
+def test_a_request_stops_at_the_models_own_eos(folder: Path) -> None:
+    expected, backend = reference.open_folder(folder), load(folder)
+    prompt = [1, 2, 3]
+    free = Driver(backend)
+    free.submit("a", prompt, 30)
+    free.drain()
+    text = free.text("a")
+    assert text == expected.greedy(prompt, text)
+    edit(folder / "generation_config.json", eos_token_id=text[5])
+    again = load(folder)
+    stopped = Driver(again)
+    stopped.core.submit(Request.of(submit("a", prompt, 30), again.facts.eos_ids, 0.0))
+    stopped.drain()
+    assert stopped.text("a") == text[: text.index(text[5]) + 1]
+    assert stopped.events[-1].finish == "stop"
+
+
+def test_eos_is_ignored_when_asked() -> None:
+    entry = Request.of(submit("a", [1, 2, 3], stop_ids=[7], ignore_eos=True), (5, 6), 0.0)
+    assert entry.stop_ids == {7}
+    assert Request.of(submit("a", [1, 2, 3], stop_ids=[7]), (5, 6), 0.0).stop_ids == {5, 6, 7}
