@@ -1,0 +1,217 @@
+"""A worker in the test's own event loop, behind a scripted engine in a thread, and clients that speak ASGI to it."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+from tests.worker.scripted_engine import Script, ScriptedEngine
+
+from paceline_core.auth import HopSigner, new_hop_key, trust_entry
+from paceline_core.auth.hop import HEADER
+from paceline_core.clock import Clock, SystemClock
+from paceline_workers.config import WorkerConfig
+from paceline_workers.messages import ToEngine
+from paceline_workers.server.app import create_app
+from paceline_workers.server.asgi import App, Event
+from paceline_workers.server.engine_client import EngineState
+from paceline_workers.server.engine_link import EngineHandle, EngineLink, Receive
+from paceline_workers.server.worker import Worker, create_worker
+
+SERVICE = "team/chat"
+LIMIT_S = 10.0
+Headers = Mapping[str, str]
+
+
+def settings(**changes: Any) -> WorkerConfig:
+    """A worker of the demo model, with short limits."""
+    plain: dict[str, Any] = {
+        "name": "chat-main-0",
+        "service": SERVICE,
+        "revision": "abcdefghij",
+        "pool": "main",
+        "model": "builtin://demo",
+        "served_names": ["chat", "team/chat"],
+        "listen": {},
+        "drain_timeout_s": 0.3,
+        "watchdog_s": 0.3,
+    }
+    return WorkerConfig.model_validate(plain | changes)
+
+
+class ThreadEngine:
+    """An EngineHandle whose process is a thread; killing it closes its socket."""
+
+    pid = 0
+
+    def __init__(self, link: EngineLink, thread: threading.Thread) -> None:
+        self._link = link
+        self._thread = thread
+
+    def send(self, message: ToEngine) -> None:
+        self._link.send(message)
+
+    def kill(self) -> None:
+        self._link.abort()
+
+    async def ended(self) -> int:
+        await asyncio.shield(self._link.lost)
+        await asyncio.to_thread(self._thread.join, LIMIT_S)
+        return -9
+
+    async def stop(self) -> None:
+        self.kill()
+        await self.ended()
+
+
+class Launcher:
+    """Starts one scripted engine after the other: the scripts in turn, the last one again and again."""
+
+    def __init__(self, *scripts: Script) -> None:
+        self._scripts = list(scripts)
+        self.count = 0
+
+    async def __call__(self, receive: Receive) -> EngineHandle:
+        script = self._scripts[min(self.count, len(self._scripts) - 1)]
+        self.count += 1
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        thread = threading.Thread(target=ScriptedEngine(theirs, script).run, daemon=True)
+        thread.start()
+        loop = asyncio.get_running_loop()
+        _, link = await loop.create_unix_connection(lambda: EngineLink(receive), sock=ours)
+        return ThreadEngine(link, thread)
+
+
+class Rig:
+    """A running worker and its clients."""
+
+    def __init__(self, worker: Worker, app: App, hop: Headers) -> None:
+        self.worker = worker
+        self.app = app
+        self.hop = hop
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://worker", timeout=LIMIT_S)
+
+    async def reaches(self, state: EngineState) -> None:
+        """Wait until the engine is in `state`."""
+        await eventually(lambda: self.worker.parts.engine.state is state)
+
+    def call(self, path: str, body: Any = None, headers: Headers | None = None) -> "Call":
+        """A request whose events the test sees one by one; GET without a body."""
+        return Call(self.app, path, b"" if body is None else json.dumps(body).encode(), headers or {})
+
+
+class Call:
+    """One ASGI request in a task. The client may leave, or stop reading."""
+
+    def __init__(self, app: App, path: str, body: bytes, headers: Headers) -> None:
+        self._body = [body]
+        self._left = asyncio.Event()
+        self._reads = asyncio.Event()
+        self._reads.set()
+        self.events: asyncio.Queue[Event] = asyncio.Queue()
+        self.read = b""
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "scheme": "http",
+            "method": "POST" if body else "GET",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        }
+        self.task = asyncio.ensure_future(app(scope, self._receive, self._send))
+
+    def leave(self) -> None:
+        """The client closes its connection."""
+        self._left.set()
+
+    def stall(self) -> None:
+        """The client reads nothing from now on."""
+        self._reads.clear()
+
+    async def status(self) -> int:
+        """The status, once it is out."""
+        event = await asyncio.wait_for(self.events.get(), LIMIT_S)
+        return int(event["status"])
+
+    async def write(self) -> bytes:
+        """The body bytes of one write."""
+        event = await asyncio.wait_for(self.events.get(), LIMIT_S)
+        self.read += event["body"]
+        return bytes(event["body"])
+
+    async def done(self) -> bytes:
+        """All body bytes, once the application has returned."""
+        await asyncio.wait_for(self.task, LIMIT_S)
+        while not self.events.empty():
+            self.read += self.events.get_nowait().get("body", b"")
+        return self.read
+
+    async def _receive(self) -> Event:
+        if self._body:
+            return {"type": "http.request", "body": self._body.pop(), "more_body": False}
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, event: Event) -> None:
+        await self._reads.wait()
+        self.events.put_nowait(event)
+
+
+async def eventually(holds: Any) -> None:
+    """Let the loop run until `holds()`; fails after LIMIT_S."""
+    async with asyncio.timeout(LIMIT_S):
+        while not holds():  # noqa: ASYNC110 - what is waited for happens in another thread or process
+            await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    *scripts: Script,
+    folder: Path,
+    ready: bool = True,
+    write_limit_s: float = LIMIT_S,
+    clock: Clock | None = None,
+    **changes: Any,
+) -> AsyncIterator[Rig]:
+    """A worker whose engines follow `scripts`; its trust file lies in `folder`."""
+    key = new_hop_key()
+    trust = folder / "trust.json"
+    trust.write_text(json.dumps(dict([trust_entry(key)])))
+    clock = clock or SystemClock()
+    hop = {HEADER: HopSigner(key, "gateway").token(SERVICE, clock.utc())}
+    launcher = Launcher(*scripts)
+    worker = create_worker(settings(trust=trust, **changes), launcher, clock, write_limit_s=write_limit_s)
+    rig = Rig(worker, create_app(worker), hop)
+    engine = asyncio.create_task(worker.parts.engine.run())
+    try:
+        if ready:
+            await rig.reaches(EngineState.UP)
+        yield rig
+    finally:
+        engine.cancel()
+        await asyncio.gather(engine, return_exceptions=True)
+        await rig.http.aclose()
+        worker.parts.model.tokenizer.close()
+
+
+def events(body: bytes) -> list[Any]:
+    """The JSON of each SSE event, `[DONE]` as text; comments left out."""
+    lines = [line.removeprefix(b"data: ") for line in body.split(b"\n") if line.startswith(b"data: ")]
+    return [line.decode() if line == b"[DONE]" else json.loads(line) for line in lines]
+
+
+def text_of(body: bytes) -> str:
+    """The streamed text of a chat."""
+    chunks = [event for event in events(body) if isinstance(event, dict)]
+    return "".join(choice["delta"].get("content", "") for chunk in chunks for choice in chunk.get("choices", []))

@@ -1,0 +1,111 @@
+"""Real worker processes for tests: started with a configuration file, always ended, engine included."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import psutil
+import yaml
+from tests.worker.harness import SERVICE, settings
+from tests.worker.scripted_engine import Script
+
+from paceline_core.auth import HopSigner, new_hop_key, trust_entry
+from paceline_core.auth.hop import HEADER
+from paceline_core.clock import SystemClock
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 30.0
+_WITH_ENGINE = "import sys; from paceline_workers.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+class WorkerProcess:
+    """One worker's API process and what it says on standard error."""
+
+    def __init__(self, folder: Path, script: Script | None, changes: dict[str, Any]) -> None:
+        key = new_hop_key()
+        (folder / "trust.json").write_text(json.dumps(dict([trust_entry(key)])))
+        self.hop = {HEADER: HopSigner(key, "gateway").token(SERVICE, SystemClock().utc())}
+        config = settings(trust=folder / "trust.json", **changes).model_dump(mode="json")
+        (folder / "worker.yaml").write_text(yaml.safe_dump(config))
+        self._errors = folder / "stderr"
+        engine = [sys.executable, "-m", "tests.worker.scripted_engine", msgspec.json.encode(script).decode()]
+        argv = ["-m", "paceline_workers.main"] if script is None else ["-c", _WITH_ENGINE, *engine]
+        environ = {**os.environ, "PACELINE_CONFIG": str(folder / "worker.yaml")}
+        with self._errors.open("wb") as errors:
+            self.process = subprocess.Popen([sys.executable, *argv], cwd=ROOT, env=environ, stderr=errors)
+
+    @property
+    def url(self) -> str:
+        """Where it listens; waits until it does."""
+        until(lambda: "listening" in self.said() or self.process.poll() is not None)
+        line = next(line for line in self.said().splitlines() if '"listening"' in line)
+        return f"http://127.0.0.1:{json.loads(line)['port']}"
+
+    @property
+    def engine(self) -> psutil.Process:
+        """Its engine process; waits until there is one."""
+        until(lambda: psutil.Process(self.process.pid).children())
+        return psutil.Process(self.process.pid).children()[0]
+
+    def said(self) -> str:
+        """Its standard error so far."""
+        return self._errors.read_text()
+
+    def ready(self) -> None:
+        """Wait until it is."""
+        until(lambda: get(f"{self.url}/readyz") == 200)
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+    def ended(self) -> int:
+        """Its exit status; waits for its end."""
+        return self.process.wait(LIMIT_S)
+
+    def end(self) -> None:
+        """Kill whatever is left."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self.process.pid).children(recursive=True):
+                child.kill()
+        self.process.kill()
+        self.process.wait(LIMIT_S)
+
+
+def get(url: str) -> int:
+    """A GET's status, 0 without an answer."""
+    try:
+        return httpx.get(url, timeout=5).status_code
+    except httpx.TransportError:
+        return 0
+
+
+def until(holds: Callable[[], Any]) -> None:
+    """Wait until `holds()`, at most LIMIT_S."""
+    end = time.monotonic() + LIMIT_S
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError("what the test waits for did not come")
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def worker_process(folder: Path, script: Script | None = None, **changes: Any) -> Iterator[WorkerProcess]:
+    """A worker of `script`'s engine, or of the real one."""
+    worker = WorkerProcess(folder, script, changes)
+    try:
+        yield worker
+    finally:
+        worker.end()
+
+
+KILL, STOP, TERM, INT = signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGINT

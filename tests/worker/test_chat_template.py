@@ -1,0 +1,94 @@
+"""Chat templates: rendered as `transformers` does, sandboxed, and judged at start."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from paceline_core.errors import Code, InvalidInput, RequestError
+from paceline_workers import demo
+from paceline_workers.server.chat import ChatTemplate
+
+LOOP = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfor %}"
+
+
+def now() -> datetime:
+    return datetime(2026, 3, 4, tzinfo=UTC)
+
+
+def template(source: str) -> ChatTemplate:
+    return ChatTemplate(source, {"bos_token": "<s>"}, now, "test")
+
+
+def user(text: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": text}]
+
+
+def test_the_demo_template_renders_as_transformers_does() -> None:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is TTFT?"}]
+    ours = ChatTemplate.load(demo.FOLDER, {}, now)
+    theirs = AutoTokenizer.from_pretrained(demo.FOLDER)
+    assert ours is not None
+    rendered = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert ours.render(messages) == rendered
+
+
+def test_helpers_and_special_tokens_are_there() -> None:
+    source = "{{ bos_token }}{{ strftime_now('%Y') }}{{ messages|tojson }}{% if add_generation_prompt %}>{% endif %}"
+    assert template(source).render(user("é")) == '<s>2026[{"role": "user", "content": "é"}]>'
+
+
+def test_loop_controls_work() -> None:
+    source = "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}{{ m.content }}{% endfor %}"
+    assert template(source).render([*user("a"), *user("b")]) == "a"
+
+
+def test_what_the_template_refuses_is_the_clients_fault_in_its_words() -> None:
+    source = "{% if messages|length > 1 %}{{ raise_exception('one message only') }}{% endif %}"
+    with pytest.raises(RequestError, match="one message only") as caught:
+        template(source).render([*user("a"), *user("b")])
+    assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, "messages")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for m in messages %}",
+        "{{ no_such_function() }}",
+        "{{ ().__class__.__bases__[0].__subclasses__()() }}",
+        "{{ messages.append(1) }}",
+        "{{ 1 / 0 }}",
+    ],
+)
+def test_a_broken_or_hostile_template_stops_the_start(source: str) -> None:
+    with pytest.raises(InvalidInput, match="test: the chat template fails"):
+        template(source)
+
+
+def test_a_template_file_comes_before_the_settings(folder: Path) -> None:
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "settings"}))
+    (folder / "chat_template.jinja").write_text("file")
+    loaded = ChatTemplate.load(folder, {}, now)
+    assert loaded is not None
+    assert loaded.render(user("a")) == "file"
+
+
+def test_the_default_of_several_templates_is_taken(folder: Path) -> None:
+    several = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": LOOP}]
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": several}))
+    loaded = ChatTemplate.load(folder, {}, now)
+    assert loaded is not None
+    assert loaded.render(user("a")) == "[user]a"
+
+
+def test_a_folder_without_a_template_has_none(folder: Path) -> None:
+    assert ChatTemplate.load(folder, {}, now) is None
+
+
+def test_a_template_that_is_no_text_is_named(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidInput, match=r"chat_template\.jinja: cannot be read"):
+        ChatTemplate.load(folder, {}, now)

@@ -1,0 +1,61 @@
+"""One sequence's frames on the way to their reader."""
+
+import asyncio
+
+import pytest
+
+from paceline_core.errors import Code, RequestError
+from paceline_workers.messages import Tokens
+from paceline_workers.server.engine_stream import EngineStream
+
+LOST = RequestError(Code.ENGINE_FAILED, "gone")
+
+
+def frame(position: int, finish: str = "") -> Tokens:
+    return Tokens("s", position, [7], finish)
+
+
+async def test_a_reader_gets_all_that_came_meanwhile() -> None:
+    stream = EngineStream("s")
+    stream.put(frame(0))
+    stream.put(frame(1))
+    assert await stream.read() == [frame(0), frame(1)]
+
+
+async def test_a_reader_waits_for_the_next_frame() -> None:
+    stream = EngineStream("s")
+    reader = asyncio.create_task(stream.read())
+    await asyncio.sleep(0)
+    stream.put(frame(0, "stop"))
+    assert await reader == [frame(0, "stop")]
+    assert stream.finished
+
+
+async def test_frames_come_before_the_error_that_ended_them() -> None:
+    stream = EngineStream("s")
+    stream.put(frame(0))
+    stream.fail(LOST)
+    stream.fail(RequestError(Code.CLIENT_CLOSED, "later"))
+    assert await stream.read() == [frame(0)]
+    with pytest.raises(RequestError, match="gone"):
+        await stream.read()
+
+
+async def test_an_error_wakes_a_waiting_reader() -> None:
+    stream = EngineStream("s")
+    reader = asyncio.create_task(stream.read())
+    await asyncio.sleep(0)
+    stream.fail(LOST)
+    with pytest.raises(RequestError, match="gone"):
+        await reader
+
+
+async def test_a_reader_too_far_behind_is_given_up_without_a_gap() -> None:
+    stream = EngineStream("s", unread_limit=2)
+    for position in range(4):
+        stream.put(frame(position))
+    assert await stream.read() == [frame(0), frame(1)]
+    stream.put(frame(4))
+    with pytest.raises(RequestError, match="3 tokens were not read") as caught:
+        await stream.read()
+    assert caught.value.code is Code.CLIENT_CLOSED

@@ -1,0 +1,116 @@
+"""What gateways are told about this worker, and when."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.worker.harness import settings
+
+from paceline_core.registry import RequestClass
+from paceline_core.wire import LoadReport, WorkerState, decode
+from paceline_workers.messages import Heartbeat, Started
+from paceline_workers.server.engine_client import EngineState
+from paceline_workers.server.load import LoadBoard
+
+STARTED = Started(
+    pages=64, page_tokens=16, page_bytes=4, max_model_len=512, slots=8, eos_ids=[], emulated=True, stages={}
+)
+
+
+def beat(running: int) -> Heartbeat:
+    return Heartbeat(
+        steps=1,
+        running=running,
+        waiting={RequestClass.BATCH: 2},
+        queued_tokens={RequestClass.BATCH: 90},
+        oldest_wait=0.0,
+        pages_free=50,
+        pages_cached=4,
+        preemptions=0,
+        evicted_pages=0,
+        lookup_tokens=0,
+        hit_tokens=0,
+        step_time=[0.01, 0.001, 0.002, 0.003, 0.004, 7.0],
+    )
+
+
+@pytest.fixture
+def board() -> LoadBoard:
+    return LoadBoard(settings())
+
+
+async def line(lines: AsyncIterator[bytes]) -> LoadReport:
+    return decode(LoadReport, await asyncio.wait_for(anext(lines), 10))
+
+
+def test_a_fresh_worker_is_starting(board: LoadBoard) -> None:
+    assert (board.report.state, board.report.slots, board.report.max_model_len) == (WorkerState.STARTING, 64, 0)
+
+
+def test_a_report_holds_what_the_engine_said(board: LoadBoard) -> None:
+    for event in (EngineState.LOADING, STARTED, EngineState.UP, beat(3)):
+        board.on_engine(event)
+    report = board.report
+    assert (report.worker, report.service, report.revision, report.pool) == (
+        "chat-main-0", "team/chat", "abcdefghij", "main",
+    )  # fmt: skip
+    assert (report.state, report.emulated, report.slots, report.max_model_len) == (WorkerState.READY, True, 8, 512)
+    assert (report.running, report.waiting, report.queued_tokens) == (
+        3, {RequestClass.BATCH: 2}, {RequestClass.BATCH: 90},
+    )  # fmt: skip
+    assert (report.kv.page_tokens, report.kv.total, report.kv.free, report.kv.cached) == (16, 64, 50, 4)
+    assert (report.step_time.base, report.step_time.context, report.step_time.observations) == (0.01, 0.004, 7)
+
+
+def test_a_dead_engine_is_a_failed_worker(board: LoadBoard) -> None:
+    board.on_engine(EngineState.DOWN)
+    assert board.report.state is WorkerState.FAILED
+
+
+def test_draining_is_the_last_word(board: LoadBoard) -> None:
+    board.drain()
+    board.on_engine(EngineState.UP)
+    assert board.report.state is WorkerState.DRAINING
+
+
+def test_a_new_engine_starts_with_nothing_running(board: LoadBoard) -> None:
+    board.on_engine(beat(3))
+    board.on_engine(STARTED)
+    assert (board.report.running, board.report.waiting) == (0, {})
+
+
+async def test_a_subscriber_sees_the_state_now_and_each_turn_at_once(board: LoadBoard) -> None:
+    lines = board.lines()
+    assert (await line(lines)).state is WorkerState.STARTING
+    coming = asyncio.create_task(line(lines))
+    await asyncio.sleep(0)
+    board.on_engine(EngineState.UP)
+    report = await coming
+    assert (report.state, report.seq) == (WorkerState.READY, 1)
+
+
+async def test_changes_between_two_lines_come_as_one(board: LoadBoard) -> None:
+    lines = board.lines()
+    await line(lines)
+    for running in (1, 2, 3):
+        board.on_engine(beat(running))
+    assert (await line(lines)).running == 3
+
+
+async def test_a_closing_board_still_says_that_it_drains(board: LoadBoard) -> None:
+    lines = board.lines()
+    await line(lines)
+    coming = asyncio.create_task(line(lines))
+    await asyncio.sleep(0)
+    board.drain()
+    board.close()
+    assert (await coming).state is WorkerState.DRAINING
+    with pytest.raises(StopAsyncIteration):
+        await line(lines)
+
+
+async def test_every_subscriber_counts_its_own_lines(board: LoadBoard) -> None:
+    first, second = board.lines(), board.lines()
+    await line(first)
+    board.drain()
+    assert [(await line(first)).seq, (await line(second)).seq] == [1, 0]

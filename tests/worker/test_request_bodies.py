@@ -1,0 +1,169 @@
+"""Bodies of the generating routes: what is taken, what is ignored, what is refused and in which words."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline_core.errors import Code, RequestError
+from paceline_workers.server.openai.lengths import room
+from paceline_workers.server.openai.requests import NEUTRAL, ChatRequest, CompletionRequest, parse
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+def chat(**fields: Any) -> ChatRequest:
+    return parse(ChatRequest, json.dumps({"model": "m", "messages": MESSAGES} | fields).encode())
+
+
+def completion(**fields: Any) -> CompletionRequest:
+    return parse(CompletionRequest, json.dumps({"model": "m", "prompt": "hi"} | fields).encode())
+
+
+def refused(**fields: Any) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        chat(**fields)
+    return caught.value
+
+
+def test_absent_and_null_fields_have_the_defaults() -> None:
+    nulls = dict.fromkeys(("stop", "temperature", "n", "max_tokens", "seed", "stream_options", "logit_bias"))
+    assert chat(**nulls) == chat()
+
+
+def test_unknown_fields_are_ignored() -> None:
+    assert chat(store=True, metadata={"a": 1}, reasoning_effort="low", x_vendor=[1]).messages[0].content == "hi"
+
+
+@pytest.mark.parametrize("name", sorted(NEUTRAL))
+def test_a_known_but_unsupported_field_is_refused_by_name(name: str) -> None:
+    error = refused(**{name: [{"something": "else"}]})
+    assert (error.code, error.param) == (Code.INVALID_REQUEST, name)
+    assert f"`{name}` is not supported" in error.message
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in NEUTRAL.items() for value in values])
+def test_an_unsupported_field_that_asks_for_nothing_passes(name: str, value: Any) -> None:
+    assert chat(**{name: value}).model == "m"
+
+
+def test_text_parts_are_joined() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert chat(messages=[{"role": "user", "content": parts}]).messages[0].content == "ab"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "words"),
+    [
+        ({"messages": []}, "messages", "at least 1"),
+        ({"messages": [{"content": "x"}]}, "messages[0].role", "is required"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content", "text only"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content", "text or a list of parts"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}]}, "messages", "tool_calls"),
+        ({"temperature": -1}, "temperature", "greater than or equal to 0"),
+        ({"temperature": "hot"}, "temperature", "valid number"),
+        ({"top_p": 0}, "top_p", "greater than 0"),
+        ({"top_k": -2}, "top_k", "-1"),
+        ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens", "greater than or equal to 1"),
+        ({"top_logprobs": 21}, "top_logprobs", "20"),
+        ({"stop": ""}, "stop", "none of them empty"),
+        ({"stop": ["a", 1]}, "stop", "list of texts"),
+        ({"stop": ["a"] * 17}, "stop", "at most 16"),
+        ({"stop": "a" * 257}, "stop", "256 characters"),
+        ({"seed": 1 << 63}, "seed", "less than"),
+        ({"stream_options": {"include_usage": "perhaps"}}, "stream_options.include_usage", "boolean"),
+    ],
+)
+def test_a_wrong_field_is_named_with_the_reason(fields: dict[str, Any], param: str, words: str) -> None:
+    error = refused(**fields)
+    assert (error.code, error.param) == (Code.INVALID_REQUEST, param)
+    assert words in error.message
+
+
+def test_a_missing_model_is_named() -> None:
+    with pytest.raises(RequestError, match="`model` is required") as caught:
+        parse(ChatRequest, b'{"messages": [{"role": "user", "content": "hi"}]}')
+    assert caught.value.param == "model"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"model": "\\ud800"}', b"\xff", b"[" * 100_000])
+def test_what_is_no_json_is_invalid_json(body: bytes) -> None:
+    with pytest.raises(RequestError, match="not valid JSON") as caught:
+        parse(ChatRequest, body)
+    assert caught.value.code is Code.INVALID_JSON
+
+
+@pytest.mark.parametrize("body", [b"[]", b"1", b"null", b'"x"'])
+def test_json_that_is_no_object_is_refused(body: bytes) -> None:
+    with pytest.raises(RequestError, match="The body") as caught:
+        parse(ChatRequest, body)
+    assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, None)
+
+
+@pytest.mark.parametrize(
+    ("given_prompt", "taken"), [("a", "a"), (["a"], "a"), ([1, 2], [1, 2]), ([[1, 2]], [1, 2]), ([], [])]
+)
+def test_prompts_that_are_taken(given_prompt: Any, taken: Any) -> None:
+    assert completion(prompt=given_prompt).prompt == taken
+
+
+@pytest.mark.parametrize("prompt", [["a", "b"], [[1], [2]], [1, "a"], 5, {"a": 1}, [True]])
+def test_several_prompts_are_refused(prompt: Any) -> None:
+    with pytest.raises(RequestError, match="several prompts as several requests") as caught:
+        completion(prompt=prompt)
+    assert caught.value.param == "prompt"
+
+
+@given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
+def test_no_body_does_more_than_raise_a_request_error(body: bytes) -> None:
+    with pytest.raises(RequestError):
+        parse(ChatRequest, body)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*ChatRequest.model_fields, *NEUTRAL, "other"]), json_values, max_size=6))
+def test_any_field_values_are_taken_or_refused_with_a_reason(fields: dict[str, Any]) -> None:
+    words = said(lambda: chat(**fields))
+    assert words is None or words.endswith(".")
+
+
+def said(act: Callable[[], object]) -> str | None:
+    """The message of the RequestError that `act` raises, None without one."""
+    try:
+        act()
+    except RequestError as error:
+        return error.message
+    return None
+
+
+contexts = st.integers(1, 300)
+
+
+@given(prompt=contexts, asked=st.none() | st.integers(1, 300), default=st.none() | st.just(16))
+def test_prompt_and_answer_fit_the_context_or_are_refused(prompt: int, asked: int | None, default: int | None) -> None:
+    if prompt + (asked or 1) > 200:
+        with pytest.raises(RequestError) as caught:
+            room(prompt, asked, default, 200, "messages")
+        assert caught.value.code is Code.CONTEXT_LENGTH_EXCEEDED
+    else:
+        assert room(prompt, asked, default, 200, "messages") == (asked or min(default or 200, 200 - prompt))
+
+
+def test_a_too_long_prompt_is_told_its_numbers() -> None:
+    with pytest.raises(RequestError, match=r"maximum context length is 100 tokens.*resulted in 120 tokens"):
+        room(120, None, None, 100, "messages")
+
+
+def test_a_too_long_wish_is_told_its_numbers() -> None:
+    with pytest.raises(RequestError, match=r"you requested 130 tokens \(90 in the prompt, 40 in the completion\)"):
+        room(90, 40, 16, 100, "prompt")

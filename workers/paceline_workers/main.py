@@ -1,0 +1,36 @@
+"""`python -m paceline_workers.main`: one worker's API process, configured by the file that PACELINE_CONFIG names.
+
+Exit status: 0 after a drain, 1 when the engine cannot serve, 2 when configuration, port or model folder are wrong; the
+reason is then the last line on standard error.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+import uvloop
+
+from paceline_core.config import LEVEL_VARIABLE, from_environment
+from paceline_core.errors import InvalidInput, PacelineError
+from paceline_core.telemetry import configure
+from paceline_workers.config import WorkerConfig
+from paceline_workers.server.serve import bind, serve
+
+ENGINE = (sys.executable, "-m", "paceline_workers.engine")
+
+
+def main(engine_argv: Sequence[str] = ENGINE) -> int:
+    """Run to the end; `engine_argv` is the program behind the engine's socket."""
+    configure("worker", os.environ.get(LEVEL_VARIABLE, "INFO"))
+    try:
+        config = from_environment(WorkerConfig)
+        with bind(config.listen) as sock:
+            uvloop.run(serve(config, sock, engine_argv))
+    except PacelineError as error:
+        sys.stderr.write(f"paceline worker: {error}\n")
+        return 2 if isinstance(error, InvalidInput) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

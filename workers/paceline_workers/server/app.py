@@ -1,0 +1,94 @@
+"""All routes of one worker, and the one mapping from errors to answers: FastAPI's own never reach a client."""
+
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from paceline_core.errors import Code, RequestError, answer
+from paceline_core.wire import WorkerState
+from paceline_workers.server.asgi import App
+from paceline_workers.server.edge import Edge
+from paceline_workers.server.generate import GenerateRoute
+from paceline_workers.server.load import LoadRoute
+from paceline_workers.server.openai.jobs import GENERATING
+from paceline_workers.server.worker import Worker
+
+
+def create_app(worker: Worker) -> App:
+    """The ASGI application that serves `worker`."""
+    app = FastAPI(
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        exception_handlers={RequestError: _refused, HTTPException: _unrouted, Exception: _failed},
+    )
+    for path, make_job in GENERATING.items():
+        app.routes.append(Route(path, GenerateRoute(worker.parts, make_job), methods=["POST"]))
+    app.routes.append(Route("/internal/load", LoadRoute(worker.board, worker.parts.write_limit_s), methods=["GET"]))
+    _add_probes(app, worker)
+    _add_models(app, worker)
+    return Edge(app, worker.trust)
+
+
+def _add_probes(app: FastAPI, worker: Worker) -> None:
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        """Alive: a long step is no reason to restart, a silence over the watchdog's limit is."""
+        engine = worker.parts.engine
+        if engine.alive:
+            return Response("ok\n")
+        return _reply(RequestError(Code.ENGINE_FAILED, f"The engine is silent for {engine.silence:.0f} s."))
+
+    @app.get("/readyz")
+    async def readyz() -> Response:
+        """Ready: the model is loaded and nothing drains."""
+        if worker.board.report.state is WorkerState.READY:
+            return Response("ok\n")
+        code = Code.DRAINING if worker.gate.draining else Code.NO_CAPACITY
+        return _reply(RequestError(code, f"This worker is {worker.board.report.state}.", retry_after=1.0))
+
+    @app.get("/metrics")
+    async def metrics(request: Request) -> Response:
+        """For Prometheus."""
+        body, content_type = worker.parts.measures.exposition(request.headers.get("accept", ""), worker.parts.engine)
+        return Response(body, media_type=content_type)
+
+
+def _add_models(app: FastAPI, worker: Worker) -> None:
+    models = [
+        {"id": name, "object": "model", "created": worker.since, "owned_by": "paceline"}
+        for name in worker.parts.model.names
+    ]
+
+    @app.get("/v1/models")
+    async def list_models() -> dict[str, object]:
+        """All names this worker answers to."""
+        return {"object": "list", "data": models}
+
+    @app.get("/v1/models/{name:path}")
+    async def get_model(name: str) -> dict[str, object]:
+        """One of them."""
+        for model in models:
+            if model["id"] == name:
+                return model
+        raise RequestError(Code.MODEL_NOT_FOUND, f"The model `{name}` does not exist here.", param="model")
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    return _reply(error)
+
+
+async def _unrouted(request: Request, error: Exception) -> Response:
+    wrong_method = isinstance(error, HTTPException) and error.status_code == 405
+    code = Code.METHOD_NOT_ALLOWED if wrong_method else Code.ROUTE_NOT_FOUND
+    return _reply(RequestError(code, f"{request.method} {request.url.path} is no route of this worker."))
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    return _reply(error)
+
+
+def _reply(error: Exception) -> Response:
+    said = answer(error)
+    return Response(said.body, said.status, said.headers)

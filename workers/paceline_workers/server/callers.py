@@ -1,0 +1,54 @@
+"""Who sends a request, as far as its headers can be believed.
+
+Class, tenant and deadline come from a gateway; without its signed hop token they are what any client may have written,
+so they are ignored. A request id is accepted from anybody when it is harmless, else replaced.
+"""
+
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from paceline_core.auth.hop import HEADER as HOP_HEADER
+from paceline_core.registry import RequestClass
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SOONEST_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """`deadline_s` counts from now, 0 is none; `trusted` callers hold a valid hop token."""
+
+    request_id: str
+    trusted: bool = False
+    request_class: RequestClass = RequestClass.INTERACTIVE
+    tenant: str = ""
+    deadline_s: float = 0.0
+
+
+def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], bool]) -> Caller:
+    """Read ASGI headers; `verify` judges the hop token."""
+    values = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+    request_id = values.get("x-request-id", "")
+    if not _REQUEST_ID.fullmatch(request_id):
+        request_id = secrets.token_hex(12)
+    if not verify(values.get(HOP_HEADER, "")):
+        return Caller(request_id)
+    return Caller(
+        request_id,
+        trusted=True,
+        request_class=_request_class(values.get("x-paceline-class", "")),
+        tenant=values.get("x-paceline-tenant", ""),
+        deadline_s=_deadline(values.get("x-paceline-deadline-ms", "")),
+    )
+
+
+def _request_class(text: str) -> RequestClass:
+    return RequestClass(text) if text in set(RequestClass) else RequestClass.INTERACTIVE
+
+
+def _deadline(text: str) -> float:
+    """Remaining seconds; one that has passed is the soonest there is, so that the engine still says why."""
+    digits = text.removeprefix("-")
+    return max(int(text) / 1000, _SOONEST_S) if digits.isascii() and digits.isdigit() and len(digits) < 12 else 0.0

@@ -1,0 +1,87 @@
+"""Messages to a prompt, with the model's own chat template in a sandbox.
+
+A template is code from the model folder: it runs in Jinja's immutable sandbox with the helpers that `transformers`
+gives it (`raise_exception`, `strftime_now`, `tojson`), and is tried once at start, so that a broken one stops the
+worker and not the first client.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from jinja2 import TemplateError
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from paceline_core.errors import Code, InvalidInput, RequestError
+from paceline_workers.server.tokenizer import read_json
+
+Now = Callable[[], datetime]
+Message = Mapping[str, Any]
+
+_FAULTS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
+
+
+class ChatTemplate:
+    """A compiled template; `origin` names its file in errors."""
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str], now: Now, origin: str) -> None:
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _raise
+        environment.globals["strftime_now"] = lambda form: now().strftime(form)
+        self._special_tokens = dict(special_tokens)
+        try:
+            self._template = environment.from_string(source)
+            self._render([{"role": "user", "content": "Hello"}])
+        except _FAULTS as error:
+            raise InvalidInput(origin, f"the chat template fails: {error}; mend it or take it out") from None
+
+    @classmethod
+    def load(cls, folder: Path, special_tokens: Mapping[str, str], now: Now) -> "ChatTemplate | None":
+        """`chat_template.jinja`, else `chat_template` of tokenizer_config.json, else None. Raises InvalidInput."""
+        path = folder / "chat_template.jinja"
+        if path.exists():
+            return cls(_read(path), special_tokens, now, str(path))
+        path = folder / "tokenizer_config.json"
+        source = _default(read_json(path).get("chat_template"))
+        return cls(source, special_tokens, now, f"{path}: chat_template") if source else None
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The prompt, ready for the assistant's turn. Raises RequestError when the template refuses the messages."""
+        try:
+            return self._render(messages)
+        except _FAULTS as error:
+            raise RequestError(
+                Code.INVALID_REQUEST, f"The model's chat template refuses these messages: {error}", param="messages"
+            ) from None
+
+    def _render(self, messages: Sequence[Message]) -> str:
+        return self._template.render(
+            self._special_tokens, messages=messages, add_generation_prompt=True, tools=None, documents=None
+        )
+
+
+def _default(value: Any) -> str:
+    """Folders with several templates name one of them `default`."""
+    if isinstance(value, list):
+        named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
+        value = named.get("default")
+    return value if isinstance(value, str) else ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(str(path), f"cannot be read: {error}") from None
+
+
+def _raise(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _tojson(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)

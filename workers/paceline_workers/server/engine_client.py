@@ -1,0 +1,194 @@
+"""The engine as the rest of the server knows it: one that may die and comes back.
+
+`run` starts an engine, supervises it, and starts the next with growing delay when it ends or hangs. Invariant: every
+stream ends, by its last frame or by an error, whatever happens to the process. An engine that says `Failed`, or that
+dies LOAD_ATTEMPTS times before it ever started, ends `run`: trying again would only hide the reason.
+Known hole: sequences of a dead engine are not replayed here; the gateway retries or resumes them.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from enum import StrEnum
+
+from paceline_core.clock import Clock
+from paceline_core.errors import Code, PacelineError, RequestError
+from paceline_core.telemetry import get_logger
+from paceline_workers.messages import Abort, Failed, FromEngine, Heartbeat, Started, Submit, Tokens
+from paceline_workers.server.engine_link import EngineHandle, Launch
+from paceline_workers.server.engine_stream import EngineStream
+from paceline_workers.server.pulse import Pulse, restart_delay
+
+_log = get_logger(__name__)
+LOAD_ATTEMPTS = 5
+LOAD_LIMIT_S = 3600.0
+HEALTHY_S = 60.0
+
+
+class EngineState(StrEnum):
+    """Where the current engine process is in its life."""
+
+    LOADING = "loading"
+    UP = "up"
+    DOWN = "down"
+
+
+Listener = Callable[[EngineState | Started | Heartbeat], None]
+
+
+class EngineClient:
+    """Submits sequences, hands out their streams, keeps a process behind them."""
+
+    def __init__(self, launch: Launch, clock: Clock, *, watchdog_s: float) -> None:
+        self._launch = launch
+        self._clock = clock
+        self._watchdog_s = watchdog_s
+        self._handle: EngineHandle | None = None
+        self._streams: dict[str, EngineStream] = {}
+        self._pulse = Pulse(heard_at=clock.monotonic())
+        self._up_at: float | None = None
+        self._failed = ""
+        self._listeners: list[Listener] = []
+        self.state = EngineState.DOWN
+        self.started: Started | None = None
+        self.restarts = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The current process, None while there is none."""
+        return self._handle.pid if self._handle else None
+
+    @property
+    def silence(self) -> float:
+        """Seconds that the engine has owed a sign of life."""
+        return self._pulse.silence(self._clock.monotonic())
+
+    @property
+    def alive(self) -> bool:
+        """False only while a hung engine has not been replaced yet; a long step is not a hang before `watchdog_s`."""
+        return self.silence <= self._watchdog_s
+
+    @property
+    def since_heard(self) -> float:
+        """Seconds since the last frame of any kind."""
+        return self._clock.monotonic() - self._pulse.heard_at
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` with each change of state, each start and each heartbeat."""
+        self._listeners.append(listener)
+
+    def ready(self) -> Started:
+        """What the engine said at its start; raises RequestError `no_capacity` while none is up."""
+        if self.started is None or self.state is not EngineState.UP:
+            raise RequestError(Code.NO_CAPACITY, "The model is not loaded yet; try again shortly.", retry_after=1.0)
+        return self.started
+
+    @contextlib.contextmanager
+    def submit(self, submit: Submit) -> Iterator[EngineStream]:
+        """Start one sequence; leaving the block early aborts it in the engine. Raises RequestError."""
+        self.ready()
+        stream = EngineStream(submit.id)
+        self._open(stream)
+        self._send(submit)
+        try:
+            yield stream
+        finally:
+            self._close(stream)
+
+    def fail_all(self, error: RequestError) -> None:
+        """End every open stream with `error`."""
+        for stream in self._streams.values():
+            stream.fail(error)
+
+    async def run(self) -> None:
+        """Keep an engine running until cancelled. Raises PacelineError when none can be had."""
+        failures = 0
+        while True:
+            up_for, status = await self._one_life()
+            if self._failed:
+                raise PacelineError(self._failed)
+            failures = 1 if up_for >= HEALTHY_S else failures + 1
+            if self.started is None and failures >= LOAD_ATTEMPTS:
+                raise PacelineError(f"the engine ended {failures} times while loading; last exit status {status}")
+            self.restarts += 1
+            _log.error("the engine ended; starting another", extra={"status": status, "failures": failures})
+            await self._clock.sleep(restart_delay(failures))
+
+    async def _one_life(self) -> tuple[float, int]:
+        """Start an engine and see it to its end: (seconds it was up, exit status)."""
+        handle = self._handle = await self._launch(self._receive)
+        self._pulse, self._up_at = Pulse(self._clock.monotonic()), None
+        self._enter(EngineState.LOADING)
+        try:
+            async with self._watched(handle):
+                status = await handle.ended()
+        except asyncio.CancelledError:
+            await handle.stop()
+            raise
+        finally:
+            self._lose()
+        return 0.0 if self._up_at is None else self._clock.monotonic() - self._up_at, status
+
+    def _lose(self) -> None:
+        self._handle = None
+        self._enter(EngineState.DOWN)
+        self.fail_all(RequestError(Code.ENGINE_FAILED, "The engine ended before the answer was complete."))
+        self._streams = {}
+        self._pulse = replace(self._pulse, busy_since=None)
+
+    @contextlib.asynccontextmanager
+    async def _watched(self, handle: EngineHandle) -> AsyncIterator[None]:
+        watchdog = asyncio.create_task(self._watch(handle))
+        try:
+            yield
+        finally:
+            watchdog.cancel()
+
+    async def _watch(self, handle: EngineHandle) -> None:
+        """Kill `handle` when it hangs, at work or while loading."""
+        begin = self._clock.monotonic()
+        while self.alive and (self.state is not EngineState.LOADING or self._clock.monotonic() - begin < LOAD_LIMIT_S):
+            await self._clock.sleep(min(self._watchdog_s / 4, 1.0))
+        _log.error("the engine hangs and is killed", extra={"pid": handle.pid, "silence_s": round(self.silence, 3)})
+        handle.kill()
+
+    def _receive(self, message: FromEngine) -> None:
+        self._pulse = replace(self._pulse, heard_at=self._clock.monotonic())
+        match message:
+            case Tokens():
+                if stream := self._streams.get(message.id):
+                    stream.put(message)
+            case Heartbeat():
+                self._tell(message)
+            case Started():
+                self.started, self._up_at = message, self._clock.monotonic()
+                self._tell(message)
+                self._enter(EngineState.UP)
+            case Failed():
+                self._failed = message.message
+
+    def _open(self, stream: EngineStream) -> None:
+        self._streams[stream.id] = stream
+        if self._pulse.busy_since is None:
+            self._pulse = replace(self._pulse, busy_since=self._clock.monotonic())
+
+    def _close(self, stream: EngineStream) -> None:
+        if self._streams.pop(stream.id, None) is None:
+            return  # its engine is gone
+        if not stream.finished:
+            self._send(Abort(stream.id))
+        if not self._streams:
+            self._pulse = replace(self._pulse, busy_since=None)
+
+    def _send(self, message: Submit | Abort) -> None:
+        if self._handle is not None:
+            self._handle.send(message)
+
+    def _enter(self, state: EngineState) -> None:
+        self.state = state
+        self._tell(state)
+
+    def _tell(self, event: EngineState | Started | Heartbeat) -> None:
+        for listener in self._listeners:
+            listener(event)

@@ -1,0 +1,55 @@
+"""The frames of one sequence on their way from the engine to its one reader.
+
+A slow reader finds all that came meanwhile in one batch, so a stalled client costs one list of at most LIMIT tokens;
+beyond that the sequence is given up, which frees its KV pages for clients that do read.
+"""
+
+import asyncio
+
+from paceline_core.errors import Code, RequestError
+from paceline_workers.messages import Tokens
+
+UNREAD_LIMIT = 16_384
+
+
+class EngineStream:
+    """Frames in order, then either a frame with `finish` or the error that ended the stream."""
+
+    def __init__(self, sequence: str, unread_limit: int = UNREAD_LIMIT) -> None:
+        self.id = sequence
+        self.finished = False
+        self._unread_limit = unread_limit
+        self._unread: list[Tokens] = []
+        self._count = 0
+        self._error: RequestError | None = None
+        self._wake = asyncio.Event()
+
+    def put(self, frame: Tokens) -> None:
+        """From the engine: append, or give up on a reader that is too far behind."""
+        if self._error is not None:
+            return
+        self._count += len(frame.ids)
+        if self._count > self._unread_limit:
+            self.fail(RequestError(Code.CLIENT_CLOSED, f"{self._count} tokens were not read; the stream was given up"))
+            return
+        self.finished = self.finished or frame.finish != ""
+        self._unread.append(frame)
+        self._wake.set()
+
+    def fail(self, error: RequestError) -> None:
+        """End with `error` after the frames already here; the first error stands."""
+        self._error = self._error or error
+        self._wake.set()
+
+    async def read(self) -> list[Tokens]:
+        """All frames not yet read, at least one; waits for it. Raises the RequestError that ended the stream.
+
+        Unlimited in itself: the watchdog fails every stream of an engine that falls silent.
+        """
+        while not self._unread:
+            if self._error is not None:
+                raise self._error
+            self._wake.clear()
+            await self._wake.wait()
+        frames, self._unread, self._count = self._unread, [], 0
+        return frames

@@ -1,0 +1,165 @@
+"""`GET /internal/load`: how this worker is, as a stream of JSON lines for each gateway.
+
+A line on every change but at most 4 a second, at once when the state changes, and one at least every 5 s so that a
+reader can tell a quiet worker from a dead one. Only a bearer of a valid hop token gets it; subscribers are capped.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+
+from paceline_core.errors import Code, RequestError
+from paceline_core.wire import KVLoad, LoadReport, StepTime, WorkerState, encode
+from paceline_workers.config import WorkerConfig
+from paceline_workers.messages import Heartbeat, Started
+from paceline_workers.server.asgi import Receive, Reply, Scope, Send
+from paceline_workers.server.engine_client import EngineState
+from paceline_workers.server.measures import step_time
+
+PACE_S = 0.25
+QUIET_S = 5.0
+SUBSCRIBERS = 64
+
+_STATES = {
+    EngineState.LOADING: WorkerState.STARTING,
+    EngineState.UP: WorkerState.READY,
+    EngineState.DOWN: WorkerState.FAILED,
+}
+
+
+class LoadBoard:
+    """The latest report, and everybody who waits for the next."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._changed = asyncio.Event()
+        self._turned = asyncio.Event()
+        self.subscribers = 0
+        self.closed = False
+        self.report = LoadReport(
+            worker=config.name,
+            service=config.service,
+            revision=config.revision,
+            pool=config.pool,
+            state=WorkerState.STARTING,
+            emulated=config.engine.emulate is not None,
+            slots=config.engine.max_seqs,
+            kv=KVLoad(page_tokens=config.engine.page_tokens, total=0, free=0),
+            step_time=StepTime(base=0.0, prefill=0.0),
+            max_model_len=0,
+        )
+
+    def on_engine(self, event: EngineState | Started | Heartbeat) -> None:
+        """The engine's listener."""
+        match event:
+            case Started():
+                self._update(_started(self.report, event))
+            case Heartbeat():
+                self._update(_beaten(self.report, event))
+            case EngineState() if self.report.state is not WorkerState.DRAINING:
+                self._update(self.report.model_copy(update={"state": _STATES[event]}))
+
+    def drain(self) -> None:
+        """Say `draining`, for good."""
+        self._update(self.report.model_copy(update={"state": WorkerState.DRAINING}))
+
+    def close(self) -> None:
+        """End every stream after the line it may still owe."""
+        self.closed = True
+        self._turned.set()
+        self._changed.set()
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """One subscriber's lines, until the board closes."""
+        seq = 0
+        while True:
+            report, changed, turned = self.report, self._changed, self._turned
+            yield encode(report.model_copy(update={"seq": seq}))
+            if self.closed and self.report is report:
+                return
+            seq += 1
+            await _within(PACE_S, turned)
+            if self.report is report:
+                await _within(QUIET_S - PACE_S, changed)
+
+    def _update(self, report: LoadReport) -> None:
+        if report == self.report:
+            return
+        turns = report.state is not self.report.state
+        self.report = report
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if turns:
+            self._turned.set()
+            self._turned = asyncio.Event()
+
+
+class LoadRoute:
+    """The stream as an ASGI application."""
+
+    def __init__(self, board: LoadBoard, write_limit_s: float) -> None:
+        self._board = board
+        self._write_limit_s = write_limit_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Write lines until the reader leaves. Raises RequestError before the first."""
+        if not scope["caller"].trusted:
+            raise RequestError(Code.INVALID_API_KEY, "This route is for bearers of a valid `x-paceline-hop` token.")
+        if self._board.subscribers >= SUBSCRIBERS:
+            raise RequestError(Code.QUEUE_FULL, f"{SUBSCRIBERS} readers are here already.", retry_after=QUIET_S)
+        self._board.subscribers += 1
+        writer = asyncio.create_task(self._write(Reply(send, self._write_limit_s)))
+        leaver = asyncio.create_task(_gone(receive))
+        try:
+            await asyncio.wait({writer, leaver}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._board.subscribers -= 1
+            leaver.cancel()
+            writer.cancel()
+            await asyncio.gather(leaver, writer, return_exceptions=True)
+
+    async def _write(self, reply: Reply) -> None:
+        with contextlib.suppress(RequestError):
+            await reply.start(HTTPStatus.OK, {"content-type": "application/x-ndjson", "cache-control": "no-cache"})
+            async for line in self._board.lines():
+                await reply.write(line)
+            await reply.write(b"", more=False)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _within(seconds: float, event: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+def _started(report: LoadReport, started: Started) -> LoadReport:
+    kv = KVLoad(page_tokens=started.page_tokens, total=started.pages, free=started.pages)
+    return report.model_copy(
+        update={
+            "emulated": started.emulated,
+            "slots": started.slots,
+            "max_model_len": started.max_model_len,
+            "kv": kv,
+            "running": 0,
+            "waiting": {},
+            "queued_tokens": {},
+        }
+    )
+
+
+def _beaten(report: LoadReport, beat: Heartbeat) -> LoadReport:
+    kv = report.kv.model_copy(update={"free": beat.pages_free, "cached": beat.pages_cached})
+    return report.model_copy(
+        update={
+            "running": beat.running,
+            "waiting": beat.waiting,
+            "queued_tokens": beat.queued_tokens,
+            "kv": kv,
+            "step_time": step_time(beat.step_time),
+        }
+    )

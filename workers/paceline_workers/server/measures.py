@@ -1,0 +1,135 @@
+"""The worker's rows of the metric registry, filled from what the engine reports and from how requests ended.
+
+The engine counts from its own start; each heartbeat is turned into increments, and a new engine begins again at 0.
+"""
+
+from dataclasses import dataclass
+
+from paceline_core.registry import Outcome, RequestClass
+from paceline_core.telemetry import Metrics
+from paceline_core.wire import StepTime
+from paceline_workers.config import WorkerConfig
+from paceline_workers.messages import Heartbeat, Started, StepStats
+from paceline_workers.server.engine_client import EngineClient, EngineState
+
+_TERMS = ("base", "prefill", "sequence", "kv", "context")
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """What the engine had counted at its last heartbeat."""
+
+    steps: int = 0
+    preemptions: int = 0
+    evicted_pages: int = 0
+    lookup_tokens: int = 0
+    hit_tokens: int = 0
+
+
+class Measures:
+    """One worker's metrics; every label set is the worker's own plus a closed set."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        namespace, _, service = config.service.rpartition("/")
+        self._labels = (namespace, service, config.revision, config.pool)
+        self._metrics = Metrics("worker")
+        self._counts = _Counts()
+        self._pages = 0
+        self._restarts = 0
+        self._emulated = False
+
+    def on_engine(self, event: EngineState | Started | Heartbeat) -> None:
+        """The engine's listener."""
+        match event:
+            case Started():
+                self._on_start(event)
+            case Heartbeat():
+                self._on_beat(event)
+
+    def ended(self, outcome: Outcome) -> None:
+        """A request has ended."""
+        self._count("paceline_worker_requests_total", 1, outcome)
+
+    def exposition(self, accept: str, engine: EngineClient) -> tuple[bytes, str]:
+        """Body and content type for a scrape; what only has a value now is set now."""
+        self._set("paceline_engine_heartbeat_age_seconds", engine.since_heard)
+        self._count("paceline_engine_restarts_total", engine.restarts - self._restarts)
+        self._restarts = engine.restarts
+        return self._metrics.exposition(accept)
+
+    def _on_start(self, started: Started) -> None:
+        self._counts, self._pages, self._emulated = _Counts(), started.pages, started.emulated
+        self._set("paceline_emulated", started.emulated)
+        self._set("paceline_kv_capacity_bytes", started.pages * started.page_bytes)
+        for stage, seconds in started.stages.items():
+            self._set("paceline_cold_start_seconds", seconds, stage)
+
+    def _on_beat(self, beat: Heartbeat) -> None:
+        self._set("paceline_scheduler_running_requests", beat.running)
+        self._set("paceline_scheduler_oldest_wait_seconds", beat.oldest_wait)
+        for name in RequestClass:
+            self._set("paceline_scheduler_waiting_requests", beat.waiting.get(name, 0), name)
+            self._set("paceline_scheduler_waiting_uncached_tokens", beat.queued_tokens.get(name, 0), name)
+        self._set("paceline_kv_pages", beat.pages_free, "free")
+        self._set("paceline_kv_pages", beat.pages_cached, "cached")
+        self._set("paceline_kv_pages", max(self._pages - beat.pages_free - beat.pages_cached, 0), "active")
+        self._advance(beat)
+        model = step_time(beat.step_time)
+        for term in _TERMS:
+            self._set("paceline_step_time_coefficient", getattr(model, term), term)
+        for step in beat.recent:
+            self._on_step(step, model)
+
+    def _advance(self, beat: Heartbeat) -> None:
+        now = _Counts(beat.steps, beat.preemptions, beat.evicted_pages, beat.lookup_tokens, beat.hit_tokens)
+        before, self._counts = self._counts, now
+        self._count("paceline_scheduler_steps_total", now.steps - before.steps)
+        self._count("paceline_scheduler_preemptions_total", now.preemptions - before.preemptions, "recompute")
+        self._count("paceline_kv_evicted_pages_total", now.evicted_pages - before.evicted_pages)
+        self._count("paceline_prefix_lookup_tokens_total", now.lookup_tokens - before.lookup_tokens)
+        self._count("paceline_prefix_hit_tokens_total", now.hit_tokens - before.hit_tokens)
+
+    def _on_step(self, step: StepStats, model: StepTime) -> None:
+        self._observe("paceline_scheduler_step_seconds", step.seconds)
+        self._observe("paceline_scheduler_batch_requests", step.sequences)
+        self._observe("paceline_scheduler_batch_tokens", step.prefill_tokens, "prefill")
+        self._observe("paceline_scheduler_batch_tokens", step.decode_tokens, "decode")
+        if step.window > 0:
+            self._observe("paceline_scheduler_batch_window_seconds", step.window)
+        if step.seconds > 0 and model.observations > 0:
+            self._observe("paceline_step_time_residual_ratio", residual(step, model))
+        if self._emulated:
+            self._observe("paceline_emulated_step_lateness_ratio", lateness(step))
+
+    def _set(self, name: str, value: float, *labels: str) -> None:
+        self._metrics.gauge(name, *self._labels, *labels).set(value)
+
+    def _count(self, name: str, more: int, *labels: str) -> None:
+        self._metrics.counter(name, *self._labels, *labels).inc(max(more, 0))
+
+    def _observe(self, name: str, value: float, *labels: str) -> None:
+        self._metrics.histogram(name, *self._labels, *labels).observe(value)
+
+
+def step_time(terms: list[float]) -> StepTime:
+    """The heartbeat's list as the model it stands for; an empty list is an engine that has none yet."""
+    base, prefill, sequence, kv, context, observations = [*terms, *[0.0] * 6][:6]
+    return StepTime(
+        base=base, prefill=prefill, sequence=sequence, kv=kv, context=context, observations=int(observations)
+    )
+
+
+def residual(step: StepStats, model: StepTime) -> float:
+    """|measured - fitted| / measured of one step."""
+    fitted = model.seconds(
+        prefill_tokens=step.prefill_tokens,
+        sequences=step.decode_tokens,
+        kv_tokens=step.kv_tokens,
+        context=step.context,
+    )
+    return abs(step.seconds - fitted) / step.seconds
+
+
+def lateness(step: StepStats) -> float:
+    """How late an emulated step ended, as a share of the time it should have taken."""
+    return step.lateness / max(step.seconds - step.lateness, 1e-9)

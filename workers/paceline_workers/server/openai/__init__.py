@@ -1,0 +1,1 @@
+"""The OpenAI API's shapes: request bodies to jobs, output to answers."""

@@ -1,0 +1,112 @@
+"""Choices of `/v1/chat/completions`."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from paceline_workers.server.output import Piece
+
+LOWEST = -9999.0
+"""JSON has no minus infinity; OpenAI writes this for it."""
+
+
+class Delta(Struct, frozen=True):
+    """What a chunk adds to the message."""
+
+    role: str | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+
+
+class Candidate(Struct, frozen=True):
+    """A token that was possible at a position."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class Chosen(Struct, frozen=True):
+    """The token that was taken, and the likeliest ones."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[Candidate]
+
+
+class ChatLogprobs(Struct, frozen=True):
+    """Per token of the piece."""
+
+    content: list[Chosen]
+    refusal: None = None
+
+
+class ChatChunk(Struct, frozen=True):
+    """A streamed choice."""
+
+    index: int
+    delta: Delta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str | None = None
+
+
+class AssistantMessage(Struct, frozen=True):
+    """The whole answer."""
+
+    role: str
+    content: str
+    refusal: None = None
+
+
+class ChatChoice(Struct, frozen=True):
+    """The choice of an answer that is not streamed."""
+
+    index: int
+    message: AssistantMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: str
+
+
+class ChatShape:
+    """Deltas of an assistant's message. `token_bytes` is None when no logprobs were asked for."""
+
+    object = "chat.completion"
+    id_prefix = "chatcmpl"
+    chunk_object = "chat.completion.chunk"
+
+    def __init__(self, token_bytes: Callable[[int], bytes] | None) -> None:
+        self._token_bytes = token_bytes
+
+    def opening(self) -> list[Any]:
+        """The role, before any content."""
+        return [ChatChunk(0, Delta(role="assistant", content=""))]
+
+    def delta(self, piece: Piece) -> ChatChunk:
+        """A piece of content."""
+        return ChatChunk(0, Delta(content=piece.text), self._logprobs([piece]))
+
+    def closing(self, finish: str) -> ChatChunk:
+        """The finish reason, with nothing to add."""
+        return ChatChunk(0, Delta(), None, finish)
+
+    def whole(self, pieces: list[Piece]) -> ChatChoice:
+        """The message in one."""
+        message = AssistantMessage("assistant", "".join(piece.text for piece in pieces))
+        return ChatChoice(0, message, self._logprobs(pieces), pieces[-1].finish)
+
+    def _logprobs(self, pieces: list[Piece]) -> ChatLogprobs | None:
+        if self._token_bytes is None:
+            return None
+        return ChatLogprobs([entry for piece in pieces for entry in _entries(piece, self._token_bytes)])
+
+
+def _entries(piece: Piece, token_bytes: Callable[[int], bytes]) -> Iterator[Chosen]:
+    for token, (logprob, top) in zip(piece.ids, piece.logprobs, strict=False):
+        candidates = [Candidate(*_named(other, value, token_bytes)) for other, value in top]
+        yield Chosen(*_named(token, logprob, token_bytes), candidates)
+
+
+def _named(token: int, logprob: float, token_bytes: Callable[[int], bytes]) -> tuple[str, float, list[int]]:
+    raw = token_bytes(token)
+    return raw.decode(errors="replace"), max(logprob, LOWEST), list(raw)

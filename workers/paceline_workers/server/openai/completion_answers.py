@@ -1,0 +1,75 @@
+"""Choices of `/v1/completions`."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from paceline_workers.server.openai.chat_answers import LOWEST
+from paceline_workers.server.output import Piece
+
+
+class TextLogprobs(Struct, frozen=True):
+    """Parallel lists, one entry a token; offsets count characters from the begin of the answer."""
+
+    text_offset: list[int]
+    token_logprobs: list[float]
+    tokens: list[str]
+    top_logprobs: list[dict[str, float]]
+
+
+class TextChoice(Struct, frozen=True):
+    """A choice, streamed or not: the two differ in `finish_reason` alone."""
+
+    index: int
+    text: str
+    logprobs: TextLogprobs | None = None
+    finish_reason: str | None = None
+
+
+class CompletionShape:
+    """Plain text. `token_bytes` is None when no logprobs were asked for."""
+
+    object = "text_completion"
+    id_prefix = "cmpl"
+    chunk_object = "text_completion"
+
+    def __init__(self, token_bytes: Callable[[int], bytes] | None) -> None:
+        self._token_bytes = token_bytes
+        self._offset = 0
+
+    def opening(self) -> list[Any]:
+        """Nothing comes before the text."""
+        return []
+
+    def delta(self, piece: Piece) -> TextChoice:
+        """A piece of text."""
+        return TextChoice(0, piece.text, self._logprobs([piece]))
+
+    def closing(self, finish: str) -> TextChoice:
+        """The finish reason."""
+        return TextChoice(0, "", None, finish)
+
+    def whole(self, pieces: list[Piece]) -> TextChoice:
+        """The text in one."""
+        return TextChoice(0, "".join(piece.text for piece in pieces), self._logprobs(pieces), pieces[-1].finish)
+
+    def _logprobs(self, pieces: list[Piece]) -> TextLogprobs | None:
+        if self._token_bytes is None:
+            return None
+        out = TextLogprobs([], [], [], [])
+        for piece in pieces:
+            for token, (logprob, top) in zip(piece.ids, piece.logprobs, strict=False):
+                self._add(out, token, logprob, top)
+        return out
+
+    def _add(self, out: TextLogprobs, token: int, logprob: float, top: list[tuple[int, float]]) -> None:
+        text = self._text(token)
+        out.text_offset.append(self._offset)
+        out.token_logprobs.append(max(logprob, LOWEST))
+        out.tokens.append(text)
+        out.top_logprobs.append({self._text(other): max(value, LOWEST) for other, value in top})
+        self._offset += len(text)
+
+    def _text(self, token: int) -> str:
+        return self._token_bytes(token).decode(errors="replace") if self._token_bytes else ""

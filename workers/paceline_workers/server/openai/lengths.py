@@ -1,0 +1,27 @@
+"""How many tokens an answer may have, or why there is no room for any. Pure."""
+
+from paceline_core.errors import Code, RequestError
+
+
+def room(prompt: int, asked: int | None, default: int | None, context: int, param: str) -> int:
+    """Tokens to generate: `asked`, else `default`, else what the context leaves.
+
+    A default is cut to the room; an explicit wish that does not fit is refused, in OpenAI's words. Raises RequestError.
+    """
+    left = context - prompt
+    if left < 1:
+        raise _too_long(
+            f"This model's maximum context length is {context} tokens. However, your {param} resulted in {prompt} "
+            f"tokens. Please reduce the length of the {param}.", param
+        )  # fmt: skip
+    if asked is not None and asked > left:
+        raise _too_long(
+            f"This model's maximum context length is {context} tokens. However, you requested {prompt + asked} tokens "
+            f"({prompt} in the {param}, {asked} in the completion). Please reduce the length of the {param} or "
+            "completion.", param
+        )  # fmt: skip
+    return asked or min(default or left, left)
+
+
+def _too_long(message: str, param: str) -> RequestError:
+    return RequestError(Code.CONTEXT_LENGTH_EXCEEDED, message, param=param)

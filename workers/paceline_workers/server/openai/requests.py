@@ -1,0 +1,175 @@
+"""Request bodies of the generating routes, checked at the edge.
+
+Clients send many fields that mean nothing here; those are ignored. A field that would change the answer and is not
+supported is refused by name, unless it has the value that changes nothing. `null` is the same as absent, everywhere.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from paceline_core.errors import Code, RequestError
+
+STOPS_LIMIT = 16
+STOP_CHARACTERS = 256
+
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "audio": (),
+    "best_of": (1,),
+    "echo": (False,),
+    "frequency_penalty": (0,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "logit_bias": ({},),
+    "min_p": (0,),
+    "modalities": (["text"],),
+    "n": (1,),
+    "presence_penalty": (0,),
+    "prompt_logprobs": (),
+    "repetition_penalty": (1,),
+    "response_format": ({"type": "text"},),
+    "structured_outputs": (),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "use_beam_search": (False,),
+    "web_search_options": (),
+}
+"""Known fields that are not supported, and the values of them that ask for nothing."""
+
+
+class Body(BaseModel):
+    """Base of every part of a request: unknown fields are kept aside, null counts as absent, NaN is refused."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: Any) -> Any:
+        return {name: value for name, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+
+def _stops(value: Any) -> list[str]:
+    stops = [value] if isinstance(value, str) else value
+    if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
+        raise ValueError("must be a text or a list of texts, none of them empty")
+    if len(stops) > STOPS_LIMIT or any(len(stop) > STOP_CHARACTERS for stop in stops):
+        raise ValueError(f"holds at most {STOPS_LIMIT} texts of at most {STOP_CHARACTERS} characters")
+    return stops
+
+
+def _content(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    if not isinstance(value, list):
+        raise ValueError("must be a text or a list of parts")  # noqa: TRY004 - pydantic turns ValueError into a 400
+    return "".join(_part(part) for part in value)
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
+        return str(part["text"])
+    raise ValueError('holds a part that is not {"type": "text", "text": ...}; this model takes text only')
+
+
+def _prompt(value: Any) -> str | list[int]:
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str | list):
+        value = value[0]
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(type(token) is int for token in value):
+        return value
+    raise ValueError("must be one text or one list of token ids; send several prompts as several requests")
+
+
+class StreamOptions(Body):
+    """What a stream reports beside its text."""
+
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class GenerateRequest(Body):
+    """What both generating routes share."""
+
+    model: str
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
+    max_tokens: int | None = Field(default=None, ge=1)
+    min_tokens: int = Field(default=0, ge=0)
+    temperature: float = Field(default=1.0, ge=0, le=100)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=-1)
+    seed: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 63)
+    stop: Annotated[list[str], PlainValidator(_stops)] = []
+    stop_token_ids: list[int] = Field(default=[], max_length=64)
+    ignore_eos: bool = False
+    user: str = ""
+
+
+class Message(Body):
+    """One turn of a chat; `content` is the text of all its parts."""
+
+    role: str = Field(min_length=1, max_length=64)
+    content: Annotated[str, BeforeValidator(_content)] = ""
+    name: str | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As chat templates expect it."""
+        return {"role": self.role, "content": self.content} | ({"name": self.name} if self.name else {})
+
+
+class ChatRequest(GenerateRequest):
+    """`POST /v1/chat/completions`."""
+
+    messages: list[Message] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    logprobs: bool = False
+    top_logprobs: int = Field(default=0, ge=0, le=20)
+
+
+class CompletionRequest(GenerateRequest):
+    """`POST /v1/completions`."""
+
+    prompt: Annotated[str | list[int], PlainValidator(_prompt)]
+    logprobs: int | None = Field(default=None, ge=0, le=5)
+
+
+R = TypeVar("R", bound=GenerateRequest)
+
+
+def parse(kind: type[R], body: bytes) -> R:
+    """Read one body. Raises RequestError naming the field and the fix."""
+    try:
+        request = kind.model_validate_json(body)
+    except ValidationError as error:
+        raise _refusal(error.errors(include_url=False)[0]) from None
+    for name, value in (request.model_extra or {}).items():
+        if name in NEUTRAL and value not in NEUTRAL[name]:
+            raise RequestError(Code.INVALID_REQUEST, f"`{name}` is not supported here; leave it out.", param=name)
+    if any((message.model_extra or {}).get("tool_calls") for message in getattr(request, "messages", ())):
+        raise RequestError(Code.INVALID_REQUEST, "`tool_calls` are not supported here.", param="messages")
+    return request
+
+
+def _refusal(first: ErrorDetails) -> RequestError:
+    if first["type"] == "json_invalid":
+        return RequestError(Code.INVALID_JSON, f"The body is not valid JSON: {first['ctx']['error']}.")
+    param = _param(first["loc"])
+    if first["type"] == "missing":
+        return RequestError(Code.INVALID_REQUEST, f"`{param}` is required.", param=param)
+    reason = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+    subject = f"`{param}`" if param else "The body"
+    return RequestError(Code.INVALID_REQUEST, f"{subject}: {reason}.", param=param or None)
+
+
+def _param(location: tuple[int | str, ...]) -> str:
+    """`("messages", 0, "role")` -> `messages[0].role`."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return "".join(parts).removeprefix(".")

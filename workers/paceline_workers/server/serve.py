@@ -1,0 +1,124 @@
+"""Run one worker as a process: bind, serve, supervise the engine, drain on a signal.
+
+The port is bound before anything else, so that a taken one is one clear line and no half-started worker. The first
+SIGTERM or SIGINT drains, the second ends now; either way every open request gets an answer and the status is 0.
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Awaitable, Iterator, Sequence
+from functools import partial
+
+import uvicorn
+
+from paceline_core.clock import SystemClock
+from paceline_core.config import Listen
+from paceline_core.errors import InvalidInput
+from paceline_core.telemetry import get_logger
+from paceline_workers.config import WorkerConfig
+from paceline_workers.server.app import create_app
+from paceline_workers.server.asgi import WRITE_LIMIT_S
+from paceline_workers.server.engine_link import EngineProcess
+from paceline_workers.server.worker import Worker, create_worker
+
+_log = get_logger(__name__)
+BACKLOG = 2048
+KEEP_ALIVE_S = 75
+CLOSE_S = 3
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its own idea of signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave them to `_drain_on_signal`."""
+        yield
+
+
+def bind(listen: Listen) -> socket.socket:
+    """A listening address, taken. Raises InvalidInput naming host, port and the fix."""
+    where = f"{listen.host}:{listen.port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InvalidInput("listen", f"{where} is no address of this machine: {error.strerror}") from None
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # the kernel drops a connection whose peer takes nothing for so long; inherited by what it accepts
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(WRITE_LIMIT_S * 1000))
+    try:
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        raise InvalidInput(
+            "listen", f"{where} cannot be bound ({error.strerror}); end what listens there or set another listen.port"
+        ) from None
+    return sock
+
+
+async def serve(config: WorkerConfig, sock: socket.socket, engine_argv: Sequence[str]) -> None:
+    """Serve until drained. Raises PacelineError when the model or the engine cannot be had."""
+    worker = create_worker(config, partial(EngineProcess.spawn, engine_argv), SystemClock())
+    http = HttpServer(_settings(worker))
+    engine = asyncio.create_task(worker.parts.engine.run())
+    server = asyncio.create_task(http.serve([sock]))
+    host, port = sock.getsockname()[:2]
+    _log.info("listening", extra={"host": host, "port": port, "service": config.service})
+    with _drain_on_signal(worker, http):
+        await asyncio.wait({engine, server}, return_when=asyncio.FIRST_COMPLETED)
+    http.should_exit = True
+    worker.board.close()
+    engine.cancel()
+    ends = await asyncio.gather(engine, server, return_exceptions=True)
+    worker.parts.model.tokenizer.close()
+    for end in ends:
+        if isinstance(end, Exception):
+            raise end
+
+
+def _settings(worker: Worker) -> uvicorn.Config:
+    return uvicorn.Config(
+        create_app(worker),
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=CLOSE_S,
+    )
+
+
+@contextlib.contextmanager
+def _drain_on_signal(worker: Worker, http: HttpServer) -> Iterator[None]:
+    """The first signal drains and then closes; the second cuts what is still open."""
+    loop = asyncio.get_running_loop()
+    tasks: list[asyncio.Task[None]] = []
+
+    async def end(how: Awaitable[None]) -> None:
+        await how
+        http.should_exit = True
+
+    def on_signal() -> None:
+        if len(tasks) < 2:
+            _log.info("ending now" if tasks else "draining", extra={"open": worker.gate.open})
+            tasks.append(loop.create_task(end(worker.cut() if tasks else worker.drain())))
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+        for task in tasks:
+            task.cancel()

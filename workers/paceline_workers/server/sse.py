@@ -1,0 +1,16 @@
+"""Server-sent events as bytes. A comment line stands right before its event's `data:`, so both travel in one write."""
+
+from paceline_workers.server.output import Piece
+
+HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
+DONE = b"data: [DONE]\n\n"
+
+
+def event(payload: bytes) -> bytes:
+    """One event; `payload` holds no newline, as JSON from an encoder does not."""
+    return b"data: " + payload + b"\n\n"
+
+
+def position(piece: Piece) -> bytes:
+    """`: p <position> <ids>`: which output tokens this event brings, for a gateway that may have to resume here."""
+    return f": p {piece.position} {','.join(map(str, piece.ids))}\n".encode()

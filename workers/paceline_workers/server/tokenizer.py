@@ -1,0 +1,106 @@
+"""Text to ids and back, from the model folder's tokenizer.json.
+
+A long text is encoded in a small pool of threads (the tokenizers library releases the interpreter lock), so that one
+huge prompt does not hold up everybody's tokens.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from paceline_core.errors import InvalidInput
+
+INLINE_CHARACTERS = 4096
+THREADS = 2
+
+
+class Tokenizer:
+    """The model's own tokenizer; ids outside [0, size) mean nothing to it."""
+
+    def __init__(self, inner: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
+        inner.no_truncation()
+        inner.no_padding()
+        self._inner = inner
+        self._pool = ThreadPoolExecutor(THREADS, "tokenize")
+        self._bytes = _byte_level() if _is_byte_level(inner) else {}
+        self.special_tokens = _special_tokens(settings)
+        self.size: int = inner.get_vocab_size(with_added_tokens=True)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Tokenizer":
+        """Read `tokenizer.json` and `tokenizer_config.json`. Raises InvalidInput naming the file."""
+        path = folder / "tokenizer.json"
+        settings = read_json(folder / "tokenizer_config.json")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput(str(path), f"cannot be read ({error}); the model folder must hold it") from None
+        try:
+            return cls(tokenizers.Tokenizer.from_str(text), settings)
+        except Exception as error:  # noqa: BLE001 - the library raises nothing narrower
+            raise InvalidInput(str(path), f"is not a tokenizer: {error}") from None
+
+    async def encode(self, text: str, *, special: bool) -> list[int]:
+        """Ids of `text`; `special` adds the tokens that the model expects around a plain prompt."""
+        if len(text) <= INLINE_CHARACTERS:
+            return self.encode_now(text, special=special)
+        encode = partial(self.encode_now, text, special=special)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, encode)
+
+    def encode_now(self, text: str, *, special: bool) -> list[int]:
+        """The same, holding up whoever calls."""
+        return self._inner.encode(text, add_special_tokens=special).ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of a whole sequence, special tokens left out."""
+        return self._inner.decode(ids, skip_special_tokens=True)
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that one token stands for, as `logprobs` shows them; special tokens as their names."""
+        piece = self._inner.id_to_token(token) or ""
+        if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+            return bytes.fromhex(piece[3:5])
+        if self._bytes and all(character in self._bytes for character in piece):
+            return bytes(self._bytes[character] for character in piece)
+        return piece.replace("▁", " ").encode()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An optional JSON object; {} when there is no such file. Raises InvalidInput."""
+    try:
+        data = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise InvalidInput(str(path), f"cannot be read: {error}") from None
+    if not isinstance(data, dict):
+        raise InvalidInput(str(path), "must hold a JSON object")
+    return data
+
+
+def _is_byte_level(inner: tokenizers.Tokenizer) -> bool:
+    return inner.decoder is not None and b'"ByteLevel"' in inner.decoder.__getstate__()
+
+
+def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
+    """`bos_token` and the like: given as text or as an object with `content`."""
+    named = {name: value for name, value in settings.items() if name.endswith("_token")}
+    texts = {name: value.get("content") if isinstance(value, dict) else value for name, value in named.items()}
+    return {name: text for name, text in texts.items() if isinstance(text, str)}
+
+
+def _byte_level() -> dict[str, int]:
+    """GPT-2's printable stand-ins for the 256 bytes: character -> byte."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + index): byte for index, byte in enumerate(others)}

@@ -1,0 +1,77 @@
+"""One worker put together: model, engine, gate, load board and metrics, and how it drains."""
+
+from dataclasses import dataclass
+
+from paceline_core.clock import Clock
+from paceline_core.errors import Code, RequestError
+from paceline_workers.config import WorkerConfig
+from paceline_workers.server.asgi import WRITE_LIMIT_S
+from paceline_workers.server.chat import ChatTemplate
+from paceline_workers.server.engine_client import EngineClient
+from paceline_workers.server.engine_link import Launch
+from paceline_workers.server.gate import Gate
+from paceline_workers.server.generate import Parts
+from paceline_workers.server.load import LoadBoard
+from paceline_workers.server.measures import Measures
+from paceline_workers.server.model_folder import text_folder
+from paceline_workers.server.openai.jobs import ServedModel
+from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.trust import TrustFile
+
+OPEN_PER_SLOT = 8
+OPEN_LEAST = 256
+CUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Everything the routes need. `since` is its start in Unix seconds."""
+
+    parts: Parts
+    board: LoadBoard
+    trust: TrustFile
+    drain_timeout_s: float
+    since: int
+
+    @property
+    def gate(self) -> Gate:
+        """Who is inside."""
+        return self.parts.gate
+
+    async def drain(self) -> None:
+        """Refuse new work, finish what runs, cut what runs too long; then end the load streams."""
+        self.gate.drain()
+        self.board.drain()
+        if not await self.gate.gone(self.drain_timeout_s):
+            await self.cut()
+        self.board.close()
+
+    async def cut(self) -> None:
+        """End every request now; streams that have begun get an SSE error event."""
+        self.parts.engine.fail_all(RequestError(Code.DRAINING, "This worker ended before the answer was complete."))
+        await self.gate.gone(CUT_S)
+
+
+def create_worker(
+    config: WorkerConfig, launch: Launch, clock: Clock, *, write_limit_s: float = WRITE_LIMIT_S
+) -> Worker:
+    """Read the model's text side and join the parts; starts nothing. Raises InvalidInput."""
+    folder = text_folder(config)
+    tokenizer = Tokenizer.load(folder)
+    template = ChatTemplate.load(folder, tokenizer.special_tokens, clock.utc)
+    open_limit = max(OPEN_PER_SLOT * config.engine.max_seqs, OPEN_LEAST)
+    engine = EngineClient(launch, clock, watchdog_s=config.watchdog_s)
+    board, measures = LoadBoard(config), Measures(config)
+    engine.listen(board.on_engine)
+    engine.listen(measures.on_engine)
+    parts = Parts(
+        gate=Gate(open_limit),
+        engine=engine,
+        model=ServedModel(tuple(config.served_names), tokenizer, template, clock),
+        measures=measures,
+        clock=clock,
+        body_limit=config.body_limit,
+        write_limit_s=write_limit_s,
+    )
+    trust = TrustFile(config.trust, config.service, clock)
+    return Worker(parts, board, trust, config.drain_timeout_s, int(clock.utc().timestamp()))
