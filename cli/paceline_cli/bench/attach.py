@@ -13,6 +13,7 @@ from paceline_core.errors import InvalidInput, Unreachable
 from paceline_core.kube import Cluster, Key, Listed, LocalCluster, ScaleTarget
 from paceline_core.objects import InferenceService, ResolvedService, read, resolve
 
+KIND = "InferenceService"
 LIST_LIMIT_S = 5.0
 
 
@@ -31,24 +32,24 @@ class Attached:
         return [ScaleTarget(Key.parse(self.service.key), pool.name) for pool in self.service.pools]
 
 
-async def attach(state: Path, model: str | None, clock: Clock) -> Attached:
+async def attach(state: Path, model: str | None, clock: Clock, limit_s: float = LIST_LIMIT_S) -> Attached:
     """Join the run in `state`; raises NotFound when nothing runs there, InvalidInput when the model is not clear."""
     record = read_record(state)
     cluster = LocalCluster(Path(record.socket), clock)
-    services = [resolve(read(InferenceService, manifest)) for manifest in await listed(cluster, "InferenceService")]
+    services = [resolve(read(InferenceService, manifest)) for manifest in await listed(cluster, limit_s)]
     return Attached(record, KeyFile(state).local(clock), choose(services, model), cluster)
 
 
-async def listed(cluster: Cluster, kind: str) -> Sequence[dict[str, Any]]:
-    """All objects of a kind; raises Unreachable."""
+async def listed(cluster: Cluster, limit_s: float) -> Sequence[dict[str, Any]]:
+    """All InferenceServices; raises Unreachable."""
     try:
-        async with asyncio.timeout(LIST_LIMIT_S):
-            async for event in cluster.watch(kind):
+        async with asyncio.timeout(limit_s):
+            async for event in cluster.watch(KIND):
                 if isinstance(event, Listed):
                     return event.items
     except TimeoutError:
         pass
-    raise Unreachable(f"the supervisor did not list {kind} objects within {LIST_LIMIT_S:g} s")
+    raise Unreachable(f"the supervisor did not list its services within {limit_s:g} s; is it still up?")
 
 
 def choose(services: Sequence[ResolvedService], model: str | None) -> ResolvedService:

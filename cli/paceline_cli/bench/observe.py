@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from paceline_cli.bench.stats import quantile_at_most
 
@@ -19,6 +18,27 @@ class Replicas:
     ready: int
     starting: int
     draining: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRow:
+    """One entry of the autoscaler's ledger; `replicas` is what it ordered, over all pools."""
+
+    at: float
+    time: str
+    direction: str
+    reason: str
+    limit: str
+    replicas: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """The ledger's entries of a run; `different` of them came out otherwise when they were replayed."""
+
+    rows: tuple[DecisionRow, ...]
+    different: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +68,7 @@ class Observation:
     """All of it; empty parts mean that nobody could be asked (a remote endpoint)."""
 
     replicas: tuple[Replicas, ...] = ()
-    decisions: tuple[Mapping[str, Any], ...] = ()
+    decisions: Decisions | None = None
     emulation: Emulation | None = None
     host: HostUse | None = None
 

@@ -1,11 +1,11 @@
 """One run from end to end: learn the prompt's cost, offer the schedule, watch the stack, judge."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from paceline_cli.bench.client import Client
-from paceline_cli.bench.observe import Observation
+from paceline_cli.bench.observe import Decisions, Observation
 from paceline_cli.bench.openloop import OpenLoop
 from paceline_cli.bench.profiles import schedule
 from paceline_cli.bench.prompts import PROBE_WORDS, Calibration, Writer, calibrate
@@ -24,17 +24,17 @@ class Watcher(Protocol):
         """The run starts at `start` of the monotonic clock."""
         ...
 
-    async def end(self, decisions: Iterable[Mapping[str, Any]]) -> Observation:
+    async def end(self) -> Observation:
         """The run is over."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """A watcher and where to ask for the decisions taken since a wall time (Unix seconds)."""
+    """A watcher, and how to learn which decisions were taken since a wall time (Unix seconds)."""
 
     watch: Watcher
-    decisions: Callable[[float], Awaitable[Iterable[Mapping[str, Any]]]]
+    decisions: Callable[[float], Decisions | None]
 
 
 async def execute(run: Run, client: Client, clock: Clock, observer: Observer | None = None) -> Report:
@@ -45,14 +45,14 @@ async def execute(run: Run, client: Client, clock: Clock, observer: Observer | N
     def prepare(arrival: Arrival) -> bytes:
         return client.prepare(writer.text(cost.words(arrival.prompt_tokens)), arrival.output_tokens)
 
-    start, began = clock.monotonic() + LEAD_S, clock.utc().timestamp()
+    start, began = clock.monotonic() + LEAD_S, clock.utc().timestamp() + LEAD_S
     if observer is not None:
         await observer.watch.begin(start)
     samples = await OpenLoop(prepare, client.send, clock).run(schedule(run.profile, run.seed), start)
     await clock.sleep(max(start + run.profile.duration - clock.monotonic(), 0.0))
     seen = Observation()
     if observer is not None:
-        seen = await observer.watch.end(await observer.decisions(began))
+        seen = replace(await observer.watch.end(), decisions=observer.decisions(began))
     return report(run, samples, seen)
 
 

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from paceline_cli.bench.observe import Decisions
 from paceline_cli.bench.report import Attainment, Report, Summary
 from paceline_cli.bench.samples import Ending
 from paceline_cli.bench.stats import Spread
@@ -76,9 +77,15 @@ def _lines(report: Report) -> Iterator[str]:
         yield f"recovery: {report.recovery_s:.0f} s after the burst began"
     if report.observation.replicas:
         yield "replicas: " + " ".join(_steps([(r.at, r.ready) for r in report.observation.replicas]))
-    changes = [row for row in report.observation.decisions if row["direction"] != "hold"]
-    yield from ("decision: " + str(row["sentence"]) for row in changes[:DECISIONS_SHOWN])
+    if report.observation.decisions is not None:
+        yield from _decisions(report.observation.decisions)
     yield from _machine(report)
+
+
+def _decisions(taken: Decisions) -> Iterator[str]:
+    changes = [row for row in taken.rows if row.direction != "hold"]
+    yield from (f"decision: {row.at:.0f}s {row.reason}: {row.sentence}" for row in changes[:DECISIONS_SHOWN])
+    yield f"ledger: {len(taken.rows)} entries replayed, {taken.different} came out differently"
 
 
 def _machine(report: Report) -> Iterator[str]:

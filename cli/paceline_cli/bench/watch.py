@@ -5,10 +5,9 @@ that little of its last word is lost. Anything that does not answer leaves a gap
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from itertools import count
-from typing import Any
 
 import httpx
 import psutil
@@ -57,14 +56,14 @@ class Watch:
         psutil.cpu_percent()
         self._tasks = (asyncio.create_task(self._follow(events)), asyncio.create_task(self._poll()))
 
-    async def end(self, decisions: Iterable[Mapping[str, Any]]) -> Observation:
-        """Stop watching and sum up, with the decisions that somebody else collected."""
+    async def end(self) -> Observation:
+        """Stop watching and sum up; decisions are somebody else's to add."""
         await self._scrape_all(self._mine(), self._tally.take)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         host = host_use(psutil.cpu_count() or 1, self._cpu)
-        return Observation(tuple(self._replicas), tuple(decisions), self._tally.emulation(), host)
+        return Observation(tuple(self._replicas), emulation=self._tally.emulation(), host=host)
 
     async def _follow(self, events: AsyncIterator[WatchEvent[ServiceEndpoints]]) -> None:
         async for event in events:

@@ -1,0 +1,134 @@
+"""`paceline bench`: offer load to an OpenAI endpoint, check every stream, judge the promise."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from paceline_cli.bench.attach import Attached, attach
+from paceline_cli.bench.client import Client, Target
+from paceline_cli.bench.decisions import LEDGER, taken
+from paceline_cli.bench.options import Options, ProfileName, profile_of
+from paceline_cli.bench.own_stack import own_stack
+from paceline_cli.bench.profiles import Profile
+from paceline_cli.bench.promise import parse_target
+from paceline_cli.bench.report import Report, Run
+from paceline_cli.bench.session import Observer, execute
+from paceline_cli.bench.table import render
+from paceline_cli.bench.watch import Watch, scrape
+from paceline_cli.commands.state import DEFAULT, AsJson, State
+from paceline_core import objects
+from paceline_core.clock import Clock, SystemClock, rfc3339
+from paceline_core.errors import InvalidInput
+from paceline_core.registry import RequestClass
+from paceline_core.units import seconds
+
+app = typer.Typer()
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What to measure: an own stack from `file`, the one in `state`, or any endpoint by `url`, `key` and `model`."""
+
+    file: Path | None
+    state: Path
+    url: str | None
+    key: str | None
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What to offer, and the promise to judge; no targets: the service's own."""
+
+    profile: Profile
+    seed: int
+    targets: tuple[objects.Target, ...]
+    limit_s: float
+
+
+@app.command(help="Offer load and judge the promise; exit 1 when the run is void.")
+def bench(  # noqa: PLR0913, PLR0917 - one argument an option
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Start these manifests for this run alone.")] = None,
+    url: Annotated[str | None, typer.Option("--url", help="Any OpenAI endpoint; else the local run's.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="API key; else the local tenant's.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="Model name; needed where several are served.")] = None,
+    profile: Annotated[ProfileName, typer.Option("--profile", help="Shape of the load.")] = ProfileName.POISSON,
+    rate: Annotated[float | None, typer.Option("--rate", help="Requests a second (burst: while calm).")] = None,
+    burst_rate: Annotated[str, typer.Option("--burst-rate", help="Rate in the burst: 12, or 5x the calm one.")] = "5x",
+    duration: Annotated[str | None, typer.Option("--duration", help="60s; for a burst 30s,120s,120s.")] = None,
+    prompt_tokens: Annotated[int | None, typer.Option("--prompt-tokens", help="Tokens of every prompt.")] = None,
+    output_tokens: Annotated[int | None, typer.Option("--output-tokens", help="Tokens of every answer.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed offers the same load.")] = 0,
+    target: Annotated[list[str] | None, typer.Option("--target", help="Promise, like ttft_p95=500ms.")] = None,
+    limit: Annotated[str, typer.Option("--limit", help="Longest time for one request.")] = "120s",
+    out: Annotated[Path | None, typer.Option("--out", help="Write the report to this file as JSON.")] = None,
+    state: State = DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Without --file and --url, the run in --state is measured, with its key and its service's promise."""
+    options = Options(profile, rate, burst_rate, duration, prompt_tokens, output_tokens)
+    load = Load(profile_of(options), seed, tuple(parse_target(text) for text in target or ()), _limit(limit))
+    report = asyncio.run(measure(Where(file, state.absolute(), url, key, model), load))
+    document = json.dumps(report.json(), indent=1, ensure_ascii=False)
+    if out is not None:
+        out.write_text(document + "\n")
+    if as_json:
+        typer.echo(document)
+    else:
+        Console(soft_wrap=not sys.stdout.isatty()).print(render(report))
+    if report.verdict == "void":
+        raise typer.Exit(1)
+
+
+async def measure(where: Where, load: Load, clock: Clock | None = None) -> Report:
+    """One run against whatever `where` names. Raises PacelineError when it cannot begin."""
+    clock = clock or SystemClock()
+    if where.url is not None:
+        if where.file is not None:
+            raise InvalidInput("url", "goes without --file; name one of them")
+        return await _measure_remote(where, load, clock)
+    async with AsyncExitStack() as stack:
+        state = await stack.enter_async_context(own_stack(where.file)) if where.file else where.state
+        attached = await attach(state, where.model, clock)
+        stack.push_async_callback(attached.cluster.close)
+        return await _measure_local(attached, replace(where, state=state), load, clock)
+
+
+async def _measure_remote(where: Where, load: Load, clock: Clock) -> Report:
+    if not (where.url and where.key and where.model):
+        raise InvalidInput("url", "needs --key and --model beside it")
+    client = Client(Target(where.url, where.key, where.model), clock, load.limit_s)
+    return await execute(_run(load, where.url, where.model, load.targets, clock), client, clock)
+
+
+async def _measure_local(attached: Attached, where: Where, load: Load, clock: Clock) -> Report:
+    model, url = where.model or attached.service.model.served_name, attached.record.endpoint
+    client = Client(Target(url, where.key or attached.key, model), clock, load.limit_s)
+    watch = Watch(attached.cluster, attached.scale_targets, clock, scrape)
+    observer = Observer(watch, partial(taken, where.state / LEDGER, attached.service.key))
+    return await execute(_run(load, url, model, load.targets or promised(attached), clock), client, clock, observer)
+
+
+def promised(attached: Attached) -> Sequence[objects.Target]:
+    """What the service promises to interactive requests, the class of those that name none."""
+    return attached.service.classes[RequestClass.INTERACTIVE].targets
+
+
+def _run(load: Load, url: str, model: str, targets: Sequence[objects.Target], clock: Clock) -> Run:
+    return Run(rfc3339(clock.utc()), url, model, load.profile, load.seed, tuple(targets))
+
+
+def _limit(text: str) -> float:
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise InvalidInput("limit", str(error)) from None
