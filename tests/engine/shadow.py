@@ -8,6 +8,7 @@ from paceline_workers.messages import Sampling, Tokens
 
 PAGE = 4
 VOCAB = 50
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
 Draw = Callable[[Request], int]
 
 
@@ -131,3 +132,18 @@ class Shadow:
 
     def ends(self) -> dict[str, str]:
         return {event.id: event.finish for event in self.events if event.finish}
+
+
+def shape(plan: Plan) -> list[tuple[str, int, int]]:
+    return [(chunk.request.id, chunk.start, chunk.count) for chunk in plan.chunks]
+
+
+def expected(prompt: list[int], count: int) -> list[int]:
+    probe = request("probe", prompt)
+    for _ in range(count):
+        probe.tokens.append(next_token(probe))
+    return probe.tokens[len(prompt) :]
+
+
+def started(pages: int = 64, *, slots: int = 8, budget: int = 16, max_len: int | None = None) -> Shadow:
+    return Shadow(scheduler(pages, slots=slots, budget=budget, max_len=max_len))

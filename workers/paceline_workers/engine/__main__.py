@@ -20,10 +20,10 @@ from paceline_workers.engine.backend import Backend, Pause
 from paceline_workers.engine.channel import Channel, PeerGone
 from paceline_workers.engine.emulated import EmulatedBackend
 from paceline_workers.engine.loop import EngineLoop
-from paceline_workers.engine.timer import SystemTimer, Timer
+from paceline_workers.engine.timer import SystemTimer, Timer, hurry
 from paceline_workers.messages import Failed
 
-_log = get_logger(__name__)
+_log = get_logger("paceline_workers.engine")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,6 +47,9 @@ def serve(channel: Channel, timer: Timer) -> int:
         _log.info("the engine ends", extra={"reason": str(error)})
     except PacelineError as error:
         _log.error("the engine cannot serve", extra={"reason": str(error)})
+        return 1
+    except Exception as error:  # noqa: BLE001 - the border of the process: a log line, not a trace on the terminal
+        _log.critical("the engine has a fault", exc_info=error)
         return 1
     return 0
 
@@ -78,6 +81,7 @@ def load(settings: WorkerConfig, timer: Timer, pause: Pause) -> Backend:
     """The backend that the configuration asks for, loaded; torch is imported only when it computes."""
     engine = settings.engine
     if engine.emulate is not None:
+        _log.info("steps are emulated", extra={"punctual": hurry()})
         return EmulatedBackend.load(engine, engine.emulate, timer, pause)
     from paceline_workers.engine.torch_cpu import TorchBackend  # noqa: PLC0415 - an emulated worker must not load torch
 

@@ -4,6 +4,7 @@ A sleep ends late by the kernel's timer slack (50 us) and its wake-up; so most o
 seconds are polled. More would burn a core that other emulated workers need; less would miss the target.
 """
 
+import os
 import time
 from typing import Protocol
 
@@ -36,3 +37,16 @@ class SystemTimer:
             time.sleep(rest - SPIN)
         while time.monotonic() < target:
             pass
+
+
+def hurry() -> bool:
+    """Ask the kernel to wake this process before all ordinary ones; False where it may not (it needs CAP_SYS_NICE).
+
+    For emulated engines: they compute next to nothing, but a busy host would end their steps late. On two saturated
+    cores the 99th percentile of a 6 ms step's lateness fell from 170 % to nothing.
+    """
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except (AttributeError, OSError):
+        return False
+    return True

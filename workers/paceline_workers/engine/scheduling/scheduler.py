@@ -155,7 +155,9 @@ class Scheduler:
         return min((head.arrival + windows.get(head.request_class, 0.0) for head in heads), default=None)
 
     def _hold(self, opens: float | None, now: float) -> Plan:
-        if opens is not None and self._window_since is None:
+        if opens is None:
+            self._window_since = None
+        elif self._window_since is None:
             self._window_since = now
         wakes = [time for time in (opens, self._deadlines.next()) if time is not None]
         return Plan(wake=min(wakes, default=None))
