@@ -125,12 +125,11 @@ def _backlog(
     seen: Observation, columns: tuple[Column, ...], prices: dict[str, Price], known: State, soon: float
 ) -> float:
     reference = prices[columns[0].goal.name]
-    queued = sum(
-        reference.of(waiting, _queued_tokens(cls, waiting), output_of(cls, known.output_tokens))
-        * _urgency(cls, seen.goal, soon)
-        for cls in seen.demand.classes
-        if (waiting := max(cls.queued, cls.held))
-    )
+    queued = 0.0
+    for cls in seen.demand.classes:
+        waiting = max(cls.queued, cls.held)
+        work = reference.of(waiting, _queued_tokens(cls, waiting), output_of(cls, known.output_tokens))
+        queued += work * _urgency(cls, seen.goal, soon)
     output = mix_of(seen.demand.classes, known.output_tokens).output_tokens
     inside = sum(
         prices[column.goal.name].of(load.waiting, load.queued_tokens, output) / column.ratio
@@ -141,7 +140,7 @@ def _backlog(
 
 
 def _queued_tokens(cls: ClassDemand, waiting: int) -> float:
-    if cls.queued_tokens or not cls.flows or not cls.flows[-1].arrivals:
+    if not waiting or cls.queued_tokens or not cls.flows or not cls.flows[-1].arrivals:
         return cls.queued_tokens
     return waiting * cls.flows[-1].prompt_tokens / cls.flows[-1].arrivals
 

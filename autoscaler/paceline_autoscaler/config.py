@@ -29,7 +29,7 @@ class AutoscalerConfig(Config):
     hop_key: Path
     """Private key of this autoscaler's hop tokens: a file of 32 raw bytes."""
     gateways: tuple[str, ...] = Field(min_length=1)
-    """Admin addresses `host:port` of the gateways; a DNS name stands for all of its addresses, asked again and again."""
+    """Admin addresses `host:port` of the gateways; a DNS name stands for all of its addresses, looked up repeatedly."""
     prometheus: PrometheusConfig | None = None
     """Where attainment is read. None: own scrapes of the gateways."""
     interval_s: float = Field(default=5.0, gt=0)

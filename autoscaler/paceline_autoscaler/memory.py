@@ -15,7 +15,7 @@ from paceline_core.registry.enums import ReplicaState
 DRAIN_PRIOR_S = 30.0
 DERATE_RECOVERY_S = 2 * 3600.0
 _KEPT = 8
-_NAMES = 512
+_NAMES = 100
 _PEAKS = 60
 
 

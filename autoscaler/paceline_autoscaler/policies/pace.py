@@ -89,7 +89,7 @@ def _up(case: _Case, wished: dict[str, int]) -> Proposal:
 
 
 def _burning(case: _Case) -> bool:
-    """Attainment may add: the promise breaks, though supply had the time to catch up, a whole window since, and is used."""
+    """Attainment may add: the promise breaks though supply had time to catch up and a window since, and is in use."""
     group, attainment = case.group, case.picture.observation.attainment
     if group.burn is None or attainment is None or group.burn <= 1 or group.pending:
         return False

@@ -103,6 +103,6 @@ class MetricsSource(Protocol):
         """One of the six answers."""
         ...
 
-    async def close(self) -> None:
-        """Stop asking; a call still under way may outlive this by its own deadline."""
+    async def run(self) -> None:
+        """What the source does between questions; returns when it has nothing to do."""
         ...

@@ -68,9 +68,6 @@ class EmbeddedSource:
         samples = evaluate(question, self._histories.values(), now)
         return judge(samples, max(ages.values()), self._stale_after_s)
 
-    async def close(self) -> None:
-        """The HTTP client belongs to whoever made it."""
-
     def _blind(self, age_s: float) -> Answer:
         if age_s < float("inf"):
             return Stale(age_s)

@@ -47,8 +47,8 @@ class PrometheusSource:
         except TimeoutError:
             return Error(ErrorKind.TIMEOUT, f"no answer within {self._deadline_s:g} s")
 
-    async def close(self) -> None:
-        """Nothing is kept open between questions."""
+    async def run(self) -> None:
+        """Nothing is done between questions."""
 
     def _age_of(self, series: str) -> str:
         # timestamp() of an instant selector goes silent as soon as a target is gone; the subquery looks back past that.

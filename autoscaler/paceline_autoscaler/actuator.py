@@ -1,0 +1,103 @@
+"""The only hands: replicas, status, events and learned state, through the Cluster seam.
+
+Writes are guarded by the version that the decision was taken with: a Conflict means that somebody else moved the pool,
+and the next pass looks again. Whom a scale-down takes is not decided here: the supervisor or Kubernetes drains a victim
+of its own choice, and the worker finishes its streams.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from paceline_autoscaler.nouns import Decision, Goal, State
+from paceline_core.errors import Conflict, PacelineError
+from paceline_core.kube import Cluster, Event, Key, Scale, ScaleTarget
+from paceline_core.registry.enums import Direction, ScaleLimit
+from paceline_core.telemetry import Metrics, get_logger
+
+KIND = "InferenceService"
+MANAGER = "paceline-autoscaler"
+STATE_LIMIT = 20 * 1000
+_STATE = TypeAdapter(State)
+_log = get_logger(__name__)
+
+
+class Actuator:
+    """Reads scales, and carries decisions out."""
+
+    def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
+        self._cluster = cluster
+        self._metrics = metrics
+
+    async def scales(self, goal: Goal) -> dict[str, Scale]:
+        """What is ordered in each pool. Raises Unreachable or NotFound."""
+        key = Key.parse(goal.service)
+        return {pool.name: await self._cluster.get_scale(ScaleTarget(key, pool.name)) for pool in goal.pools}
+
+    async def scale(self, key: Key, decision: Decision, scales: Mapping[str, Scale]) -> bool:
+        """Order what was decided; False when a pool could not be set, and the next pass has to try again."""
+        done = True
+        for pool in decision.pools:
+            if pool.replicas == pool.current:
+                continue
+            try:
+                await self._cluster.set_scale(ScaleTarget(key, pool.name), pool.replicas, scales[pool.name].version)
+            except PacelineError as error:
+                done = False
+                self._failed(key, "scale", error)
+        return done
+
+    async def tell(self, key: Key, decision: Decision) -> None:
+        """An event for a change."""
+        reason = {Direction.UP: "ScaledUp", Direction.DOWN: "ScaledDown", Direction.HOLD: "ScalingHeld"}
+        await self._cluster.event(Event(KIND, key, "Normal", reason[decision.direction], decision.sentence))
+
+    async def warn_of_limit(self, key: Key, decision: Decision) -> None:
+        """An event for a limit that now binds."""
+        if decision.limit is not ScaleLimit.NONE:
+            await self._cluster.event(Event(KIND, key, "Warning", "ScalingLimited", decision.sentence))
+
+    async def say(self, key: Key, status: Mapping[str, Any]) -> bool:
+        """Write the status; False when it could not be."""
+        try:
+            await self._cluster.patch_status(KIND, key, status, MANAGER)
+        except PacelineError as error:
+            self._failed(key, "status", error)
+            return False
+        return True
+
+    async def recall(self, key: Key) -> State:
+        """What was learned of a service before; nothing if nothing readable is stored. Raises Unreachable."""
+        data = await self._cluster.get_config(state_key(key))
+        if data is None or "state" not in data:
+            return State()
+        try:
+            return _STATE.validate_json(data["state"])
+        except ValidationError as error:
+            _log.warning(
+                "learned state is unreadable and starts anew", extra={"service": str(key), "reason": str(error)}
+            )
+            return State()
+
+    async def remember(self, key: Key, state: State) -> None:
+        """Store what was learned."""
+        try:
+            await self._cluster.put_config(state_key(key), {"state": state_json(state)}, key)
+        except PacelineError as error:
+            self._failed(key, "state", error)
+
+    def _failed(self, key: Key, what: str, error: PacelineError) -> None:
+        if not isinstance(error, Conflict):
+            self._metrics.counter("paceline_autoscaler_actuation_errors_total", key.namespace, key.name).inc()
+        _log.warning("not written", extra={"service": str(key), "what": what, "reason": str(error)})
+
+
+def state_key(service: Key) -> Key:
+    """The ConfigMap that holds a service's learned state."""
+    return Key(service.namespace, f"{service.name}-scaling")
+
+
+def state_json(state: State) -> str:
+    """The state as stored; at most STATE_LIMIT bytes by construction."""
+    return _STATE.dump_json(state).decode()

@@ -1,0 +1,50 @@
+"""`python -m paceline_autoscaler.main`: one autoscaler, configured by the file that PACELINE_CONFIG names.
+
+Exit status: 0 after a signal, 2 when the configuration or the port is wrong, 1 on anything else; one line says why.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+
+from paceline_autoscaler.config import AutoscalerConfig
+from paceline_autoscaler.process import Site, bind, read_key, serve
+from paceline_core.clock import SystemClock
+from paceline_core.config import LEVEL_VARIABLE, from_environment
+from paceline_core.errors import InvalidInput, PacelineError
+from paceline_core.kube import LocalCluster
+from paceline_core.telemetry import configure
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def main() -> int:
+    """Run until a signal; the exit status."""
+    configure("autoscaler", os.environ.get(LEVEL_VARIABLE, "INFO"))
+    try:
+        config = from_environment(AutoscalerConfig)
+        key = read_key(config.hop_key)
+        with bind(config.listen) as listening:
+            asyncio.run(_run(config, key, listening))
+    except PacelineError as error:
+        sys.stderr.write(f"paceline autoscaler: {error}\n")
+        return 2 if isinstance(error, InvalidInput) else 1
+    return 0
+
+
+async def _run(config: AutoscalerConfig, key: bytes, listening: socket.socket) -> None:
+    clock = SystemClock()
+    cluster = LocalCluster(config.socket, clock)
+    stop = asyncio.Event()
+    for number in SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        await serve(config, Site(cluster, clock, key), listening, stop)
+    finally:
+        await cluster.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""One autoscaler process: its parts put together, its port, its end.
+
+SIGTERM ends it at once: nothing it does needs draining. What was learned is stored and the lease given back, so that
+the next one starts where this one stopped.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import uvicorn
+
+from paceline_autoscaler.actuator import Actuator
+from paceline_autoscaler.config import AutoscalerConfig
+from paceline_autoscaler.ledger import Ledger
+from paceline_autoscaler.loop import Autoscaler, Senses
+from paceline_autoscaler.measures import Measures
+from paceline_autoscaler.now import anchored
+from paceline_autoscaler.server import make_app
+from paceline_autoscaler.signals import Gateways, Link, Workers, stream_client
+from paceline_autoscaler.signals.workers import SILENCE_S
+from paceline_autoscaler.source import EmbeddedSource, MetricsSource, PrometheusSource
+from paceline_autoscaler.subject import Desk
+from paceline_core.auth import HopSigner
+from paceline_core.clock import Clock
+from paceline_core.config import Listen
+from paceline_core.errors import InvalidInput
+from paceline_core.kube import Cluster
+from paceline_core.telemetry import Metrics, get_logger
+
+ISSUER = "autoscaler"
+KEY_BYTES = 32
+CLOSE_S = 1
+SCRAPE_LIMIT_S = 2.0
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What comes from outside: the cluster, the time, the signing key."""
+
+    cluster: Cluster
+    clock: Clock
+    key: bytes
+
+
+class AdminServer(uvicorn.Server):
+    """uvicorn without its own idea of signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave them to the process."""
+        yield
+
+
+async def serve(config: AutoscalerConfig, site: Site, listening: socket.socket, stop: asyncio.Event) -> None:
+    """Scale and answer until `stop`. Raises what broke the loop."""
+    async with assembled(config, site) as (autoscaler, desk):
+        http = AdminServer(_settings(autoscaler, desk))
+        working = asyncio.create_task(autoscaler.run())
+        serving = asyncio.create_task(http.serve([listening]))
+        stopped = asyncio.create_task(stop.wait())
+        _log.info("listening", extra={"address": ":".join(map(str, listening.getsockname()[:2]))})
+        try:
+            done, _ = await asyncio.wait({working, serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (working, serving, stopped):
+                task.cancel()
+            await asyncio.gather(working, serving, stopped, return_exceptions=True)
+            await autoscaler.close()
+
+
+@contextlib.asynccontextmanager
+async def assembled(config: AutoscalerConfig, site: Site) -> AsyncIterator[tuple[Autoscaler, Desk]]:
+    """The autoscaler and its desk; clients are closed at the end."""
+    metrics, bell = Metrics("autoscaler"), asyncio.Event()
+    desk = Desk(Actuator(site.cluster, metrics), Ledger(config.ledger), metrics, site.clock, anchored(site.clock))
+    timeout = httpx.Timeout(SCRAPE_LIMIT_S)
+    async with stream_client(SILENCE_S) as streams, httpx.AsyncClient(timeout=timeout, trust_env=False) as scrapes:
+        link = Link(streams, HopSigner(site.key, ISSUER), site.clock)
+        gateways = Gateways(config.gateways, link, desk.now, bell.set)
+        measures = Measures(_source(config, scrapes, gateways, site.clock), site.clock, metrics, config.interval_s)
+        senses = Senses(gateways, Workers(link), measures, bell)
+        yield Autoscaler(config.name, site.cluster, senses, desk, config.interval_s), desk
+
+
+def bind(listen: Listen) -> socket.socket:
+    """Take the port. Raises InvalidInput naming the field, the address and the fix."""
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+    taken = socket.socket(family, socket.SOCK_STREAM)
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        taken.bind((listen.host, listen.port))
+    except OSError as error:
+        taken.close()
+        where = f"{listen.host}:{listen.port}"
+        raise InvalidInput("listen", f"{where} cannot be taken ({error.strerror}); choose another port") from None
+    return taken
+
+
+def read_key(path: Path) -> bytes:
+    """A private key of 32 raw bytes. Raises InvalidInput naming the field and the fix."""
+    try:
+        key = path.read_bytes()
+    except OSError as error:
+        raise InvalidInput("hop_key", f"{path} cannot be read: {error.strerror}") from None
+    if len(key) != KEY_BYTES:
+        raise InvalidInput("hop_key", f"{path} must hold {KEY_BYTES} raw bytes and holds {len(key)}")
+    return key
+
+
+def _source(config: AutoscalerConfig, http: httpx.AsyncClient, gateways: Gateways, clock: Clock) -> MetricsSource:
+    told = config.prometheus
+    if told is not None:
+        _log.info("attainment is read from Prometheus", extra={"url": told.url})
+        return PrometheusSource(told.url, deadline_s=told.deadline_s, stale_after_s=told.stale_after_s)
+    _log.info("no Prometheus is configured; attainment is read from own scrapes of the gateways")
+    return EmbeddedSource(http, lambda: [f"http://{host}/metrics" for host in gateways.hosts], clock)
+
+
+def _settings(autoscaler: Autoscaler, desk: Desk) -> uvicorn.Config:
+    return uvicorn.Config(
+        make_app(autoscaler, desk),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=CLOSE_S,
+    )

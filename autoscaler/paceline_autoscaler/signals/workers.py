@@ -1,0 +1,54 @@
+"""The workers: who they are from the endpoints watch, how they are from their own load streams."""
+
+from collections.abc import Iterable
+
+from paceline_autoscaler.nouns import WorkerLoad
+from paceline_autoscaler.signals.streams import Link, Place, Streams
+from paceline_core.kube import Endpoint, ServiceEndpoints
+from paceline_core.wire import LoadReport, WorkerState
+
+SILENCE_S = 12.0
+
+
+class Workers:
+    """Load reports of every worker of every service."""
+
+    def __init__(self, link: Link) -> None:
+        self._streams = Streams(LoadReport, link, lambda _: None)
+
+    def follow(self, services: Iterable[ServiceEndpoints]) -> None:
+        """These are the workers now."""
+        self._streams.follow(_place(str(item.service), endpoint) for item in services for endpoint in item.endpoints)
+
+    def loads(self, service: str) -> dict[str, WorkerLoad]:
+        """Loads by worker, of those that are ready and have said so lately."""
+        fresh = self._streams.fresh(SILENCE_S).items()
+        prefix = f"{service}/"
+        found = {name.removeprefix(prefix): load_of(report) for name, report in fresh if name.startswith(prefix)}
+        return {name: load for name, load in found.items() if load is not None}
+
+    async def close(self) -> None:
+        """Close the streams."""
+        await self._streams.close()
+
+
+def load_of(report: LoadReport) -> WorkerLoad | None:
+    """What policies read of a report; None from a worker that is not ready or does not know its speed yet."""
+    step = report.step_time
+    if report.state is not WorkerState.READY or report.kv.total <= 0 or step.base + step.prefill <= 0:
+        return None
+    return WorkerLoad(
+        worker=report.worker,
+        slots=report.slots,
+        running=report.running,
+        waiting=sum(report.waiting.values()),
+        queued_tokens=sum(report.queued_tokens.values()),
+        kv_tokens=report.kv.total * report.kv.page_tokens,
+        kv_used=max(1 - (report.kv.free + report.kv.cached) / report.kv.total, 0.0),
+        step_time=step,
+    )
+
+
+def _place(service: str, endpoint: Endpoint) -> Place:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return Place(f"{service}/{endpoint.name}", f"http://{host}:{endpoint.port}/internal/load", service)

@@ -1,0 +1,193 @@
+"""What the autoscaler says in an object's status: scaling, slo, cost and its conditions. Pure.
+
+The last decision that differs from its predecessor in kind stands there until the next; numbers are rounded to two
+figures, so that a quiet service writes nothing. `desired` is what is wanted, also where `advise` only says so.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import floor, log10
+from typing import Any
+
+from paceline_autoscaler.appraisal import burn_of
+from paceline_autoscaler.nouns import Decision, Gap, Observation, Target, Verdicts
+from paceline_autoscaler.policies.guards import cost_per_hour
+from paceline_core.objects import Condition
+from paceline_core.registry.enums import QueryResult, ReplicaState, ScaleLimit, ScaleReason
+from paceline_core.units import duration
+
+OVERDUE = 3.0
+OVERDUE_LEAST_S = 60.0
+
+Status = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The decision that stands, since when (RFC 3339), what it was taken from, and the latest of each."""
+
+    since: str
+    decision: Decision
+    latest: Decision
+    observation: Observation
+    quantiles: Mapping[Target, float]
+
+
+def status_of(standing: Standing, before: Iterable[Condition], generation: int, now: str) -> Status:
+    """The whole part of the status that is ours."""
+    seen = standing.observation
+    rows = {(row.cls, row.slo): row for row in seen.attainment.verdicts} if seen.attainment else {}
+    return {
+        "scaling": _scaling(standing),
+        "slo": [_target(target, rows, standing.quantiles) for target in seen.goal.targets],
+        "cost": {"perHour": f"{cost_per_hour(seen.goal, present(seen)):.2f}"},
+        "conditions": _conditions(standing, {old.type: old for old in before}, generation, now),
+    }
+
+
+def present(seen: Observation) -> dict[str, int]:
+    """Replicas that cost something: starting and draining ones too."""
+    return {pool.name: len(pool.replicas) for pool in seen.pools}
+
+
+def _scaling(standing: Standing) -> Status:
+    decision, latest = standing.decision, standing.latest
+    wanted = {pool.name: pool.wish if decision.reason is ScaleReason.ADVISE else pool.replicas for pool in latest.pools}
+    scaling: Status = {
+        "desired": sum(wanted.values()),
+        "pools": [{"name": name, "desired": count} for name, count in wanted.items()],
+        "promise": _promise(standing),
+        "decision": decision.sentence,
+        "reason": decision.reason.value,
+        "limit": decision.limit.value,
+        "time": standing.since,
+    }
+    if latest.reading.burn is not None:
+        scaling["burn"] = rounded(latest.reading.burn)
+    return scaling
+
+
+def _promise(standing: Standing) -> str:
+    """`ttft p95 420ms/500ms` of the target nearest to breach; empty where nothing was measured."""
+    shares = {target: seconds / target.seconds for target, seconds in standing.quantiles.items()}
+    if not shares:
+        return ""
+    worst = max(shares, key=lambda target: shares[target])
+    quantile = f"p{round(worst.quantile * 100)}"
+    return f"{worst.metric} {quantile} {_time(standing.quantiles[worst])}/{duration(worst.seconds)}"
+
+
+def _target(target: Target, rows: Mapping[Any, Verdicts], quantiles: Mapping[Target, float]) -> Status:
+    row = rows.get((target.cls, target.name))
+    burn = burn_of(row) if row is not None else None
+    told: Status = {
+        "class": target.cls.value,
+        "metric": target.metric,
+        "quantile": f"p{round(target.quantile * 100)}",
+        "target": duration(target.seconds),
+    }
+    if target in quantiles:
+        told["observed"] = _time(quantiles[target])
+    if burn is not None:
+        told["burn"] = rounded(burn)
+    return told
+
+
+def _conditions(standing: Standing, before: Mapping[str, Condition], generation: int, now: str) -> list[Status]:
+    facts = {
+        "SLOMet": _slo_met(standing),
+        "MetricsFresh": _metrics_fresh(standing),
+        "ScalingActive": _scaling_active(standing),
+        "ScalingLimited": _scaling_limited(standing),
+        "CapacityBlocked": _capacity_blocked(standing),
+        "Frozen": _frozen(standing),
+    }
+    return [
+        {
+            "type": kind,
+            "status": said,
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": old.last_transition_time if (old := before.get(kind)) and old.status == said else now,
+            "observedGeneration": generation,
+        }
+        for kind, (said, reason, message) in facts.items()
+    ]
+
+
+Fact = tuple[str, str, str]
+
+
+def _slo_met(standing: Standing) -> Fact:
+    if not standing.observation.goal.targets:
+        return "Unknown", "NoTargets", "no class promises anything; write classes.interactive.slo to change that"
+    burn = standing.latest.reading.burn
+    if burn is not None:
+        met = burn <= 1
+        return ("True", "Met", "every budget lasts its window") if met else ("False", "Burning", "a budget burns")
+    if Gap.ATTAINMENT in standing.latest.gaps:
+        return "Unknown", "NotMeasured", f"the metrics source answers {_answer(standing)}"
+    return "Unknown", "TooFewRequests", "too few requests were judged lately"
+
+
+def _metrics_fresh(standing: Standing) -> Fact:
+    gaps = standing.latest.gaps
+    if not gaps:
+        return "True", "Fresh", "gateways, workers and the metrics source are heard"
+    demand = standing.observation.demand
+    told = {
+        Gap.GATEWAYS: f"{demand.heard} of {demand.expected} gateways are heard",
+        Gap.ENDPOINTS: "the list of workers is not current",
+        Gap.LOAD: "not every ready replica tells its load",
+        Gap.ATTAINMENT: f"the metrics source answers {_answer(standing)}",
+    }
+    message = ", ".join(told[gap] for gap in gaps)
+    return "False", f"{gaps[0].value.capitalize()}Missing", f"{message}; nothing is scaled down meanwhile"
+
+
+def _scaling_active(standing: Standing) -> Fact:
+    decision = standing.decision
+    if decision.reason in {ScaleReason.FROZEN, ScaleReason.EXTERNAL, ScaleReason.ADVISE}:
+        return "False", decision.reason.value.capitalize(), decision.sentence
+    return "True", "Scaling", f"policy {standing.observation.goal.policy}"
+
+
+def _scaling_limited(standing: Standing) -> Fact:
+    if standing.latest.limit is ScaleLimit.NONE:
+        return "False", "WithinLimits", "no limit binds"
+    return "True", standing.latest.limit.value.capitalize(), standing.decision.sentence
+
+
+def _capacity_blocked(standing: Standing) -> Fact:
+    usual = standing.latest.reading.start_s
+    limit = max(OVERDUE * usual, OVERDUE_LEAST_S)
+    late = [
+        replica.name
+        for pool in standing.observation.pools
+        for replica in pool.replicas
+        if replica.state is ReplicaState.STARTING and replica.age_s > limit
+    ]
+    if not late:
+        return "False", "StartsInTime", f"replicas start in about {duration(float(round(usual)))}"
+    names = ", ".join(late[:3]) + (" and others" if len(late) > 3 else "")
+    return "True", "StartsOverdue", f"{names}: not ready after {duration(limit)}; see their events and logs"
+
+
+def _frozen(standing: Standing) -> Fact:
+    if standing.latest.reason is ScaleReason.FROZEN:
+        return "True", "Annotation", standing.decision.sentence
+    return "False", "NotFrozen", "no freeze is in force"
+
+
+def _answer(standing: Standing) -> str:
+    attainment = standing.observation.attainment
+    return (attainment.result if attainment is not None else QueryResult.EMPTY).value
+
+
+def rounded(value: float, figures: int = 2) -> float:
+    """To so many significant figures."""
+    return round(value, figures - 1 - floor(log10(abs(value)))) if value else 0.0
+
+
+def _time(seconds: float) -> str:
+    return duration(rounded(max(seconds, 0.0)))

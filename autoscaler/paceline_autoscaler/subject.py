@@ -1,0 +1,115 @@
+"""One service under the autoscaler's care: a pass over it, and what is said of it between passes."""
+
+from dataclasses import dataclass
+
+from paceline_autoscaler import series
+from paceline_autoscaler.actuator import Actuator
+from paceline_autoscaler.ledger import Ledger, same_kind
+from paceline_autoscaler.nouns import Decision, Observation, State, Target
+from paceline_autoscaler.now import Now
+from paceline_autoscaler.policies import decide
+from paceline_autoscaler.status import Standing, Status, status_of
+from paceline_core.clock import Clock, rfc3339
+from paceline_core.kube import Key, Scale
+from paceline_core.objects import InferenceService
+from paceline_core.registry.enums import Direction, ScaleLimit
+from paceline_core.telemetry import Metrics
+
+STATUS_PACE_S = 5.0
+STATUS_REPEAT_S = 60.0
+STATE_PACE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What every subject works with."""
+
+    actuator: Actuator
+    ledger: Ledger
+    metrics: Metrics
+    clock: Clock
+    now: Now
+
+
+class Subject:
+    """Holds the state that decisions carry over; `uid` tells a new object of the same name from this one."""
+
+    def __init__(self, key: Key, uid: str, state: State, desk: Desk) -> None:
+        self.key = key
+        self.uid = uid
+        self.state = state
+        self._desk = desk
+        self._standing: Decision | None = None
+        self._since = ""
+        self._said: Status | None = None
+        self._said_at = 0.0
+        self._stored_at = desk.clock.monotonic()
+        self._passed_at: float | None = None
+
+    @property
+    def standing(self) -> Decision | None:
+        """The decision that stands."""
+        return self._standing
+
+    async def decide(self, seen: Observation, scales: dict[str, Scale]) -> Decision:
+        """Decide, write it down, carry it out."""
+        decision, state = decide(seen, self.state)
+        self._desk.ledger.add(self.state, seen, decision)
+        self.state = state
+        self._count(seen, decision)
+        await self._act(decision, scales)
+        return decision
+
+    async def say(
+        self, service: InferenceService, seen: Observation, decision: Decision, quantiles: dict[Target, float]
+    ) -> None:
+        """Bring the object's status up to date, if it is worth a write."""
+        if self._standing is None:
+            return
+        now = self._desk.clock.monotonic()
+        standing = Standing(self._since, self._standing, decision, seen, quantiles)
+        said = status_of(standing, service.status.conditions, service.metadata.generation, self._time())
+        if self._due(said, now) and await self._desk.actuator.say(self.key, said):
+            self._said, self._said_at = said, now
+
+    async def remember(self, *, at_once: bool = False) -> None:
+        """Store what was learned, now and then."""
+        now = self._desk.clock.monotonic()
+        if at_once or now - self._stored_at >= STATE_PACE_S:
+            self._stored_at = now
+            await self._desk.actuator.remember(self.key, self.state)
+
+    async def _act(self, decision: Decision, scales: dict[str, Scale]) -> None:
+        before, done = self._standing, True
+        if decision.direction is not Direction.HOLD:
+            done = await self._desk.actuator.scale(self.key, decision, scales)
+        if before is None or not same_kind(before, decision):
+            self._standing, self._since = decision, self._time()
+            if decision.direction is not Direction.HOLD and done:
+                await self._desk.actuator.tell(self.key, decision)
+            if decision.limit is not (ScaleLimit.NONE if before is None else before.limit):
+                await self._desk.actuator.warn_of_limit(self.key, decision)
+
+    def _count(self, seen: Observation, decision: Decision) -> None:
+        now = self._desk.clock.monotonic()
+        elapsed = 0.0 if self._passed_at is None else now - self._passed_at
+        self._passed_at = now
+        series.record(self._desk.metrics, self.key, seen, decision, elapsed)
+
+    def _due(self, said: Status, now: float) -> bool:
+        if self._said is None or now - self._said_at >= STATUS_REPEAT_S:
+            return True
+        urgent = ("scaling", "conditions")
+        if any(_stable(said[part]) != _stable(self._said[part]) for part in urgent):
+            return True
+        return said != self._said and now - self._said_at >= STATUS_PACE_S
+
+    def _time(self) -> str:
+        return rfc3339(self._desk.clock.utc())
+
+
+def _stable(part: object) -> object:
+    """What of the status must be told at once: not the measured numbers, which move with every pass."""
+    if isinstance(part, dict):
+        return {name: value for name, value in part.items() if name not in ("promise", "burn")}
+    return part

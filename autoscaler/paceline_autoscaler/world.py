@@ -1,0 +1,109 @@
+"""What the cluster holds, as its watches tell: services, accelerators, workers. Level-triggered: a list replaces all.
+
+A service that cannot be understood keeps its last form: an object that only a newer paceline understands must not make
+an older one forget that it is there.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from paceline_autoscaler.goals import built_in, goal_of
+from paceline_autoscaler.nouns import Goal
+from paceline_core.kube import Changed, Endpoint, Gone, Key, Listed, Lost, ServiceEndpoints
+from paceline_core.kube.cluster import Manifest, WatchEvent
+from paceline_core.objects import AcceleratorProfile, InferenceService, ManifestError, read, resolve
+from paceline_core.telemetry import get_logger
+from paceline_planner.hardware import Accelerator, from_profile
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+_log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class World:
+    """The last word of each watch; `*_lost`: the watch is broken and what it said ages. `goals`: what services wish."""
+
+    services: dict[Key, InferenceService] = field(default_factory=dict)
+    profiles: dict[str, Accelerator] = field(default_factory=dict)
+    workers: dict[Key, ServiceEndpoints] = field(default_factory=dict)
+    goals: dict[Key, Goal] = field(default_factory=dict)
+    services_lost: bool = True
+    workers_lost: bool = True
+
+    @property
+    def listed(self) -> bool:
+        """Whether services and workers are current."""
+        return not self.services_lost and not self.workers_lost
+
+    def endpoints(self, key: Key) -> tuple[Endpoint, ...]:
+        """A service's workers."""
+        found = self.workers.get(key)
+        return () if found is None else found.endpoints
+
+    def on_service(self, event: WatchEvent[Manifest]) -> None:
+        """Take one event of the watch on InferenceServices."""
+        self.services_lost = isinstance(event, Lost) or (self.services_lost and not isinstance(event, Listed))
+        _apply(self.services, event, _key, self._service)
+        self._wish()
+
+    def on_profile(self, event: WatchEvent[Manifest]) -> None:
+        """Take one event of the watch on AcceleratorProfiles."""
+        _apply(self.profiles, event, lambda manifest: str(manifest["metadata"]["name"]), _profile)
+        self._wish()
+
+    def on_workers(self, event: WatchEvent[ServiceEndpoints]) -> None:
+        """Take one event of the watch on workers."""
+        self.workers_lost = isinstance(event, Lost) or (self.workers_lost and not isinstance(event, Listed))
+        _apply(self.workers, event, lambda item: item.service, lambda item: item)
+
+    def _wish(self) -> None:
+        goals = {key: goal_of(resolve(service), self._accelerator) for key, service in self.services.items()}
+        self.goals.clear()
+        self.goals.update(goals)
+
+    def _accelerator(self, name: str) -> Accelerator | None:
+        return self.profiles.get(name) or built_in(name)
+
+    def _service(self, manifest: Manifest) -> InferenceService | None:
+        try:
+            return read(InferenceService, manifest)
+        except ManifestError as error:
+            _log.warning("a service is not understood", extra={"service": str(_key(manifest)), "reason": str(error)})
+            return self.services.get(_key(manifest))
+
+
+async def follow(events: AsyncIterator[WatchEvent[T]], take: Callable[[WatchEvent[T]], None]) -> None:
+    """Hand every event of a watch on, until cancelled."""
+    async for event in events:
+        take(event)
+
+
+def _apply(into: dict[K, V], event: WatchEvent[T], key: Callable[[T], K], value: Callable[[T], V | None]) -> None:
+    match event:
+        case Listed(items):
+            found = {key(item): value(item) for item in items}
+            into.clear()
+            into.update({name: made for name, made in found.items() if made is not None})
+        case Changed(item):
+            made = value(item)
+            if made is not None:
+                into[key(item)] = made
+        case Gone(item):
+            into.pop(key(item), None)
+
+
+def _key(manifest: Manifest) -> Key:
+    metadata = manifest["metadata"]
+    return Key(metadata.get("namespace") or "default", metadata["name"])
+
+
+def _profile(manifest: Manifest) -> Accelerator | None:
+    try:
+        profile = read(AcceleratorProfile, manifest)
+        return from_profile(profile.name, profile.spec)
+    except ManifestError as error:
+        _log.warning("an accelerator profile is not understood", extra={"reason": str(error)})
+        return None
