@@ -6,7 +6,7 @@ other sign of it, and work for nobody must stop within milliseconds. Known hole:
 
 import asyncio
 import socket
-from typing import Protocol
+from typing import Protocol, cast
 
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.config import Limits
@@ -91,8 +91,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """asyncio: a client is there."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is one by its methods alone
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
         if not self._house.opened(self):

@@ -7,7 +7,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, cast
 
 import httptools
 
@@ -71,8 +71,7 @@ class Upstream(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """asyncio: the worker is there."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is one by its methods alone
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, request: list[bytes], receiver: Receiver) -> None:
