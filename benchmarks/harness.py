@@ -68,6 +68,10 @@ class Row:
         return {**asdict(self), "ratio": self.ratio, "bar": bar, "passed": self.passed}
 
 
+Measured = tuple[list[Row], dict[str, Any]]
+"""Rows, and whatever else an area wants to keep beside them."""
+
+
 def median_row(name: str, values: Sequence[float], unit: str, bar: Bar | None = None) -> Row:
     """A row from repetitions: their median and their spread."""
     ordered = sorted(values)
@@ -76,20 +80,20 @@ def median_row(name: str, values: Sequence[float], unit: str, bar: Bar | None = 
     return Row(name, median, unit, spread=ordered[-1] - ordered[0], bar=bar)
 
 
-def main(area: str, measure: Callable[[bool], list[Row]], clock: Clock | None = None) -> None:
-    """Run one area from the command line."""
+def main(area: str, measure: Callable[[bool], Measured], clock: Clock | None = None) -> None:
+    """Run one area from the command line; `measure` takes whether it shall be quick."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{area}")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions and shorter runs")
     quick: bool = parser.parse_args().quick
     started = rfc3339((clock or SystemClock()).utc())
-    rows = measure(quick)
+    rows, details = measure(quick)
     _print(area, rows)
-    _write(f"{area}.quick" if quick else area, document(area, rows, started, quick=quick))
+    _write(f"{area}.quick" if quick else area, document(area, rows, started, quick=quick) | {"details": details})
     sys.exit(any(row.passed is False for row in rows))
 
 
 def document(area: str, rows: Sequence[Row], started: str, *, quick: bool) -> dict[str, Any]:
-    """What is written: `v`, area, date, machine, versions, rows."""
+    """What is written: `v`, area, date, machine, versions, rows; `details` are the area's own."""
     return {
         "v": 1,
         "area": area,

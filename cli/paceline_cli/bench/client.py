@@ -9,6 +9,7 @@ import asyncio
 import json
 import ssl
 from dataclasses import dataclass, replace
+from typing import cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -88,8 +89,7 @@ class Exchange(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the whole request at once."""
-        assert isinstance(transport, asyncio.WriteTransport)
-        transport.write(self._request)
+        cast("asyncio.WriteTransport", transport).write(self._request)  # uvloop's is one by its methods alone
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; one moment stands for all events in it."""
