@@ -62,7 +62,7 @@ class Fleet:
         """Pass after pass, until cancelled."""
         while True:
             self._news.clear()
-            self._pass()
+            self.reconcile()
             try:
                 async with asyncio.timeout(TICK_S):
                     await self._news.wait()
@@ -100,7 +100,8 @@ class Fleet:
         wanted = {target.service for target in self._store.scales if self._store.scales.get(target).replicas}
         return wanted - {worker.target.service for worker in self._workers if worker.ready}
 
-    def _pass(self) -> None:
+    def reconcile(self) -> None:
+        """One pass; needs a running loop."""
         self._workers = [worker for worker in self._workers if not worker.gone]
         desired = {target: self._store.scales.get(target).replicas for target in self._store.scales}
         for action in plan(desired, [worker.replica for worker in self._workers]):

@@ -49,10 +49,15 @@ class RunDir:
         """Hop keys, readable for this user alone."""
         return self.root / "secrets"
 
+    @property
+    def parts(self) -> Path:
+        """One folder a process."""
+        return self.root / "parts"
+
     def home(self, name: str) -> Path:
         """The files of one process; made when it is missing."""
-        path = self.root / "parts" / name
-        path.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
+        path = self.parts / name
+        path.mkdir(mode=PRIVATE_DIR, exist_ok=True)
         return path
 
     def log(self, name: str) -> Path:
@@ -61,7 +66,7 @@ class RunDir:
 
     def forget(self, name: str) -> None:
         """Remove the files of a process that will not come back; its log stays, in case that it explains something."""
-        shutil.rmtree(self.root / "parts" / name, ignore_errors=True)
+        shutil.rmtree(self.parts / name, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -74,8 +79,8 @@ def run_dir(state: Path) -> Iterator[RunDir]:
         root.mkdir(mode=PRIVATE_DIR)
         with _cleared(root), _socket_path(root) as socket:
             found = RunDir(root, socket)
-            found.logs.mkdir(mode=PRIVATE_DIR)
-            found.secrets.mkdir(mode=PRIVATE_DIR)
+            for path in (found.logs, found.secrets, found.parts):
+                path.mkdir(mode=PRIVATE_DIR)
             yield found
 
 

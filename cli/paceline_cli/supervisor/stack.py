@@ -38,11 +38,13 @@ class Stack:
         launcher = Launcher(site, wishes.services, hops.trust_path(site.run))
         self._fleet = Fleet(site, self.store, wishes.services, launcher, self._publish)
         self._parts = {spec.name: Part(spec, site, self._fleet.wake) for spec in _specs(site, ports)}
+        self._born = site.clock.monotonic()
         self._passes: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start everything at once."""
         self.refresh_keys()
+        self._fleet.reconcile()
         self._passes = asyncio.create_task(self._fleet.run(), name="fleet")
         for part in self._parts.values():
             part.start()
@@ -82,6 +84,7 @@ class Stack:
         """What `paceline status` shows."""
         return {
             "endpoint": self._site.endpoint,
+            "uptime_s": round(self._site.clock.monotonic() - self._born, 1),
             "source": "prometheus" if self._ports.prometheus else "embedded",
             "parts": {name: "running" if part.running else "down" for name, part in self._parts.items()},
             "services": self.store.objects.list(KIND),

@@ -34,7 +34,7 @@ class Session:
             await self._check(ready)
         elif ready:
             self.output.ready(self.target)
-            await self._show()
+            await self._unless_stopped(self._time())
 
     async def _check(self, ready: bool) -> None:
         if not ready or not await self._unless_stopped(self._ask()):
@@ -43,18 +43,16 @@ class Session:
     async def _ask(self) -> None:
         self.output.checked(await ask(self.target, self.clock))
 
-    async def _show(self) -> None:
-        began = self.clock.monotonic()
-        limit = self.options.duration_s
-        while not self.stop.is_set() and (limit is None or self.clock.monotonic() - began < limit):
-            self.output.update(self.stack.snapshot(), self.clock.monotonic() - began)
-            await self._unless_stopped(self.clock.sleep(REFRESH_S))
+    async def _time(self) -> None:
+        await (asyncio.Event().wait() if self.options.duration_s is None else self.clock.sleep(self.options.duration_s))
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Do the work unless `stop` is set first; whether it was done."""
+        """Do the work, and show how things are meanwhile, unless `stop` is set first; whether it was done."""
         task, stopped = asyncio.create_task(work), asyncio.create_task(self.stop.wait())
         try:
-            await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+            while not (task.done() or stopped.done()):
+                self.output.update(self.stack.snapshot())
+                await asyncio.wait([task, stopped], timeout=REFRESH_S, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 task.result()
             return task.done()

@@ -12,7 +12,6 @@ from paceline_cli.up.check import Answer, Target
 from paceline_cli.view.rows import row
 from paceline_cli.view.screen import screen
 from paceline_cli.view.text import changed, line
-from paceline_core.units import duration
 
 Run = Mapping[str, Any]
 
@@ -28,7 +27,7 @@ class Output(Protocol):
         """Everything is up; this is how to use it."""
         ...
 
-    def update(self, run: Run, uptime_s: float) -> None:
+    def update(self, run: Run) -> None:
         """How it is now; called about twice a second."""
         ...
 
@@ -65,7 +64,7 @@ class Plain:
             f"\nready  endpoint {target.endpoint}/v1  key {target.key}  model {target.model}\n\n{curl(target)}\n"
         )
 
-    def update(self, run: Run, uptime_s: float) -> None:  # noqa: ARG002 - lines carry no clock
+    def update(self, run: Run) -> None:
         """The services that changed."""
         for news in changed([row(document) for document in run["services"]], self._seen):
             self._write(line(news))
@@ -91,12 +90,12 @@ class Live(Plain):
         super().__init__(lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True))
         self._live = RichLive(console=console, auto_refresh=False)
 
-    def update(self, run: Run, uptime_s: float) -> None:
+    def update(self, run: Run) -> None:
         """Redraw."""
         if not self._live.is_started:
             self._live.start()
         rows = [row(document) for document in run["services"]]
-        self._live.update(screen(rows, run, duration(int(uptime_s))), refresh=True)
+        self._live.update(screen(rows, run), refresh=True)
 
     def stopping(self) -> None:
         """Leave the last screen standing."""
@@ -119,11 +118,12 @@ class Json:
         """`{"event": "ready", "endpoint": ..., "key": ..., "model": ...}`."""
         self._say("ready", endpoint=target.endpoint, key=target.key, model=target.model)
 
-    def update(self, run: Run, uptime_s: float) -> None:
+    def update(self, run: Run) -> None:
         """`{"event": "status", "services": [...]}`."""
-        if run != self._last:
-            self._last = run
-            self._say("status", uptime_s=round(uptime_s, 1), **run)
+        news = {name: value for name, value in run.items() if name != "uptime_s"}
+        if news != self._last:
+            self._last = news
+            self._say("status", **run)
 
     def checked(self, answer: Answer) -> None:
         """`{"event": "checked", "ttft_ms": ...}`."""

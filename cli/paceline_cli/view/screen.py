@@ -9,18 +9,21 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline_cli.view.rows import Promise, Row
+from paceline_core.units import duration
 
 EVENTS = 4
 
 
-def screen(rows: Sequence[Row], run: Mapping[str, Any], uptime: str) -> RenderableType:
+def screen(rows: Sequence[Row], run: Mapping[str, Any]) -> RenderableType:
     """The whole screen: header, one panel a service, the last events."""
-    return Group(_header(run, uptime), *(_service(row) for row in rows), *_events(run["events"]))
+    return Group(_header(run), *(_service(row) for row in rows), *_events(run["events"]))
 
 
-def _header(run: Mapping[str, Any], uptime: str) -> Text:
+def _header(run: Mapping[str, Any]) -> Text:
     down = [name for name, state in run["parts"].items() if state != "running"]
-    text = Text.assemble(("paceline ", "bold"), run["endpoint"], f"  up {uptime}", f"  metrics: {run['source']}")
+    text = Text.assemble(
+        ("paceline ", "bold"), run["endpoint"], f"  up {duration(int(run['uptime_s']))}", f"  metrics: {run['source']}"
+    )
     if down:
         text.append(f"  down: {', '.join(down)}", style="bold red")
     return text

@@ -1,0 +1,226 @@
+"""`paceline up` whole: the real gateway, autoscaler, workers (emulated, so that they start fast) and Prometheus."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.cli.stackproc import EMULATED, Api, Up, alive, path_without, said, up
+from tests.cli.waiting import wait_until
+
+pytestmark = pytest.mark.real
+CHAT = Path(__file__).parents[2] / "examples" / "chat.yaml"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """One run for all tests that leave it as it was."""
+    with up(tmp_path_factory.mktemp("shared")) as run:
+        run.ready()
+        yield run
+
+
+@pytest.fixture
+def api(shared: Up) -> Api:
+    found = shared.ready()
+    wait_until(found.answers)
+    assert found.chat().status_code == 200
+    return found
+
+
+def files(state: Path) -> list[str]:
+    return sorted(str(path.relative_to(state)) for path in state.rglob("*") if path.is_file())
+
+
+def kill(shared: Up, module: str) -> None:
+    """Kill a part of the run and wait until it is back."""
+    before = shared.part(module)
+    assert before is not None
+    before.kill()
+    wait_until(lambda: not alive([before]))
+    wait_until(lambda: shared.part(module) is not None)
+
+
+def test_a_killed_worker_comes_back_and_no_accepted_request_is_lost(shared: Up, api: Api) -> None:
+    with ThreadPoolExecutor(4) as clients:
+        before = shared.part("paceline_workers.main")
+        assert before is not None
+        before.kill()
+        answers = list(clients.map(lambda _: api.chat(), range(4)))
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert shared.part("paceline_workers.main") != before
+
+
+@pytest.mark.parametrize("module", ["paceline_gateway.main", "paceline_autoscaler.main"])
+def test_a_killed_part_comes_back(shared: Up, api: Api, module: str) -> None:
+    kill(shared, module)
+    wait_until(api.answers)
+    assert api.chat().status_code == 200
+
+
+def test_a_second_run_in_the_same_place_is_refused(shared: Up) -> None:
+    again = said("up", "-f", str(EMULATED), "--state", str(shared.state), "--port", "0")
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr.startswith(f"error: {shared.state} belongs to a run that is still up")
+    assert str(shared.process.pid) in again.stderr
+
+
+def test_a_taken_port_is_named(api: Api, tmp_path: Path) -> None:
+    port = api.endpoint.rpartition(":")[2]
+    refused = said("up", "-f", str(EMULATED), "--state", str(tmp_path), "--port", port)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"error: --port: 127.0.0.1:{port} is in use (process ")
+
+
+def test_keys_work_at_once_and_stop_working_at_once(shared: Up, api: Api) -> None:
+    state = ("--state", str(shared.state))
+    made = json.loads(said("keys", "create", "local", "--json", *state).stdout)
+    wait_until(lambda: api.chat(key=made["key"]).status_code == 200)
+    assert said("keys", "revoke", made["id"], *state).returncode == 0
+    wait_until(lambda: api.chat(key=made["key"]).status_code == 401)
+
+
+def test_status_shows_the_services_and_the_parts(shared: Up, api: Api) -> None:
+    state = ("--state", str(shared.state))
+    wait_until(lambda: "default/quick  1/1 ready" in said("status", *state).stdout)
+    shown = json.loads(said("status", "--json", *state).stdout)
+    assert shown["endpoint"] == api.endpoint
+    assert set(shown["parts"]) == {"gateway", "autoscaler", "prometheus"}
+
+
+def test_why_tells_the_last_decisions_in_sentences(shared: Up) -> None:
+    state = ("--state", str(shared.state))
+    wait_until(lambda: said("why", "quick", *state).stdout.startswith("20"))
+    (entry, *_) = json.loads(said("why", "quick", "--json", *state).stdout)
+    told = said("why", "default/quick", *state).stdout
+    assert entry["decision"]["sentence"] in told
+    unknown = said("why", "nobody", *state)
+    assert (unknown.returncode, "the services are default/quick" in unknown.stderr) == (1, True)
+
+
+def test_prometheus_scrapes_every_part(shared: Up) -> None:
+    prometheus = shared.part("--web.listen-address=")
+    assert prometheus is not None
+    words = dict(word.split("=", 1) for word in prometheus.cmdline() if "=" in word)
+    url = f"http://{words['--web.listen-address']}/api/v1/query"
+
+    def scraped() -> bool:
+        found = httpx.get(url, params={"query": "up"}, trust_env=False).json()["data"]["result"]
+        return {row["metric"]["job"]: row["value"][1] for row in found} == dict.fromkeys(
+            ("gateway", "autoscaler", "worker"), "1"
+        )
+
+    wait_until(scraped)
+
+
+def test_secrets_are_for_this_user_alone(shared: Up, api: Api) -> None:
+    run = shared.state / "run"
+    folders = [shared.state, run, *(path for path in run.iterdir() if path.is_dir()), *(run / "parts").iterdir()]
+    keys = [shared.state / "keys.json", shared.state / "local.key", *(run / "secrets").iterdir(), run / "api.sock"]
+    assert [path for path in (*folders, *keys) if path.exists() and path.stat().st_mode & 0o077] == []
+    logs = "".join(path.read_text() for path in (run / "logs").iterdir())
+    assert api.key.rpartition("_")[2] not in logs
+
+
+def test_the_check_of_the_real_model_gives_the_right_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    with up(tmp_path, "--check", file=CHAT) as run:
+        checked = run.event("checked")
+        assert run.left() == (0, "")
+    assert "time to first token" in checked["text"]
+    assert checked["tokens"] > 1
+    assert checked["ttft_ms"] > 0
+    assert files(run.state) == [".keys.lock", "keys.json", "local.key"]
+
+
+def test_ctrl_c_finishes_the_streams_and_leaves_no_process_no_port_and_no_file(tmp_path: Path) -> None:
+    with up(tmp_path) as run:
+        api = run.ready()
+        parts = run.descendants()
+        assert len(parts) >= 4
+        lines = []
+        for line in api.stream(tokens=200):
+            lines.append(line)
+            if len(lines) == 5:
+                run.interrupt()
+        assert lines[-1] == "[DONE]"
+        assert len(lines) >= 200
+        assert run.left() == (0, "")
+    assert alive(parts) == []
+    assert not api.answers()
+    assert not (run.state / "run").exists()
+
+
+def test_a_second_ctrl_c_ends_it_now(tmp_path: Path) -> None:
+    with up(tmp_path) as run:
+        api = run.ready()
+        parts = run.descendants()
+        stream = api.stream(tokens=4000)
+        next(stream)
+        run.interrupt()
+        run.event("stopping")
+        run.interrupt()
+        with pytest.raises(httpx.HTTPError):
+            list(stream)
+        assert run.left()[0] == 0
+    assert alive(parts) == []
+    assert not (run.state / "run").exists()
+
+
+def test_nothing_outlives_a_killed_supervisor_and_the_next_run_clears_up_even_without_prometheus(
+    tmp_path: Path,
+) -> None:
+    with up(tmp_path) as run:
+        run.ready()
+        parts = run.descendants()
+        run.process.kill()
+        run.left()
+        wait_until(lambda: not alive(parts))
+    assert (run.state / "run" / "run.json").exists()
+    arguments = ("up", "-f", str(EMULATED), "--state", str(run.state), "--port", "0", "--check", "--json")
+    again = said(*arguments, env={"PATH": path_without("prometheus")})
+    assert again.returncode == 0
+    assert json.loads(again.stdout.splitlines()[0])["source"] == "embedded"
+    assert files(run.state) == [".keys.lock", "keys.json", "local.key"]
+
+
+def test_a_model_that_is_not_there_fails_the_start_with_the_workers_own_words(tmp_path: Path) -> None:
+    text = EMULATED.read_text().replace("builtin://demo", "file:///nowhere/at/all")
+    file = tmp_path / "lost.yaml"
+    file.write_text("\n".join(line for line in text.splitlines() if "emulate:" not in line))
+    failed = said("up", "-f", str(file), "--state", str(tmp_path / "state"), "--port", "0")
+    assert failed.returncode == 1
+    assert "quick-main-1 keeps ending" in failed.stderr
+    assert "/nowhere/at/all" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert files(tmp_path / "state" / "run" / "logs").count("quick-main-1.log") == 1
+
+
+def test_the_live_screen_is_drawn_on_a_terminal_until_the_duration_is_over(tmp_path: Path) -> None:
+    main, terminal = os.openpty()
+    arguments = ("up", "-f", str(EMULATED), "--state", str(tmp_path), "--port", "0", "--duration", "1s")
+    argv = (sys.executable, "-m", "paceline_cli", *arguments)
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    with subprocess.Popen(argv, stdout=terminal, stderr=terminal, env=environment) as process:
+        os.close(terminal)
+        text = _read_all(main)
+    assert process.returncode == 0
+    assert "curl -N" in text
+    assert "default/quick" in text
+    assert "1/1 ready" in text
+    assert text.rfind("\x1b[?25h") > text.rfind("\x1b[?25l"), "the cursor is shown again"
+
+
+def _read_all(terminal: int) -> str:
+    data = b""
+    try:
+        while chunk := os.read(terminal, 65536):
+            data += chunk
+    except OSError:
+        pass  # Linux says so when the last writer is gone
+    os.close(terminal)
+    return data.decode(errors="replace")
