@@ -1,5 +1,6 @@
 """The reference backend: PyTorch on the CPU, float32, pages gathered per layer. Slow, exact, and without surprises."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -39,8 +40,7 @@ class TorchBackend:
     @classmethod
     def load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause) -> "TorchBackend":
         """From a model source to a warm model. Raises InvalidInput naming the file or field and the fix."""
-        if engine.threads is not None:
-            torch.set_num_threads(engine.threads)
+        torch.set_num_threads(engine.threads or _threads())
         stages = _Stages(timer)
         with stages.stage("config"):
             folder = locate(source)
@@ -75,6 +75,11 @@ class _Stages:
         begin = self._timer.now()
         yield
         self.seconds[name] = self._timer.now() - begin
+
+
+def _threads() -> int:
+    """All cores but one: the API process needs it, and threads that spin for a core make every step wait."""
+    return max(len(os.sched_getaffinity(0)) - 1, 1)
 
 
 def _room(engine: EngineConfig, shape: ModelShape, page_bytes: int) -> int:
