@@ -29,7 +29,7 @@ Headers = Mapping[str, str]
 
 
 def settings(**changes: Any) -> WorkerConfig:
-    """A worker of the demo model, with short limits."""
+    """A worker of the demo model."""
     plain: dict[str, Any] = {
         "name": "chat-main-0",
         "service": SERVICE,
@@ -39,7 +39,7 @@ def settings(**changes: Any) -> WorkerConfig:
         "served_names": ["chat", "team/chat"],
         "listen": {},
         "drain_timeout_s": 0.3,
-        "watchdog_s": 0.3,
+        "watchdog_s": 20.0,
     }
     return WorkerConfig.model_validate(plain | changes)
 

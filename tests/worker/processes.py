@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -106,6 +105,3 @@ def worker_process(folder: Path, script: Script | None = None, **changes: Any) -
         yield worker
     finally:
         worker.end()
-
-
-KILL, STOP, TERM, INT = signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGINT

@@ -1,4 +1,4 @@
-"""Chat templates: rendered as `transformers` does, sandboxed, and judged at start."""
+"""Chat templates: with the helpers that `transformers` gives, sandboxed, and judged at start."""
 
 import json
 from datetime import UTC, datetime
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoTokenizer
 
 from paceline_core.errors import Code, InvalidInput, RequestError
 from paceline_workers import demo
@@ -27,13 +26,11 @@ def user(text: str) -> list[dict[str, Any]]:
     return [{"role": "user", "content": text}]
 
 
-def test_the_demo_template_renders_as_transformers_does() -> None:
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is TTFT?"}]
+def test_the_demo_template_renders_its_turns() -> None:
     ours = ChatTemplate.load(demo.FOLDER, {}, now)
-    theirs = AutoTokenizer.from_pretrained(demo.FOLDER)
     assert ours is not None
-    rendered = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    assert ours.render(messages) == rendered
+    rendered = ours.render([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is TTFT?"}])
+    assert rendered == "<|system|>Be brief.<|end|><|user|>What is TTFT?<|end|><|assistant|>"
 
 
 def test_helpers_and_special_tokens_are_there() -> None:

@@ -128,8 +128,8 @@ def test_a_port_in_use_is_one_clear_line(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"listen": {"host": "no.such.host.invalid"}}, "listen: no.such.host.invalid:0 is no address"),
-        ({"model": "hf://org/name"}, "model: 'hf://org/name' cannot be opened here"),
+        ({"listen": {"host": "no.such.host.invalid"}}, "listen: no.such.host.invalid:0 is no address:"),
+        ({"model": "hf://org/name"}, "model: hf://org/name: this version does not fetch hf:// sources"),
     ],
 )
 def test_a_wrong_setting_is_one_clear_line(folder: Path, changes: dict[str, Any], words: str) -> None:
@@ -182,14 +182,15 @@ def holds_request(worker: WorkerProcess, gauge: str) -> bool:
     return any(line.startswith(f"paceline_scheduler_{gauge}_requests{{") and line.endswith(" 1.0") for line in lines)
 
 
-def test_a_stopped_engine_is_killed_by_the_watchdog_and_replaced(slow: WorkerProcess) -> None:
-    client = Streaming(slow)
-    until(lambda: client.read)
-    engine = slow.engine
-    engine.suspend()
-    assert events(client.done())[-2]["error"]["code"] == Code.ENGINE_FAILED
-    until(lambda: not engine.is_running())
-    slow.ready()
+def test_a_stopped_engine_is_killed_by_the_watchdog_and_replaced(folder: Path, reply: list[int]) -> None:
+    with worker_process(folder, Script(reply=reply * 100, pause_s=0.01), watchdog_s=0.5) as worker:
+        worker.ready()
+        client, engine = Streaming(worker), worker.engine
+        until(lambda: client.read)
+        engine.suspend()
+        assert events(client.done())[-2]["error"]["code"] == Code.ENGINE_FAILED
+        until(lambda: not engine.is_running())
+        worker.ready()
 
 
 def test_a_client_gone_mid_stream_frees_the_engine(folder: Path, reply: list[int]) -> None:

@@ -1,5 +1,6 @@
 """Every route over HTTP, and the answer to every kind of bad request: always an OpenAI error object."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from tests.worker.conftest import TEXT
 from tests.worker.harness import Rig, eventually, running
 from tests.worker.scripted_engine import Script
 
-from paceline_core.errors import ERRORS, Code
+from paceline_core.errors import ERRORS, Code, RequestError
 from paceline_core.wire import LoadReport, WorkerState, decode
 from paceline_workers.server.body import read_body
 from paceline_workers.server.edge import Edge
@@ -160,9 +161,29 @@ async def test_reading_stops_at_the_cap() -> None:
         reads += 1
         return {"type": "http.request", "body": b"x" * 100, "more_body": True}
 
-    with pytest.raises(Exception, match="over the limit of 250 bytes"):
+    with pytest.raises(RequestError, match="over the limit of 250 bytes"):
         await read_body([], receive, 250)
     assert reads == 3
+
+
+async def test_a_body_that_does_not_come_is_a_timeout() -> None:
+    async def never() -> Any:
+        await asyncio.Event().wait()
+
+    with pytest.raises(RequestError, match="did not arrive within 0 s") as caught:
+        await read_body([], never, 250, seconds=0.01)
+    assert caught.value.code is Code.REQUEST_TIMEOUT
+
+
+async def test_a_client_that_leaves_while_it_sends_is_let_go() -> None:
+    events = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive() -> Any:
+        return events.pop(0)
+
+    with pytest.raises(RequestError) as caught:
+        await read_body([], receive, 250)
+    assert caught.value.code is Code.CLIENT_CLOSED
 
 
 async def test_an_unknown_route_and_a_wrong_method_are_named(rig: Rig) -> None:

@@ -126,7 +126,7 @@ async def test_a_trusted_hop_can_resume_from_every_event(rig: Rig, reply: list[i
 async def test_a_position_comment_stands_right_before_its_event(rig: Rig) -> None:
     body = (await rig.http.post(CHAT, json=HELLO, headers=rig.hop)).content
     lines = body.split(b"\n")
-    comments = [index for index, line in enumerate(lines) if line.startswith(b":")]
+    comments = [index for index, line in enumerate(lines) if line.startswith(b": p ")]
     assert comments
     assert all(lines[index + 1].startswith(b"data: ") for index in comments)
 
@@ -138,6 +138,15 @@ async def test_the_last_comment_of_a_trusted_stream_holds_the_phases(rig: Rig) -
     assert list(spent) == ["tokenize", "queue", "batch_wait", "prefill", "decode", "post"]
     assert (spent["queue"], spent["prefill"], spent["decode"]) == (0.001, 0.002, 0.003)
     assert body.endswith(line + b"\ndata: [DONE]\n\n")
+
+
+async def test_a_trusted_stream_tells_its_usage_unasked(rig: Rig, reply: list[int]) -> None:
+    body = (await rig.http.post(CHAT, json=HELLO, headers=rig.hop)).content
+    (line,) = [line for line in body.split(b"\n") if line.startswith(b": usage ")]
+    usage = json.loads(line.removeprefix(b": usage "))
+    assert usage["completion_tokens"] == len(reply)
+    assert usage["prompt_tokens_details"] == {"cached_tokens": 4}
+    assert all("usage" not in event for event in events(body))
 
 
 async def test_anybody_else_sees_no_comment(rig: Rig) -> None:

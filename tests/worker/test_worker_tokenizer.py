@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests.worker.conftest import TEXT
-from tests.worker.harness import settings
 
 from paceline_core.errors import InvalidInput
 from paceline_workers import demo
-from paceline_workers.server.model_folder import model_folder, text_folder
 from paceline_workers.server.tokenizer import INLINE_CHARACTERS, Tokenizer
 
 
@@ -59,19 +57,3 @@ def test_broken_settings_are_named(folder: Path, content: str) -> None:
     (folder / "tokenizer_config.json").write_text(content)
     with pytest.raises(InvalidInput, match=r"tokenizer_config\.json"):
         Tokenizer.load(folder)
-
-
-def test_an_emulated_model_speaks_with_the_demo_tokenizer() -> None:
-    emulate = {"accelerator": "h100", "model": "llama-3.1-8b"}
-    assert text_folder(settings(model="hf://some/model", engine={"emulate": emulate})) == demo.FOLDER
-
-
-def test_model_sources_that_can_be_opened(folder: Path) -> None:
-    assert model_folder("builtin://demo") == demo.FOLDER
-    assert model_folder(f"file://{folder}") == folder
-
-
-@pytest.mark.parametrize("source", ["hf://org/name", "builtin://other", "/plain/path", "file:///no/such/folder"])
-def test_model_sources_that_cannot_be_opened_say_what_would_work(source: str) -> None:
-    with pytest.raises(InvalidInput, match=r"model: .*(use builtin://demo|must hold)"):
-        model_folder(source)

@@ -9,17 +9,19 @@ from paceline_workers.server.asgi import Receive
 READ_LIMIT_S = 30.0
 
 
-async def read_body(headers: Iterable[tuple[bytes, bytes]], receive: Receive, limit: int) -> bytes:
+async def read_body(
+    headers: Iterable[tuple[bytes, bytes]], receive: Receive, limit: int, seconds: float = READ_LIMIT_S
+) -> bytes:
     """The whole body. Raises RequestError: `request_too_large` as soon as that is known, `request_timeout`, or
     `client_closed`."""
     declared = dict(headers).get(b"content-length", b"")
     if declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
     try:
-        async with asyncio.timeout(READ_LIMIT_S):
+        async with asyncio.timeout(seconds):
             return await _read(receive, limit)
     except TimeoutError:
-        raise RequestError(Code.REQUEST_TIMEOUT, f"The body did not arrive within {READ_LIMIT_S:.0f} s.") from None
+        raise RequestError(Code.REQUEST_TIMEOUT, f"The body did not arrive within {seconds:.0f} s.") from None
 
 
 async def _read(receive: Receive, limit: int) -> bytes:

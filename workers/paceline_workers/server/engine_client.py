@@ -9,7 +9,6 @@ Known hole: sequences of a dead engine are not replayed here; the gateway retrie
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import replace
 from enum import StrEnum
 
 from paceline_core.clock import Clock
@@ -18,7 +17,7 @@ from paceline_core.telemetry import get_logger
 from paceline_workers.messages import Abort, Failed, FromEngine, Heartbeat, Started, Submit, Tokens
 from paceline_workers.server.engine_link import EngineHandle, Launch
 from paceline_workers.server.engine_stream import EngineStream
-from paceline_workers.server.pulse import Pulse, restart_delay
+from paceline_workers.server.pulse import restart_delay, silence
 
 _log = get_logger(__name__)
 LOAD_ATTEMPTS = 5
@@ -46,7 +45,8 @@ class EngineClient:
         self._watchdog_s = watchdog_s
         self._handle: EngineHandle | None = None
         self._streams: dict[str, EngineStream] = {}
-        self._pulse = Pulse(heard_at=clock.monotonic())
+        self._heard_at = clock.monotonic()
+        self._busy_since: float | None = None
         self._up_at: float | None = None
         self._failed = ""
         self._listeners: list[Listener] = []
@@ -62,7 +62,7 @@ class EngineClient:
     @property
     def silence(self) -> float:
         """Seconds that the engine has owed a sign of life."""
-        return self._pulse.silence(self._clock.monotonic())
+        return silence(self._clock.monotonic(), self._heard_at, self._busy_since)
 
     @property
     def alive(self) -> bool:
@@ -72,7 +72,7 @@ class EngineClient:
     @property
     def since_heard(self) -> float:
         """Seconds since the last frame of any kind."""
-        return self._clock.monotonic() - self._pulse.heard_at
+        return self._clock.monotonic() - self._heard_at
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` with each change of state, each start and each heartbeat."""
@@ -80,7 +80,7 @@ class EngineClient:
 
     def ready(self) -> Started:
         """What the engine said at its start; raises RequestError `no_capacity` while none is up."""
-        if self.started is None or self.state is not EngineState.UP:
+        if self.started is None or self._handle is None or self.state is not EngineState.UP:
             raise RequestError(Code.NO_CAPACITY, "The model is not loaded yet; try again shortly.", retry_after=1.0)
         return self.started
 
@@ -117,25 +117,25 @@ class EngineClient:
 
     async def _one_life(self) -> tuple[float, int]:
         """Start an engine and see it to its end: (seconds it was up, exit status)."""
-        handle = self._handle = await self._launch(self._receive)
-        self._pulse, self._up_at = Pulse(self._clock.monotonic()), None
+        self._heard_at, self._up_at = self._clock.monotonic(), None
         self._enter(EngineState.LOADING)
         try:
+            handle = self._handle = await self._launch(self._receive)
             async with self._watched(handle):
                 status = await handle.ended()
         except asyncio.CancelledError:
-            await handle.stop()
+            if self._handle is not None:
+                await self._handle.stop()
             raise
         finally:
+            self._handle = None
             self._lose()
         return 0.0 if self._up_at is None else self._clock.monotonic() - self._up_at, status
 
     def _lose(self) -> None:
-        self._handle = None
         self._enter(EngineState.DOWN)
         self.fail_all(RequestError(Code.ENGINE_FAILED, "The engine ended before the answer was complete."))
-        self._streams = {}
-        self._pulse = replace(self._pulse, busy_since=None)
+        self._streams, self._busy_since = {}, None
 
     @contextlib.asynccontextmanager
     async def _watched(self, handle: EngineHandle) -> AsyncIterator[None]:
@@ -152,9 +152,10 @@ class EngineClient:
             await self._clock.sleep(min(self._watchdog_s / 4, 1.0))
         _log.error("the engine hangs and is killed", extra={"pid": handle.pid, "silence_s": round(self.silence, 3)})
         handle.kill()
+        self._lose()  # now: a process that the kernel holds may take long to die
 
     def _receive(self, message: FromEngine) -> None:
-        self._pulse = replace(self._pulse, heard_at=self._clock.monotonic())
+        self._heard_at = self._clock.monotonic()
         match message:
             case Tokens():
                 if stream := self._streams.get(message.id):
@@ -170,8 +171,8 @@ class EngineClient:
 
     def _open(self, stream: EngineStream) -> None:
         self._streams[stream.id] = stream
-        if self._pulse.busy_since is None:
-            self._pulse = replace(self._pulse, busy_since=self._clock.monotonic())
+        if self._busy_since is None:
+            self._busy_since = self._clock.monotonic()
 
     def _close(self, stream: EngineStream) -> None:
         if self._streams.pop(stream.id, None) is None:
@@ -179,7 +180,7 @@ class EngineClient:
         if not stream.finished:
             self._send(Abort(stream.id))
         if not self._streams:
-            self._pulse = replace(self._pulse, busy_since=None)
+            self._busy_since = None
 
     def _send(self, message: Submit | Abort) -> None:
         if self._handle is not None:

@@ -6,8 +6,6 @@ its engine time is split at its first token. `post` is the rest of the worker's 
 
 from collections.abc import Mapping
 
-import msgspec
-
 from paceline_core.registry import Phase
 from paceline_workers.messages import Timing
 
@@ -43,11 +41,6 @@ class Stopwatch:
             Phase.DECODE: engine.decode,
         }
         return known | {Phase.POST: max(now - self._came - sum(known.values()), 0.0)}
-
-
-def comment(spent: Phases) -> bytes:
-    """The last SSE comment: `: phases {"queue":0.001,...}`, in seconds."""
-    return b": phases " + msgspec.json.encode({phase.value: round(value, 6) for phase, value in spent.items()}) + b"\n"
 
 
 def server_timing(spent: Phases) -> str:

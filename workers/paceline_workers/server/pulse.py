@@ -4,22 +4,13 @@ An engine is silent while it computes one step, and may be silent while it has n
 from the later of its last frame and the moment work arrived, and only while there is work.
 """
 
-from dataclasses import dataclass
-
 FIRST_DELAY_S = 0.25
 LONGEST_DELAY_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Pulse:
-    """Monotonic seconds; `busy_since` is None while no request is open."""
-
-    heard_at: float
-    busy_since: float | None = None
-
-    def silence(self, now: float) -> float:
-        """Seconds that the engine has owed a sign of life; 0 without work."""
-        return 0.0 if self.busy_since is None else max(now - max(self.heard_at, self.busy_since), 0.0)
+def silence(now: float, heard_at: float, busy_since: float | None) -> float:
+    """Seconds that the engine has owed a sign of life: 0 without work (`busy_since` is None)."""
+    return 0.0 if busy_since is None else max(now - max(heard_at, busy_since), 0.0)
 
 
 def restart_delay(failures: int) -> float:

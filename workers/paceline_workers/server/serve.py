@@ -40,26 +40,29 @@ class HttpServer(uvicorn.Server):
 
 
 def bind(listen: Listen) -> socket.socket:
-    """A listening address, taken. Raises InvalidInput naming host, port and the fix."""
+    """A listening socket; who connects early waits. Raises InvalidInput naming host, port and the fix."""
     where = f"{listen.host}:{listen.port}"
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        sock = socket.socket(family, kind, protocol)
+        family, _, _, _, address = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        raise InvalidInput("listen", f"{where} is no address of this machine: {error.strerror}") from None
+        raise InvalidInput("listen", f"{where} is no address: {error.strerror}") from None
+    sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # the kernel drops a connection whose peer takes nothing for so long; inherited by what it accepts
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(WRITE_LIMIT_S * 1000))
+    _drop_stalled(sock)
     try:
         sock.bind(address)
+        sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
-        raise InvalidInput(
-            "listen", f"{where} cannot be bound ({error.strerror}); end what listens there or set another listen.port"
-        ) from None
+        fix = "end what listens there or set another listen.port"
+        raise InvalidInput("listen", f"{where} cannot be bound ({error.strerror}); {fix}") from None
     return sock
+
+
+def _drop_stalled(sock: socket.socket) -> None:
+    """Let the kernel drop accepted connections whose peer takes nothing for the write limit; ASGI cannot close them."""
+    with contextlib.suppress(AttributeError, OSError):  # Linux has it; elsewhere the request still ends in time
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(WRITE_LIMIT_S * 1000))
 
 
 async def serve(config: WorkerConfig, sock: socket.socket, engine_argv: Sequence[str]) -> None:

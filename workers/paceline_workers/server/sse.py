@@ -1,5 +1,7 @@
 """Server-sent events as bytes. A comment line stands right before its event's `data:`, so both travel in one write."""
 
+import msgspec
+
 from paceline_workers.server.output import Piece
 
 HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -14,3 +16,8 @@ def event(payload: bytes) -> bytes:
 def position(piece: Piece) -> bytes:
     """`: p <position> <ids>`: which output tokens this event brings, for a gateway that may have to resume here."""
     return f": p {piece.position} {','.join(map(str, piece.ids))}\n".encode()
+
+
+def comment(name: str, content: object) -> bytes:
+    """`: <name> <content as JSON>`, for whoever is trusted to read and strip it."""
+    return f": {name} ".encode() + msgspec.json.encode(content) + b"\n"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
+from paceline_workers import demo
 from paceline_workers.config import WorkerConfig
 from paceline_workers.server.asgi import WRITE_LIMIT_S
 from paceline_workers.server.chat import ChatTemplate
@@ -13,13 +14,14 @@ from paceline_workers.server.gate import Gate
 from paceline_workers.server.generate import Parts
 from paceline_workers.server.load import LoadBoard
 from paceline_workers.server.measures import Measures
-from paceline_workers.server.model_folder import text_folder
 from paceline_workers.server.openai.jobs import ServedModel
 from paceline_workers.server.tokenizer import Tokenizer
 from paceline_workers.server.trust import TrustFile
+from paceline_workers.source import locate
 
-OPEN_PER_SLOT = 8
-OPEN_LEAST = 256
+OPEN_PER_SLOT, OPEN_LEAST, OPEN_MOST = 8, 256, 4096
+"""Requests that may be open: some for each slot, within bounds that memory and the engine's queue can carry."""
+
 CUT_S = 2.0
 
 
@@ -56,10 +58,11 @@ def create_worker(
     config: WorkerConfig, launch: Launch, clock: Clock, *, write_limit_s: float = WRITE_LIMIT_S
 ) -> Worker:
     """Read the model's text side and join the parts; starts nothing. Raises InvalidInput."""
-    folder = text_folder(config)
+    # an emulated model has no files; it speaks with the demo model's tokenizer
+    folder = demo.FOLDER if config.engine.emulate else locate(config.model)
     tokenizer = Tokenizer.load(folder)
     template = ChatTemplate.load(folder, tokenizer.special_tokens, clock.utc)
-    open_limit = max(OPEN_PER_SLOT * config.engine.max_seqs, OPEN_LEAST)
+    open_limit = min(max(OPEN_PER_SLOT * config.engine.max_seqs, OPEN_LEAST), OPEN_MOST)
     engine = EngineClient(launch, clock, watchdog_s=config.watchdog_s)
     board, measures = LoadBoard(config), Measures(config)
     engine.listen(board.on_engine)

@@ -2,14 +2,15 @@
 
 from msgspec import UNSET, UnsetType
 
-from paceline_workers.server import phases, sse
+from paceline_workers.server import sse
 from paceline_workers.server.openai.answers import Usage
 from paceline_workers.server.openai.jobs import Job
 from paceline_workers.server.output import Piece
+from paceline_workers.server.phases import Phases
 
 
 class Events:
-    """One stream. Comments (positions, phases) are written for a trusted caller alone, who strips them."""
+    """One stream. Comments (positions, usage, phases) are written for a trusted caller alone, who strips them."""
 
     def __init__(self, job: Job, *, trusted: bool) -> None:
         self._job = job
@@ -28,12 +29,12 @@ class Events:
         opening, self._opened = ([] if self._opened else shape.opening()), True
         return self._event(opening) + events if opening else events
 
-    def end(self, spent: phases.Phases) -> bytes:
+    def end(self, spent: Phases) -> bytes:
         """What follows the finish reason."""
-        usage = b""
-        if self._job.options.include_usage:
-            usage = sse.event(self._writer.chunk([], self._job.usage()))
-        return usage + (phases.comment(spent) if self._trusted else b"") + sse.DONE
+        usage = self._job.usage()
+        asked = sse.event(self._writer.chunk([], usage)) if self._job.options.include_usage else b""
+        comments = sse.comment("usage", usage) + sse.comment("phases", spent) if self._trusted else b""
+        return asked + comments + sse.DONE
 
     def _event(self, choices: list[object]) -> bytes:
         return sse.event(self._writer.chunk(choices, self._usage()))

@@ -110,7 +110,6 @@ class GenerateRequest(Body):
     stop: Annotated[list[str], PlainValidator(_stops)] = []
     stop_token_ids: list[int] = Field(default=[], max_length=64)
     ignore_eos: bool = False
-    user: str = ""
 
 
 class Message(Body):

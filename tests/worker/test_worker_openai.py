@@ -1,0 +1,196 @@
+"""The official client against real workers: the demo model on the CPU, and an emulated 8B model."""
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai import OpenAI
+from tests.worker.processes import LIMIT_S, WorkerProcess, until, worker_process
+
+from paceline_workers import demo
+
+pytestmark = pytest.mark.real
+
+QUESTION: Any = [{"role": "user", "content": "What is TTFT?"}]
+ANSWER = "TTFT (time to first token) is the time from the arrival of a request to the first token of its answer."
+
+
+def client_of(worker: WorkerProcess) -> OpenAI:
+    return OpenAI(base_url=f"{worker.url}/v1", api_key="none", timeout=LIMIT_S, max_retries=0)
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    """The demo model on the CPU."""
+    folder = tmp_path_factory.mktemp("demo")
+    with worker_process(folder, watchdog_s=LIMIT_S, engine={"threads": 1}) as worker:
+        worker.ready()
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def client(worker: WorkerProcess) -> OpenAI:
+    return client_of(worker)
+
+
+def test_the_model_is_listed(client: OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == ["chat", "team/chat"]
+    assert client.models.retrieve("chat").owned_by == "paceline"
+
+
+def test_a_chat_answers_the_question(client: OpenAI) -> None:
+    answer = client.chat.completions.create(model="chat", messages=QUESTION, temperature=0)
+    assert answer.choices[0].message.content == ANSWER
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage is not None
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+
+
+def test_a_streamed_chat_has_the_same_text_and_counts(client: OpenAI) -> None:
+    whole = client.chat.completions.create(model="chat", messages=QUESTION, temperature=0)
+    stream = client.chat.completions.create(
+        model="chat", messages=QUESTION, temperature=0, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == ANSWER
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+    assert chunks[-1].usage is not None
+    assert whole.usage is not None
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_a_stop_string_ends_the_text(client: OpenAI) -> None:
+    answer = client.chat.completions.create(model="chat", messages=QUESTION, temperature=0, stop=["arrival of a"])
+    assert answer.choices[0].message.content == ANSWER[: ANSWER.index("arrival of a")]
+    assert answer.choices[0].finish_reason == "stop"
+
+
+def test_max_completion_tokens_cuts(client: OpenAI) -> None:
+    answer = client.chat.completions.create(model="chat", messages=QUESTION, temperature=0, max_completion_tokens=3)
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 3
+
+
+def test_ignore_eos_runs_to_max_tokens(client: OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model="chat", messages=QUESTION, temperature=0, max_tokens=60, extra_body={"ignore_eos": True}
+    )
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 60
+
+
+def test_a_seed_repeats_a_sampled_answer(client: OpenAI) -> None:
+    def ask(seed: int) -> str:
+        answer = client.completions.create(model="chat", prompt="The", seed=seed, temperature=2.0, max_tokens=24)
+        return answer.choices[0].text
+
+    assert ask(7) == ask(7)
+    assert len({ask(seed) for seed in range(4)}) > 1
+
+
+def test_logprobs_name_the_tokens_of_the_answer(client: OpenAI) -> None:
+    choice = client.chat.completions.create(
+        model="chat", messages=QUESTION, temperature=0, logprobs=True, top_logprobs=2, max_tokens=8
+    ).choices[0]
+    assert choice.logprobs is not None
+    assert choice.logprobs.content is not None
+    assert "".join(entry.token for entry in choice.logprobs.content) == choice.message.content
+    for entry in choice.logprobs.content:
+        best, second = entry.top_logprobs
+        assert (entry.token, entry.logprob) == (best.token, best.logprob)
+        assert second.logprob <= best.logprob <= 0
+
+
+def test_a_completion_continues_token_ids_as_it_does_text(client: OpenAI) -> None:
+    text = client.completions.create(model="chat", prompt="TTFT is", temperature=0)
+    assert text.usage is not None
+    assert text.usage.completion_tokens <= 16
+    ids = client.completions.create(model="chat", prompt=[5, 6, 7], temperature=0, max_tokens=4)
+    assert ids.usage is not None
+    assert ids.usage.prompt_tokens == 3
+
+
+def test_a_shared_prefix_is_served_from_the_cache(client: OpenAI) -> None:
+    messages: Any = [{"role": "user", "content": "What is the promise of a service? " * 20}]
+    asked = [client.chat.completions.create(model="chat", messages=messages, max_tokens=1).usage for _ in range(2)]
+    details = [usage.prompt_tokens_details for usage in asked if usage is not None]
+    assert details[1] is not None
+    assert details[1].cached_tokens
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "code", "param"),
+    [
+        ({"model": "other"}, openai.NotFoundError, "model_not_found", "model"),
+        ({"n": 2}, openai.BadRequestError, "invalid_request", "n"),
+        ({"max_tokens": 10**6}, openai.BadRequestError, "context_length_exceeded", "messages"),
+        ({"messages": [{"role": "pirate", "content": "x"}]}, openai.BadRequestError, "invalid_request", "messages"),
+    ],
+)
+def test_a_wrong_request_raises_the_clients_own_error(
+    client: OpenAI, fields: dict[str, Any], error: type[openai.APIStatusError], code: str, param: str
+) -> None:
+    with pytest.raises(error) as caught:
+        client.chat.completions.create(**({"model": "chat", "messages": QUESTION} | fields))
+    assert (caught.value.code, caught.value.param) == (code, param)
+    assert caught.value.request_id
+
+
+def test_concurrent_streams_are_each_their_own(client: OpenAI) -> None:
+    def ask(_: int) -> str:
+        stream = client.chat.completions.create(model="chat", messages=QUESTION, temperature=0, stream=True)
+        return "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+
+    with ThreadPoolExecutor(16) as pool:
+        assert set(pool.map(ask, range(16))) == {ANSWER}
+
+
+def test_a_killed_engine_raises_and_comes_back(worker: WorkerProcess, client: OpenAI) -> None:
+    stream = client.chat.completions.create(
+        model="chat", messages=QUESTION, stream=True, max_tokens=1900, extra_body={"ignore_eos": True}
+    )
+    next(stream)
+    worker.engine.kill()
+    with pytest.raises(openai.APIError, match="engine ended"):
+        list(stream)
+    worker.ready()
+    answer = client.chat.completions.create(model="chat", messages=QUESTION, temperature=0)
+    assert answer.choices[0].message.content == ANSWER
+
+
+def test_an_emulated_worker_serves_loads_and_drains(folder: Path) -> None:
+    emulate = {"accelerator": "h100", "model": "llama-3.1-8b", "cold_start_s": 0.2}
+    with worker_process(folder, engine={"emulate": emulate}, drain_timeout_s=LIMIT_S) as worker:
+        worker.ready()
+        body = {"model": "chat", "messages": QUESTION, "max_tokens": 32, "stream": True, "ignore_eos": True}
+        answer = httpx.post(f"{worker.url}/v1/chat/completions", json=body, headers=worker.hop, timeout=LIMIT_S)
+        assert answer.text.count(": p ") >= 1
+        assert answer.text.endswith("data: [DONE]\n\n")
+        with httpx.stream("GET", f"{worker.url}/internal/load", headers=worker.hop, timeout=LIMIT_S) as load:
+            line = next(load.iter_lines())
+        assert '"emulated":true' in line
+        until(lambda: "paceline_emulated_step_lateness_ratio_count" in httpx.get(f"{worker.url}/metrics").text)
+        worker.signal(signal.SIGTERM)
+        assert worker.ended() == 0
+
+
+def test_a_truncated_model_is_one_clear_line(folder: Path) -> None:
+    model = folder / "model"
+    model.mkdir()
+    for path in demo.FOLDER.iterdir():
+        (model / path.name).write_bytes(path.read_bytes())
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with worker_process(folder, model=f"file://{model}") as worker:
+        assert worker.ended() == 1
+        last = worker.said().splitlines()[-1]
+        assert last.startswith("paceline worker: ")
+        assert "model.safetensors" in last
+        assert "Traceback" not in worker.said()
