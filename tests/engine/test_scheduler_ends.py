@@ -100,7 +100,7 @@ def test_a_request_without_a_token_by_its_deadline_ends_with_the_reason() -> Non
     run.step()
     assert run.core.expire(0.4) == []
     (event,) = run.core.expire(0.5)
-    assert (event.id, event.finish, event.error) == ("b", "error", "no token before the deadline, 0.500 s")
+    assert (event.id, event.finish, event.error) == ("b", "abort", "no token before the deadline, 0.500 s")
     run.check_books()
 
 

@@ -93,14 +93,14 @@ class Scheduler:
     def expire(self, now: float) -> list[Tokens]:
         """End what has no first token by its deadline. Once begun, a stream is finished, however late."""
         return [
-            self._end(request, f"no token before the deadline, {now - request.arrival:.3f} s", now)
+            self._end(request, "abort", f"no token before the deadline, {now - request.arrival:.3f} s", now)
             for request in self._deadlines.due(now)
         ]
 
     def fail(self, plan: Plan, reason: str, now: float) -> list[Tokens]:
         """End every request of a step that could not be executed; what they had computed is not trusted."""
         live = [chunk.request for chunk in plan.chunks if chunk.request.state is State.RUNNING]
-        return [self._end(request, reason, now) for request in live]
+        return [self._end(request, "error", reason, now) for request in live]
 
     # --- one step
 
@@ -289,10 +289,10 @@ class Scheduler:
 
     # --- the end of a request
 
-    def _end(self, request: Request, error: str, now: float) -> Tokens:
+    def _end(self, request: Request, finish: str, error: str, now: float) -> Tokens:
         self._remove(request)
         timing = request.timing(now)
-        return Tokens(request.id, request.produced, [], "error", error, request.cached, timing=timing)
+        return Tokens(request.id, request.produced, [], finish, error, request.cached, timing=timing)
 
     def _remove(self, request: Request) -> None:
         if request.state is State.RUNNING:
