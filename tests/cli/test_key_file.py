@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline_cli.supervisor import secrets
+from paceline_cli.supervisor import key_secrets
 from paceline_cli.supervisor.keys import LOCAL_TENANT, KeyFile
 from paceline_cli.supervisor.store import Store
 from paceline_core.auth import KeyRecord, verify
@@ -61,10 +61,10 @@ def test_the_gateway_sees_every_key_as_a_secret_and_no_revoked_one(tmp_path: Pat
     keys, store = KeyFile(tmp_path), Store()
     kept, _ = keys.create("a", ManualClock())
     revoked, _ = keys.create("b", ManualClock())
-    secrets.publish(keys, store)
+    key_secrets.publish(keys, store)
     assert len(store.objects.list("Secret")) == 2
     keys.revoke(revoked.key_id)
-    secrets.publish(keys, store)
+    key_secrets.publish(keys, store)
     (manifest,) = store.objects.list("Secret")
     assert KeyRecord.from_manifest(manifest) == kept
     assert manifest["metadata"]["namespace"] == "paceline-system"

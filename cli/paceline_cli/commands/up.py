@@ -13,7 +13,6 @@ from paceline_cli.up.options import DEFAULT_PORT, Options, parse_duration
 from paceline_cli.up.run import up as run_up
 from paceline_cli.view.outputs import choose
 from paceline_core.config import LEVEL_VARIABLE
-from paceline_core.telemetry import configure
 
 app = typer.Typer()
 
@@ -29,6 +28,5 @@ def up(  # noqa: PLR0913, PLR0917 - one argument an option
 ) -> None:
     """Start everything, say how to use it, show how it is, stop everything."""
     level = os.environ.get(LEVEL_VARIABLE, "INFO")
-    configure("supervisor", level if level == "DEBUG" else "ERROR")
     options = Options(tuple(files), state.absolute(), port, parse_duration(duration), check, level)
     asyncio.run(run_up(options, choose(as_json=as_json, terminal=sys.stdout.isatty())))

@@ -11,7 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from paceline_cli.supervisor import control, hops, prometheus, secrets
+from paceline_cli.supervisor import control, hops, key_secrets, prometheus
 from paceline_cli.supervisor.api import NO_CONTENT, make_app
 from paceline_cli.supervisor.fleet import KIND, Fleet
 from paceline_cli.supervisor.keys import KeyFile
@@ -59,6 +59,11 @@ class Stack:
             for task in tasks:
                 task.cancel()
 
+    def raise_if_broken(self) -> None:
+        """Raise what ended the loop that keeps the workers, if something did."""
+        if self._passes and self._passes.done():
+            self._passes.result()
+
     async def stop(self) -> None:
         """Stop everything in order; returns when nothing is left."""
         await self._parts[control.AUTOSCALER].stop()
@@ -78,7 +83,7 @@ class Stack:
 
     def refresh_keys(self) -> None:
         """Take over what `paceline keys` changed in the key file."""
-        secrets.publish(self._keys, self.store)
+        key_secrets.publish(self._keys, self.store)
 
     def snapshot(self) -> dict[str, Any]:
         """What `paceline status` shows."""

@@ -1,7 +1,11 @@
 """One run from its files to its end: check, start, say how to use it, show how it is, stop."""
 
 import asyncio
+import contextlib
+import logging
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 
@@ -21,6 +25,7 @@ from paceline_cli.up.session import Session
 from paceline_cli.view.outputs import Output
 from paceline_core.clock import SystemClock
 from paceline_core.errors import InvalidInput
+from paceline_core.telemetry import configure
 
 
 async def up(options: Options, output: Output) -> None:
@@ -30,9 +35,10 @@ async def up(options: Options, output: Output) -> None:
     with run_dir(options.state) as run:
         pool = PortPool(HOST)
         ports = choose_ports(options.port, pool)
-        async with httpx.AsyncClient(trust_env=False) as http:
-            site = Site(run, pool, clock, HttpProber(http), f"http://{HOST}:{ports.public}", options.log_level)
-            await _up(options, site, wishes, ports, output)
+        with _logging_to(run.log("supervisor"), options.log_level):
+            async with httpx.AsyncClient(trust_env=False) as http:
+                site = Site(run, pool, clock, HttpProber(http), f"http://{HOST}:{ports.public}", options.log_level)
+                await _up(options, site, wishes, ports, output)
     output.stopped()
 
 
@@ -48,6 +54,18 @@ async def _up(options: Options, site: Site, wishes: Wishes, ports: Ports, output
                 await Session(options, stack, target, output, site.clock, stop).run(wishes.notes)
             finally:
                 output.stopping()
+
+
+@contextlib.contextmanager
+def _logging_to(path: Path, level: str) -> Iterator[None]:
+    """The supervisor's own log beside its parts', so that the terminal stays the user's."""
+    with path.open("a") as stream:
+        configure("supervisor", level, stream)
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # it would note every probe
+        try:
+            yield
+        finally:
+            configure("supervisor", "ERROR")
 
 
 def choose_ports(public: int, pool: PortPool) -> Ports:

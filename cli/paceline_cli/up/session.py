@@ -53,6 +53,7 @@ class Session:
             while not (task.done() or stopped.done()):
                 self.output.update(self.stack.snapshot())
                 await asyncio.wait([task, stopped], timeout=REFRESH_S, return_when=asyncio.FIRST_COMPLETED)
+                self.stack.raise_if_broken()
             if task.done():
                 task.result()
             return task.done()
