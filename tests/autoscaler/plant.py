@@ -39,7 +39,7 @@ OWN_LIMIT = 8
 EPOCH = 1_800_000_000.0
 
 
-def goal_of(least: int = 1, most: int = 8, ttft_s: float = 2.0) -> Goal:
+def goal_of(least: int = 1, most: int = 8, ttft_s: float = 2.0, idle_after_s: float | None = None) -> Goal:
     return Goal(
         service=SERVICE,
         policy="slo",
@@ -48,6 +48,7 @@ def goal_of(least: int = 1, most: int = 8, ttft_s: float = 2.0) -> Goal:
         step_tokens=2048,
         start_prior_s=20.0,
         drain_limit_s=60.0,
+        idle_after_s=idle_after_s,
     )
 
 
@@ -78,7 +79,7 @@ class Plant:
     arrivals: int = 0
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
     desired_over_time: list[tuple[float, int]] = field(default_factory=list)
-    state: State = State()
+    state: State = field(default_factory=State)
     meter: DemandMeter = field(default_factory=DemandMeter)
     _due: float = 0.0
     _named: int = 0
@@ -92,14 +93,32 @@ class Plant:
             self._start(ready_at=self.now)
 
     @property
+    def started(self) -> float:
+        return EPOCH
+
+    @property
+    def waiting(self) -> int:
+        """Requests that nobody has begun to serve."""
+        return len(self.gateway) + sum(len(server.waiting) for server in self.servers)
+
+    @property
     def elapsed(self) -> float:
         return self.now - EPOCH
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds)):
-            for _ in range(round(1 / STEP_S)):
-                self._step()
-            self._scale()
+            self.second()
+
+    def second(self) -> tuple[Observation, Decision]:
+        """One second, and the decision at its end."""
+        for _ in range(round(1 / STEP_S)):
+            self._step()
+        self.meter.on(self._report(), self.now)
+        seen = self.observation()
+        decision, self.state = decide(seen, self.state)
+        self.decisions.append((self.elapsed, decision))
+        self._order(decision.replicas)
+        return seen, decision
 
     def attainment(self, start: float, end: float) -> float:
         """Share of the requests that arrived in this span and met the target."""
@@ -140,12 +159,6 @@ class Plant:
             server.busy_until = begin + self.work_s
             self.served.append((arrival, begin + self.prefill_s - arrival))
 
-    def _scale(self) -> None:
-        self.meter.on(self._report(), self.now)
-        decision, self.state = decide(self.observation(), self.state)
-        self.decisions.append((self.elapsed, decision))
-        self._order(decision.replicas)
-
     def _order(self, replicas: int) -> None:
         self.desired = replicas
         self.desired_over_time.append((self.elapsed, replicas))
@@ -173,10 +186,12 @@ class Plant:
             completed=len(self.served),
             queued=len(self.gateway),
             queued_prompt_tokens=len(self.gateway) * PROMPT,
-            held=0 if self._staying() else len(self.gateway),
-            in_flight=len(self.gateway) + sum(len(server.waiting) for server in self.servers),
+            held=0 if any(s.ready_at <= self.now for s in self._staying()) else len(self.gateway),
+            in_flight=self.waiting - len(self.gateway),
         )
-        return DemandReport(gateway="g", started="2027-01-01", services=(ServiceDemand(service=SERVICE, classes=(row,)),))
+        return DemandReport(
+            gateway="g", started="2027-01-01", services=(ServiceDemand(service=SERVICE, classes=(row,)),)
+        )
 
     def observation(self) -> Observation:
         replicas = tuple(Replica(s.name, self._state(s), self.now - s.created) for s in self.servers)

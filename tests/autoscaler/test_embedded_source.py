@@ -54,12 +54,17 @@ class Gateways:
     pages: dict[str, str | None]
     clock: ManualClock = field(default_factory=ManualClock)
     source: EmbeddedSource = field(init=False)
+    scrapes: int = 0
+    often: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         http = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
         self.source = EmbeddedSource(http, lambda: tuple(self.pages), self.clock)
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.scrapes += 1
+        if self.scrapes >= 5:
+            self.often.set()
         page = self.pages[str(request.url)]
         if page is None:
             raise httpx.ConnectError("refused")
@@ -217,9 +222,9 @@ def test_a_higher_quantile_is_never_lower(steps: list[int], one: float, two: flo
 
 async def test_run_scrapes_until_it_is_cancelled() -> None:
     world = Gateways({HERE: counted(5)})
-    task = asyncio.ensure_future(world.source.run())
-    while world.clock.monotonic() < 10:
-        await asyncio.sleep(0)
+    task = asyncio.create_task(world.source.run())
+    async with asyncio.timeout(5):
+        await world.often.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

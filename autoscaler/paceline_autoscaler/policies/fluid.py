@@ -54,9 +54,11 @@ class Fluid:
         return self.group.columns
 
     def _seconds(self, column: Column, count: int) -> float:
-        horizon = self.lead_s + self.clear_s
-        coming = sum(max(horizon - eta, 0.0) for eta in column.etas)
-        return column.ready * horizon + coming + max(count - column.view.desired, 0) * self.clear_s
+        """What `count` replicas do; of fewer than are ordered, those leave first who would come last."""
+        horizon, surplus = self.lead_s + self.clear_s, column.view.desired - count
+        staying = sorted(column.etas)[: max(len(column.etas) - max(surplus, 0), 0)]
+        ready = column.ready - max(surplus - len(column.etas), 0)
+        return ready * horizon + sum(max(horizon - eta, 0.0) for eta in staying) + max(-surplus, 0) * self.clear_s
 
     def _least(self, column: Column, counts: dict[str, int], top: int) -> int:
         name = column.goal.name

@@ -126,7 +126,7 @@ def _rest(case: _Case) -> Draft:
     room = case.capacity(fewer)
     total = sum(fewer.values())
     told = f"peak {highest:.2f} of the last {picture.round_trip_s:.0f} s"
-    if highest * SPARE > room or group.demand * picture.horizon_s + group.backlog > room * picture.horizon_s:
+    if highest * SPARE > room or not case.fluid.fits(fewer):
         return Draft(_hold(case, f"{total}: {told} would not fit {room:.2f}"))
     if covered_s(case.memory, picture.observation.now) < picture.round_trip_s:
         return Draft(

@@ -1,0 +1,93 @@
+"""Observations to start from: one service, one pool, everything heard, nothing wrong."""
+
+from dataclasses import replace
+from typing import Any
+
+from paceline_autoscaler.nouns import (
+    Attainment,
+    ClassDemand,
+    Demand,
+    Flow,
+    Goal,
+    Observation,
+    PoolGoal,
+    PoolView,
+    Replica,
+    State,
+    Target,
+    Verdicts,
+    WorkerLoad,
+)
+from paceline_autoscaler.policies import decide
+from paceline_core.registry.enums import QueryResult, ReplicaState, RequestClass
+from paceline_core.wire import StepTime
+
+NOW = 1_800_000_000.0
+PROMPT, OUTPUT = 4000, 100
+STEP = StepTime(base=0.0, prefill=25e-6, sequence=0.0, kv=0.0, observations=50)
+"""One request of 4000 prompt tokens is a tenth of a replica-second; output is free."""
+INTERACTIVE = RequestClass.INTERACTIVE
+
+
+def goal(**changes: Any) -> Goal:
+    made = Goal(
+        service="default/chat",
+        policy="slo",
+        targets=(Target(INTERACTIVE, "ttft", 0.95, 0.5),),
+        pools=(PoolGoal("main", "both", 1, 10, 1, 4.0),),
+        step_tokens=2048,
+        start_prior_s=20.0,
+        drain_limit_s=30.0,
+    )
+    return replace(made, **changes)
+
+
+def pool(**changes: Any) -> PoolGoal:
+    return replace(PoolGoal("main", "both", 1, 10, 1, 4.0), **changes)
+
+
+def flows(rate: float, seconds: tuple[float, ...] = (5.0, 15.0, 60.0)) -> tuple[Flow, ...]:
+    """Windows in which requests worth `rate` replica-seconds per second arrived evenly."""
+    return tuple(Flow(window, rate * 10 * window, rate * 10 * window * PROMPT) for window in seconds)
+
+
+def demand(rate: float, **changes: Any) -> Demand:
+    fields = {"output_tokens": float(OUTPUT), "in_flight": 1 if rate else 0, **changes}
+    return Demand(1, 1, (ClassDemand(INTERACTIVE, flows(rate), **fields),))
+
+
+def load(worker: str, **changes: Any) -> WorkerLoad:
+    return replace(WorkerLoad(worker, 64, 1, 0, 0, 1_000_000, 0.1, STEP), **changes)
+
+
+def view(ready: int = 1, starting: int = 0, draining: int = 0, **changes: Any) -> PoolView:
+    """A pool whose replicas are all known; starting ones are five seconds old."""
+    counts = (
+        (ReplicaState.READY, ready, 900.0),
+        (ReplicaState.STARTING, starting, 5.0),
+        (ReplicaState.DRAINING, draining, 900.0),
+    )
+    replicas = tuple(Replica(f"{state.value}-{n}", state, age) for state, count, age in counts for n in range(count))
+    loads = tuple(load(replica.name) for replica in replicas if replica.state is ReplicaState.READY)
+    return replace(PoolView("main", ready + starting, replicas, loads), **changes)
+
+
+def attainment(good: float = 100, bad: float = 0) -> Attainment:
+    return Attainment(QueryResult.VALUE, 60.0, (Verdicts(INTERACTIVE, "ttft_p95", good, bad),))
+
+
+def answered(result: QueryResult) -> Attainment:
+    return Attainment(result, 60.0)
+
+
+def observation(**changes: Any) -> Observation:
+    made = Observation(NOW, goal(), demand(0.5), (view(),), attainment())
+    return replace(made, **changes)
+
+
+def seasoned(seen: Observation, seconds: float = 600.0, state: State | None = None) -> State:
+    """The state after the same has been seen for so long, once every five seconds, up to just before `seen.now`."""
+    known = state or State()
+    for ago in range(round(seconds), 0, -5):
+        _, known = decide(replace(seen, now=seen.now - ago), known)
+    return known

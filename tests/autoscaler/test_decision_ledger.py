@@ -1,0 +1,148 @@
+"""Every written decision can be read, explained and computed again."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tests.autoscaler.factories import NOW, demand, goal, observation, view
+from tests.autoscaler.plant import Plant, goal_of
+
+from paceline_autoscaler import ledger as module
+from paceline_autoscaler.ledger import Entry, Ledger, entry_json, explain, read, replay
+from paceline_autoscaler.nouns import Observation, State
+from paceline_autoscaler.policies import decide
+from paceline_core.errors import InvalidInput
+
+
+def keep(ledger: Ledger, seen: Observation, state: State | None = None) -> Entry | None:
+    known = state or State()
+    return ledger.add(known, seen, decide(seen, known)[0])
+
+
+@pytest.fixture
+def burst(tmp_path: Path) -> Path:
+    """A ledger of five minutes with a burst in them, one decision a second."""
+    plant = Plant(goal_of(), lambda t: 24 if 60 <= t < 120 else 4, seed=1)
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for _ in range(300):
+        known = plant.state
+        seen, decision = plant.second()
+        ledger.add(known, seen, decision)
+    return tmp_path / "ledger.jsonl"
+
+
+def test_a_ledger_replays_byte_for_byte(burst: Path) -> None:
+    entries = list(read(burst))
+    assert len(entries) > 10
+    assert replay(entries) == []
+
+
+def test_what_is_read_is_what_was_written(burst: Path) -> None:
+    lines = burst.read_bytes().splitlines()
+    assert [entry_json(entry) for entry in read(burst)] == lines
+
+
+def test_a_changed_decision_does_not_replay(burst: Path) -> None:
+    first, *rest = read(burst)
+    forged = replace(first, decision=replace(first.decision, sentence="because"))
+    assert replay([forged, *rest]) == [forged]
+
+
+def test_changes_are_written_holds_are_folded_and_keyframes_come_every_minute(burst: Path) -> None:
+    entries = list(read(burst))
+    assert len(entries) < 60
+    assert sum(entry.held + 1 for entry in entries) + 60 >= 300
+    for before, entry in pairwise(entries):
+        if entry.kind == "keyframe":
+            assert entry.observation.now - before.observation.now >= module.KEYFRAME_S
+        else:
+            assert not module.same_kind(before.decision, entry.decision)
+
+
+def test_holds_of_one_kind_are_counted() -> None:
+    ledger = Ledger()
+    for second in range(30):
+        keep(ledger, observation(now=NOW + second))
+    entry = keep(ledger, observation(now=NOW + 30, demand=demand(4.0)))
+    assert entry is not None
+    assert (entry.kind, entry.held) == ("change", 29)
+
+
+def test_services_are_folded_apart_and_found_by_name() -> None:
+    ledger = Ledger()
+    for name in ("a", "b", "a"):
+        keep(ledger, observation(goal=goal(service=f"default/{name}")))
+    assert [entry.service for entry in ledger.recent()] == ["default/b", "default/a"]
+    assert [entry.service for entry in ledger.recent("default/a")] == ["default/a"]
+    assert len(ledger.recent(limit=1)) == 1
+
+
+def test_a_service_that_comes_back_is_news() -> None:
+    ledger = Ledger()
+    keep(ledger, observation())
+    ledger.forget("default/chat")
+    entry = keep(ledger, observation(now=NOW + 1))
+    assert entry is not None
+    assert entry.kind == "change"
+
+
+def test_memory_is_bounded() -> None:
+    ledger = Ledger()
+    for second in range(module.KEPT + 20):
+        keep(ledger, observation(now=NOW + 100 * second))
+    assert len(ledger.recent(limit=10_000)) == module.KEPT
+
+
+def test_a_full_file_is_put_aside_and_one_before_it_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(b"x" * (module.FILE_LIMIT + 1))
+    keep(Ledger(path), observation())
+    assert len(list(read(path))) == 1
+    assert (tmp_path / "ledger.jsonl.1").stat().st_size > module.FILE_LIMIT
+
+
+def test_a_disk_that_takes_nothing_stops_nothing(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "missing" / "ledger.jsonl")
+    assert keep(ledger, observation()) is not None
+    assert len(ledger.recent()) == 1
+
+
+def test_an_entry_explains_itself_in_a_few_lines() -> None:
+    entry = keep(Ledger(), observation(demand=replace(demand(3.0), expected=2), pools=(view(),)))
+    assert entry is not None
+    first, *rest = explain(entry).splitlines()
+    assert first == (
+        "2027-01-15T08:00:00Z  default/chat  "
+        "1→5: demand 3.00 replica-s/s and backlog 0.0 replica-s over 60 s need 5; 1 ready"
+    )
+    assert [line.strip() for line in rest] == [
+        "reason demand, limit none",
+        "not 4: 0.45 replica-s/s too little to catch up in 40 s",
+        "missing: gateways",
+    ]
+
+
+@pytest.mark.parametrize("line", [b"", b"nonsense", b"{}", b'{"kind": "change"}'])
+def test_a_line_that_is_no_entry_is_named(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "ledger.jsonl"
+    keep(Ledger(path), observation())
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    with pytest.raises(InvalidInput, match=r"ledger\.jsonl:2: is not an entry"):
+        list(read(path))
+
+
+def test_the_command_prints_and_checks(burst: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert module.main([str(burst)]) == 0
+    assert "0 came out differently" in capsys.readouterr().out
+    entry = json.loads(burst.read_bytes().splitlines()[0])
+    entry["decision"]["sentence"] = "forged"
+    burst.write_text(json.dumps(entry) + "\n")
+    assert module.main([str(burst)]) == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["/does/not/exist"], ["a", "b"]])
+def test_the_command_refuses_what_it_cannot_read(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert module.main(arguments) == 2
+    assert capsys.readouterr().err

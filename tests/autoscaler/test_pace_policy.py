@@ -1,0 +1,266 @@
+"""The pace rule: how many, how soon, and what it refuses to do."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.autoscaler.factories import NOW, STEP, attainment, demand, goal, load, observation, pool, seasoned, view
+
+from paceline_autoscaler.nouns import Decision, Observation, PoolView, Replica, State
+from paceline_autoscaler.policies import decide
+from paceline_core.registry.enums import Direction, ReplicaState, ScaleLimit, ScaleReason
+
+
+def decided(seen: Observation, state: State | None = None) -> Decision:
+    return decide(seen, state or State())[0]
+
+
+@pytest.mark.parametrize(("rate", "replicas"), [(0.5, 1), (0.79, 1), (1.0, 2), (1.4, 2), (1.6, 3), (3.0, 5), (4.4, 7)])
+def test_replicas_follow_demand_and_what_gathers_while_they_start(rate: float, replicas: int) -> None:
+    """The least N with usable(N) x (60 s of the ready one + 40 s of each new one) + 4 >= 60 s x demand."""
+    assert decided(observation(demand=demand(rate))).replicas == replicas
+
+
+def test_a_step_is_ordered_at_once_and_said_with_numbers() -> None:
+    decision = decided(observation(demand=demand(3.0)))
+    assert (decision.direction, decision.reason) == (Direction.UP, ScaleReason.DEMAND)
+    assert decision.sentence == ("1→5: demand 3.00 replica-s/s and backlog 0.0 replica-s over 60 s need 5; 1 ready")
+    assert decision.rejected[0].startswith("4: ")
+
+
+def test_what_is_already_starting_is_not_ordered_again() -> None:
+    decision = decided(observation(demand=demand(3.0), pools=(view(ready=1, starting=4),)))
+    assert (decision.direction, decision.reason, decision.replicas) == (Direction.HOLD, ScaleReason.PENDING, 5)
+    assert "4 starting (next in 15 s)" in decision.sentence
+
+
+def test_what_was_ordered_and_is_not_even_listed_yet_counts_as_coming() -> None:
+    ordered = view(ready=1, desired=5)
+    assert decided(observation(demand=demand(3.0), pools=(ordered,))).direction is Direction.HOLD
+
+
+def test_a_start_that_is_overdue_is_still_the_same_order() -> None:
+    stuck = view(ready=1, starting=4)
+    replicas = tuple(replace(r, age_s=500.0) if r.state is ReplicaState.STARTING else r for r in stuck.replicas)
+    assert decided(observation(demand=demand(3.0), pools=(replace(stuck, replicas=replicas),))).replicas == 5
+
+
+def test_a_backlog_asks_for_what_clears_it_in_time_and_no_more() -> None:
+    decision = decided(observation(demand=demand(0.5, queued=600, queued_tokens=600 * 4000)))
+    assert decision.reason is ScaleReason.BACKLOG
+    assert decision.replicas == 3  # 60 replica-s and 0.5 a second for 60 s, one ready: 45 missing over 40 s at 0.87
+
+
+def test_work_waiting_inside_workers_is_backlog_too() -> None:
+    busy = view(loads=(load("ready-0", waiting=600, queued_tokens=600 * 4000),))
+    assert decided(observation(demand=demand(0.5), pools=(busy,))).replicas == 3
+
+
+def test_queued_work_with_time_to_spare_is_cleared_in_part() -> None:
+    patient = goal(targets=())
+    waiting = demand(0.5, queued=600, queued_tokens=600 * 4000, deadline_s=3600.0)
+    assert decided(observation(goal=patient, demand=waiting)).replicas == 1
+    assert decided(observation(goal=patient, demand=replace(waiting))).replicas == 1
+    urgent = demand(0.5, queued=600, queued_tokens=600 * 4000, deadline_s=30.0)
+    assert decided(observation(goal=patient, demand=urgent)).replicas == 3
+
+
+def test_nothing_is_released_before_a_round_trip_has_been_seen() -> None:
+    seen = observation(demand=demand(0.5), pools=(view(ready=3),))
+    decision = decided(seen)
+    assert (decision.direction, decision.reason) == (Direction.HOLD, ScaleReason.COOLDOWN)
+    assert decided(seen, seasoned(seen, 40)).direction is Direction.HOLD
+    assert decided(seen, seasoned(seen, 60)).direction is Direction.DOWN
+
+
+def test_one_replica_leaves_at_a_time_when_the_others_hold_the_peak() -> None:
+    seen = observation(demand=demand(0.5), pools=(view(ready=4),))
+    decision = decided(seen, seasoned(seen))
+    assert (decision.replicas, decision.reason) == (3, ScaleReason.CONSOLIDATE)
+    assert decision.sentence.startswith("4→3: peak 0.50 of the last 50 s fits")
+
+
+def test_a_peak_within_the_round_trip_keeps_its_replicas() -> None:
+    calm, busy = demand(0.5), demand(2.4)
+    pools = (view(ready=3),)
+    state = seasoned(observation(demand=calm, pools=pools, now=NOW - 30))
+    _, state = decide(observation(demand=busy, pools=pools, now=NOW - 30), state)
+    decision = decided(observation(demand=calm, pools=pools), state)
+    assert decision.direction is Direction.HOLD
+    assert "peak 2.40" in decision.rejected[0]
+
+
+def test_the_last_replica_stays_however_idle_it_is() -> None:
+    seen = observation(demand=demand(0.0), goal=goal(pools=(pool(min=0),)))
+    assert decided(seen, seasoned(seen)).replicas == 1
+
+
+def test_no_second_replica_leaves_while_one_is_draining() -> None:
+    seen = observation(demand=demand(0.5), pools=(view(ready=3, draining=1),))
+    decision = decided(seen, seasoned(seen))
+    assert (decision.direction, decision.reason) == (Direction.HOLD, ScaleReason.COOLDOWN)
+
+
+def test_no_second_replica_leaves_before_the_first_has_begun_to() -> None:
+    seen = observation(demand=demand(0.5), pools=(view(ready=4, desired=3),))
+    assert decided(seen, seasoned(seen)).direction is Direction.HOLD
+
+
+def test_a_burning_budget_adds_one_once_supply_has_settled() -> None:
+    burning = observation(demand=demand(0.7), attainment=attainment(80, 20))
+    decision = decided(burning, seasoned(observation(demand=demand(0.7))))
+    assert (decision.replicas, decision.reason) == (2, ScaleReason.ATTAINMENT)
+    assert "burn 4.0 (limit 1)" in decision.sentence
+
+
+def test_a_burn_that_idle_replicas_cannot_mend_adds_nothing() -> None:
+    burning = observation(demand=demand(0.2), attainment=attainment(80, 20))
+    assert decided(burning, seasoned(observation(demand=demand(0.2)))).direction is Direction.HOLD
+
+
+def test_a_burn_while_replicas_start_adds_nothing() -> None:
+    burning = observation(demand=demand(1.5), pools=(view(ready=1, starting=2),), attainment=attainment(0, 100))
+    assert decided(burning, seasoned(burning, 30)).direction is Direction.HOLD
+
+
+def test_a_burn_over_too_few_requests_adds_nothing() -> None:
+    burning = observation(demand=demand(0.7), attainment=attainment(5, 4))
+    assert decided(burning, seasoned(observation(demand=demand(0.7)))).direction is Direction.HOLD
+
+
+def test_attainment_never_takes_away() -> None:
+    perfect = observation(demand=demand(1.5), pools=(view(ready=2),), attainment=attainment(10_000, 0))
+    assert decided(perfect, seasoned(perfect)).replicas == 2
+
+
+def test_what_attainment_taught_holds_against_the_next_scale_down() -> None:
+    burning = observation(demand=demand(0.7), attainment=attainment(80, 20))
+    _, state = decide(burning, seasoned(observation(demand=demand(0.7))))
+    calm = observation(now=NOW + 600, demand=demand(0.7), pools=(view(ready=2),))
+    assert decided(calm, seasoned(calm, 500, state)).replicas == 2
+    untaught = seasoned(calm, 500)
+    assert decided(calm, untaught).replicas == 1
+
+
+def test_a_speed_once_learned_serves_when_no_replica_is_there_to_tell_it() -> None:
+    state = seasoned(observation())
+    asleep = observation(goal=goal(pools=(pool(min=0),)), demand=demand(3.0), pools=(PoolView("main", 0),))
+    assert decided(asleep, state).replicas == 5
+
+
+def test_without_any_known_speed_nothing_is_weighed() -> None:
+    silent = observation(pools=(view(loads=()),), demand=demand(3.0))
+    decision = decided(silent)
+    assert (decision.direction, decision.reason) == (Direction.HOLD, ScaleReason.MISSING_DATA)
+
+
+def test_the_cheaper_pool_is_filled_first_and_the_dearer_is_emptied_first() -> None:
+    pools = (pool(name="dear", dollars_per_hour=9.0, min=0), pool(name="cheap", dollars_per_hour=1.0, min=0, max=3))
+    views = (view(ready=1, name="dear"), view(ready=1, name="cheap"))
+    wish = goal(pools=pools)
+    up = decided(observation(goal=wish, demand=demand(4.0), pools=views))
+    assert {row.name: row.replicas for row in up.pools} == {"cheap": 3, "dear": 3}
+    calm = observation(goal=wish, demand=demand(0.3), pools=views)
+    down = decided(calm, seasoned(calm))
+    assert {row.name: row.replicas for row in down.pools} == {"cheap": 1, "dear": 0}
+
+
+def test_a_slower_pool_counts_for_less() -> None:
+    slow = load("ready-0", step_time=STEP.model_copy(update={"prefill": 50e-6}))
+    pools = (pool(name="fast"), pool(name="slow", max=2))
+    views = (view(name="fast"), view(name="slow", loads=(slow,)))
+    decision = decided(observation(goal=goal(pools=pools), demand=demand(1.8), pools=views))
+    assert {row.name: row.replicas for row in decision.pools} == {"fast": 2, "slow": 1}
+
+
+def test_prefill_and_decode_are_sized_by_their_own_half() -> None:
+    step = STEP.model_copy(update={"base": 0.064})
+    pools = (pool(name="prefill", role="prefill"), pool(name="decode", role="decode"))
+    views = tuple(view(name=name, loads=(load("ready-0", step_time=step),)) for name in ("prefill", "decode"))
+    wanted = goal(pools=pools, step_tokens=1_000_000)
+    decision = decided(observation(goal=wanted, demand=demand(1.2), pools=views))
+    assert {row.name: row.replicas for row in decision.pools} == {"prefill": 2, "decode": 2}
+    short = demand(1.2, output_tokens=10.0)
+    decision = decided(observation(goal=wanted, demand=short, pools=views))
+    assert {row.name: row.replicas for row in decision.pools} == {"prefill": 2, "decode": 1}
+
+
+def test_starts_are_learned_from_what_is_seen() -> None:
+    state = State()
+    for age in (1.0, 31.0):
+        ready = ReplicaState.READY if age > 30 else ReplicaState.STARTING
+        replicas = (Replica("a", ReplicaState.READY, 99.0), Replica("b", ready, age))
+        seen = observation(now=NOW + age, pools=(PoolView("main", 2, replicas, (load("a"),)),))
+        _, state = decide(seen, state)
+    assert state.starts_s == (31.0,)
+    assert decided(observation(now=NOW + 32), state).reading.start_s == 31.0
+
+
+rates = st.floats(0.0, 8.0)
+
+
+@given(rates, st.integers(1, 8), st.integers(0, 4), st.integers(0, 400))
+@settings(deadline=None, max_examples=60)
+def test_the_bounds_are_never_left(rate: float, ready: int, starting: int, queued: int) -> None:
+    bounded = goal(pools=(pool(min=2, max=5),))
+    seen = observation(
+        goal=bounded, demand=demand(rate, queued=queued, queued_tokens=queued * 4000), pools=(view(ready, starting),)
+    )
+    decision = decided(seen, seasoned(seen, 60))
+    assert 2 <= decision.replicas <= 5
+    assert (decision.limit is ScaleLimit.MAX) <= (decision.replicas == 5)
+
+
+@given(rates, st.floats(0.0, 4.0), st.integers(1, 6), st.integers(0, 3), st.integers(0, 200))
+@settings(deadline=None, max_examples=60)
+def test_more_demand_never_means_fewer_replicas(
+    rate: float, more: float, ready: int, starting: int, queued: int
+) -> None:
+    pools = (view(ready, starting),)
+    less = observation(demand=demand(rate, queued=queued, queued_tokens=queued * 4000), pools=pools)
+    greater = observation(demand=demand(rate + more, queued=queued, queued_tokens=queued * 4000), pools=pools)
+    assert decided(greater, seasoned(greater, 60)).replicas >= decided(less, seasoned(less, 60)).replicas
+
+
+@given(rates, st.integers(1, 8), st.integers(0, 4))
+@settings(deadline=None, max_examples=60)
+def test_what_is_pending_is_never_ordered_twice(rate: float, ready: int, starting: int) -> None:
+    """Carrying a decision out and deciding again at the same moment orders nothing more."""
+    seen = observation(demand=demand(rate), pools=(view(ready, starting),))
+    first, state = decide(seen, State())
+    ordered = replace(seen.pools[0], desired=first.replicas)
+    second, _ = decide(replace(seen, pools=(ordered,)), state)
+    assert second.replicas == first.replicas
+
+
+@given(rates, st.integers(1, 8), st.integers(1, 2000), st.booleans())
+@settings(deadline=None, max_examples=60)
+def test_nothing_is_released_under_a_backlog(rate: float, ready: int, queued: int, held: bool) -> None:
+    waiting = demand(rate, queued=queued, held=queued if held else 0, queued_tokens=queued * 4000)
+    seen = observation(demand=waiting, pools=(view(ready),))
+    decision = decided(seen, seasoned(seen, 60))
+    if held or queued * 0.1 > ready * 0.5:
+        assert decision.replicas >= ready
+
+
+@given(rates, st.integers(1, 10))
+@settings(deadline=None, max_examples=15)
+def test_constant_demand_comes_to_rest(rate: float, start: int) -> None:
+    """From any size, with starts of 20 s and drains of 10 s: after ten minutes nothing moves any more."""
+    ages = [900.0] * start
+    state, moves = State(), []
+    for second in range(0, 1500, 5):
+        ages = [age + 5 for age in ages]
+        replicas = tuple(
+            Replica(f"r{n}", ReplicaState.READY if age >= 20 else ReplicaState.STARTING, age)
+            for n, age in enumerate(ages)
+        )
+        loads = tuple(load(r.name) for r in replicas if r.state is ReplicaState.READY)
+        seen = observation(now=NOW + second, demand=demand(rate), pools=(PoolView("main", len(ages), replicas, loads),))
+        decision, state = decide(seen, state)
+        if decision.direction is not Direction.HOLD:
+            moves.append(second)
+        ages = (ages + [0.0] * decision.replicas)[: decision.replicas]
+    assert not [second for second in moves if second > 900]
+    assert len(moves) <= 12

@@ -1,0 +1,123 @@
+"""From the object to the goal: bounds, prices, priors."""
+
+from typing import Any
+
+import pytest
+
+from paceline_autoscaler.goals import goal_of
+from paceline_autoscaler.world import World
+from paceline_core.kube import Changed, Gone, Key, Listed, Lost
+from paceline_core.objects import API_VERSION, resolve, validate
+from paceline_core.objects.service import InferenceService
+
+KEY = Key("default", "chat")
+
+
+def manifest(**spec: Any) -> dict[str, Any]:
+    base = {
+        "model": {"source": "builtin://demo"},
+        "pools": [{"name": "main", "accelerator": "h100", "replicas": {"min": 1, "max": 4}}],
+    }
+    metadata = {"name": "chat", "namespace": "default", "annotations": spec.pop("annotations", {})}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "InferenceService",
+        "metadata": metadata,
+        "spec": {**base, **spec},
+    }
+
+
+def resolved(**spec: Any) -> Any:
+    service = validate(manifest(**spec))
+    assert isinstance(service, InferenceService)
+    return resolve(service)
+
+
+def profile(name: str, price: str) -> dict[str, Any]:
+    spec = {"memory": "80G", "bandwidth": "3350G", "teraflops": {"bf16": 989}, "dollarsPerHour": price}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "AcceleratorProfile",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def test_targets_bounds_and_prices_come_from_the_object_and_the_catalogue() -> None:
+    slo = {"ttft": {"p95": "500ms"}, "tpot": {"p50": "40ms"}}
+    wish = goal_of(resolved(classes={"interactive": {"slo": slo}}))
+    assert [(target.name, target.seconds) for target in wish.targets] == [("ttft_p95", 0.5), ("tpot_p50", 0.04)]
+    (pool,) = wish.pools
+    assert (pool.name, pool.min, pool.max, pool.gpus, pool.dollars_per_hour) == ("main", 1, 4, 1, 3.93)
+
+
+def test_an_emulated_service_is_priced_as_what_it_emulates() -> None:
+    emulate = {"accelerator": "h100", "model": "llama-3.1-8b", "coldStart": "20s"}
+    pools = [{"name": "main", "accelerator": "cpu", "replicas": {"min": 1, "max": 4}}]
+    wish = goal_of(resolved(engine={"emulate": emulate}, pools=pools))
+    assert (wish.pools[0].gpus, wish.pools[0].dollars_per_hour, wish.start_prior_s) == (1, 3.93, 20.0)
+
+
+def test_several_gpus_cost_several_times() -> None:
+    pools = [{"name": "main", "accelerator": "h100", "gpusPerReplica": 4}]
+    assert goal_of(resolved(pools=pools)).pools[0].dollars_per_hour == pytest.approx(15.72)
+
+
+def test_an_unknown_accelerator_costs_nothing_and_stops_nothing() -> None:
+    pools = [{"name": "main", "accelerator": "moon1"}]
+    assert goal_of(resolved(pools=pools)).pools[0].dollars_per_hour == 0.0
+
+
+def test_scaling_rollout_and_freeze_are_carried_over() -> None:
+    wish = goal_of(
+        resolved(
+            scaling={"scaleToZero": {"after": "5m"}, "budget": {"gpus": 8, "dollarsPerHour": "20.50"}},
+            rollout={"drainTimeout": "90s"},
+            pools=[{"name": "main", "accelerator": "h100", "replicas": {"max": 4}}],
+            annotations={"paceline.dev/freeze-until": "2030-01-01T00:00:00Z"},
+        )
+    )
+    assert (wish.idle_after_s, wish.budget_gpus, wish.budget_dollars_per_hour) == (300.0, 8, 20.5)
+    assert (wish.drain_limit_s, wish.freeze, wish.pools[0].min) == (90.0, "2030-01-01T00:00:00Z", 0)
+
+
+def test_a_list_replaces_what_was_known_and_changes_amend_it() -> None:
+    world = World()
+    world.on_service(Listed((manifest(),)))
+    assert set(world.goals) == {KEY}
+    world.on_service(Changed(manifest(scaling={"policy": "fixed"})))
+    assert world.goals[KEY].policy == "fixed"
+    world.on_service(Gone(manifest()))
+    assert world.goals == {}
+    world.on_service(Changed(manifest()))
+    world.on_service(Listed(()))
+    assert world.goals == {}
+
+
+def test_a_broken_watch_keeps_the_picture_and_says_that_it_ages() -> None:
+    world = World()
+    assert not world.listed
+    world.on_service(Listed((manifest(),)))
+    world.on_workers(Listed(()))
+    assert world.listed
+    world.on_workers(Lost("the server closed the watch"))
+    assert world.workers_lost
+    assert set(world.goals) == {KEY}
+    world.on_workers(Listed(()))
+    assert world.listed
+
+
+def test_an_object_that_is_not_understood_leaves_the_last_form_in_force() -> None:
+    world = World()
+    world.on_service(Listed((manifest(),)))
+    world.on_service(Changed(manifest(pools="nonsense")))
+    assert world.goals[KEY].pools[0].max == 4
+
+
+def test_a_profile_sets_the_price_of_its_accelerator() -> None:
+    world = World()
+    world.on_service(Listed((manifest(),)))
+    world.on_profile(Listed((profile("h100", "1.25"), profile("broken", "a lot"))))
+    assert world.goals[KEY].pools[0].dollars_per_hour == 1.25
+    world.on_profile(Gone(profile("h100", "1.25")))
+    assert world.goals[KEY].pools[0].dollars_per_hour == 3.93

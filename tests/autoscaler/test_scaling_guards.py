@@ -1,0 +1,286 @@
+"""What no policy may override: missing data, bounds, budget, freezes, advice, sleep and waking."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.autoscaler.factories import NOW, answered, attainment, demand, goal, observation, pool, seasoned, view
+
+from paceline_autoscaler.nouns import Attainment, Decision, Demand, Gap, Goal, Observation, PolicyName, PoolView, State
+from paceline_autoscaler.policies import POLICIES, decide
+from paceline_core.registry.enums import Direction, QueryResult, ScaleLimit, ScaleReason
+
+SILENT_ANSWERS = [QueryResult.STALE, QueryResult.PARTIAL, QueryResult.ERROR, QueryResult.EMPTY, QueryResult.NAN]
+
+
+def idle_pool(rate: float = 0.5, ready: int = 4) -> Observation:
+    """More replicas than are needed: the next decision would release one."""
+    return observation(demand=demand(rate), pools=(view(ready=ready),))
+
+
+def decided(seen: Observation, state: State | None = None) -> Decision:
+    return decide(seen, state or State())[0]
+
+
+def missing(seen: Observation, gap: Gap) -> Observation:
+    match gap:
+        case Gap.GATEWAYS:
+            return replace(seen, demand=replace(seen.demand, expected=2))
+        case Gap.ENDPOINTS:
+            return replace(seen, endpoints_lost=True)
+        case Gap.LOAD:
+            return replace(seen, pools=tuple(replace(pool, loads=pool.loads[1:]) for pool in seen.pools))
+        case Gap.ATTAINMENT:
+            return replace(seen, attainment=answered(QueryResult.ERROR))
+
+
+def test_the_whole_picture_lets_a_replica_go() -> None:
+    assert decided(idle_pool(), seasoned(idle_pool())).direction is Direction.DOWN
+
+
+@pytest.mark.parametrize("gap", list(Gap))
+def test_nothing_is_removed_while_a_part_is_missing(gap: Gap) -> None:
+    seen = missing(idle_pool(), gap)
+    decision = decided(seen, seasoned(idle_pool()))
+    assert (decision.direction, decision.gaps) == (Direction.HOLD, (gap,))
+    if gap is not Gap.GATEWAYS:
+        assert decision.reason is ScaleReason.MISSING_DATA
+        assert "else 4→3" in decision.sentence
+
+
+@pytest.mark.parametrize("gap", list(Gap))
+def test_demand_and_load_still_add_while_a_part_is_missing(gap: Gap) -> None:
+    seen = missing(observation(demand=demand(4.0), pools=(view(ready=2),)), gap)
+    decision = decided(seen, seasoned(observation(pools=(view(ready=2),))))
+    assert (decision.direction, decision.gaps) == (Direction.UP, (gap,))
+
+
+@pytest.mark.parametrize("result", SILENT_ANSWERS)
+def test_no_answer_of_the_metrics_source_removes_capacity_under_traffic(result: QueryResult) -> None:
+    seen = replace(idle_pool(), attainment=answered(result))
+    decision = decided(seen, seasoned(idle_pool()))
+    assert (decision.reason, decision.gaps) == (ScaleReason.MISSING_DATA, (Gap.ATTAINMENT,))
+
+
+@pytest.mark.parametrize("result", SILENT_ANSWERS)
+def test_no_answer_of_the_metrics_source_adds_by_attainment(result: QueryResult) -> None:
+    steady = observation(demand=demand(0.7))
+    burned = Attainment(result, 60.0, attainment(0, 100).verdicts)
+    assert decided(replace(steady, attainment=burned), seasoned(steady)).direction is Direction.HOLD
+
+
+@pytest.mark.parametrize("result", [QueryResult.EMPTY, QueryResult.NAN])
+def test_empty_and_nan_are_explained_when_every_gateway_says_that_nobody_asked(result: QueryResult) -> None:
+    quiet = replace(idle_pool(rate=0.0), attainment=answered(result))
+    assert decided(quiet, seasoned(quiet)).direction is Direction.DOWN
+
+
+@pytest.mark.parametrize("result", [QueryResult.STALE, QueryResult.PARTIAL, QueryResult.ERROR])
+def test_silence_of_clients_explains_no_other_answer(result: QueryResult) -> None:
+    quiet = replace(idle_pool(rate=0.0), attainment=answered(result))
+    assert decided(quiet, seasoned(quiet)).reason is ScaleReason.MISSING_DATA
+
+
+def test_before_the_first_answer_the_promise_counts_as_unmeasured() -> None:
+    assert decided(replace(idle_pool(), attainment=None)).gaps == (Gap.ATTAINMENT,)
+
+
+def test_a_service_that_promises_nothing_needs_no_measure() -> None:
+    seen = replace(idle_pool(), goal=goal(targets=()), attainment=None)
+    assert decided(seen, seasoned(seen)).direction is Direction.DOWN
+
+
+def test_without_any_gateway_the_picture_is_partial() -> None:
+    assert Gap.GATEWAYS in decided(observation(demand=Demand(0, 0))).gaps
+
+
+def test_a_silent_gateway_makes_the_round_trip_begin_anew() -> None:
+    known = seasoned(replace(idle_pool(), now=NOW - 20))
+    _, known = decide(missing(replace(idle_pool(), now=NOW - 20), Gap.GATEWAYS), known)
+    assert decided(idle_pool(), known).reason is ScaleReason.COOLDOWN
+
+
+parts = st.sets(st.sampled_from(list(Gap)), min_size=1)
+
+
+@given(
+    parts,
+    st.sampled_from([name for name in POLICIES if name not in ("fixed", "external", "advise")]),
+    st.floats(0, 5),
+    st.integers(1, 8),
+    st.integers(0, 3),
+    st.integers(0, 2),
+    st.sampled_from(SILENT_ANSWERS),
+    st.booleans(),
+)
+@settings(deadline=None, max_examples=150)
+def test_whatever_is_missing_no_policy_orders_less_than_is_ordered(
+    gaps: set[Gap],
+    policy: PolicyName,
+    rate: float,
+    ready: int,
+    starting: int,
+    draining: int,
+    result: QueryResult,
+    idle: bool,
+) -> None:
+    wish = goal(policy=policy, pools=(pool(min=0, max=12),), idle_after_s=30.0 if idle else None)
+    whole = observation(goal=wish, demand=demand(0.0 if idle else rate), pools=(view(ready, starting, draining),))
+    seen = whole
+    for gap in gaps:
+        seen = missing(seen, gap)
+    if gaps == {Gap.ATTAINMENT} and not (idle or rate == 0):
+        seen = replace(seen, attainment=answered(result))
+    decision = decided(seen, seasoned(whole, 60))
+    assert decision.gaps
+    assert decision.replicas >= ready + starting
+
+
+def test_the_maximum_is_said_to_bind() -> None:
+    seen = observation(goal=goal(pools=(pool(max=3),)), demand=demand(4.0))
+    decision = decided(seen)
+    assert (decision.replicas, decision.limit, decision.reason) == (3, ScaleLimit.MAX, ScaleReason.DEMAND)
+    assert decision.sentence.endswith("max of main is 3")
+
+
+def test_at_the_maximum_the_reason_stays_what_it_was() -> None:
+    seen = observation(goal=goal(pools=(pool(max=1),)), demand=demand(4.0))
+    decision = decided(seen)
+    assert (decision.direction, decision.limit, decision.reason) == (Direction.HOLD, ScaleLimit.MAX, ScaleReason.DEMAND)
+
+
+def test_a_raised_minimum_is_obeyed_at_once() -> None:
+    decision = decided(observation(goal=goal(pools=(pool(min=3),))))
+    assert (decision.replicas, decision.limit, decision.reason) == (3, ScaleLimit.MIN, ScaleReason.BOUNDS)
+
+
+def test_a_lowered_maximum_is_obeyed_even_on_missing_data() -> None:
+    seen = missing(observation(goal=goal(pools=(pool(max=2),)), pools=(view(ready=5),)), Gap.GATEWAYS)
+    decision = decided(seen)
+    assert (decision.replicas, decision.limit, decision.reason) == (2, ScaleLimit.MAX, ScaleReason.BOUNDS)
+
+
+@pytest.mark.parametrize(
+    ("budget", "replicas", "words"),
+    [
+        ({"budget_gpus": 6}, 3, "the budget is 6 GPUs"),
+        ({"budget_dollars_per_hour": 9.99}, 2, "the budget is $9.99 an hour"),
+        ({"budget_gpus": 6, "budget_dollars_per_hour": 4.0}, 1, "the budget is 6 GPUs and $4.00 an hour"),
+    ],
+)
+def test_the_budget_binds(budget: dict[str, float], replicas: int, words: str) -> None:
+    seen = observation(goal=goal(pools=(pool(gpus=2),), **budget), demand=demand(4.0))
+    decision = decided(seen)
+    assert (decision.replicas, decision.limit) == (replicas, ScaleLimit.BUDGET)
+    assert words in decision.sentence
+
+
+def test_a_minimum_that_the_budget_cannot_pay_is_kept_and_said() -> None:
+    seen = observation(goal=goal(pools=(pool(min=2),), budget_gpus=1), pools=(view(ready=2),))
+    assert decided(seen).replicas == 2
+
+
+def test_a_budget_is_dealt_to_all_pools_in_turn() -> None:
+    pools = (pool(name="prefill", role="prefill", min=0), pool(name="decode", role="decode", min=0))
+    views = (view(name="prefill"), view(name="decode"))
+    wish = goal(pools=pools, budget_gpus=4)
+    seen = observation(goal=wish, demand=demand(4.0, output_tokens=1e6), pools=views)
+    assert all(row.replicas <= 3 for row in decided(seen).pools)
+    assert decided(seen).replicas <= 4
+
+
+FREEZE = "2027-01-15T09:00:00Z"
+"""An hour after NOW."""
+
+
+def test_a_freeze_holds_everything_and_says_what_would_be_done() -> None:
+    seen = observation(goal=goal(freeze=FREEZE), demand=demand(4.0))
+    decision = decided(seen)
+    assert (decision.direction, decision.reason) == (Direction.HOLD, ScaleReason.FROZEN)
+    assert decision.sentence.startswith(f"holds 1: frozen until {FREEZE}; would go 1→")
+
+
+def test_a_freeze_ends_by_itself() -> None:
+    later = NOW + 3600
+    assert decided(observation(now=later, goal=goal(freeze=FREEZE), demand=demand(4.0))).direction is Direction.UP
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "", "2027-01-15T09:00:00", "9999999999999"])
+def test_a_freeze_that_is_no_time_freezes_and_says_how_to_mend_it(text: str) -> None:
+    decision = decided(observation(goal=goal(freeze=text), demand=demand(4.0)))
+    assert decision.reason is ScaleReason.FROZEN
+    assert "paceline.dev/freeze-until" in decision.sentence
+    assert "2027-01-15T09:00:00Z" in decision.sentence
+
+
+def test_advice_is_given_and_not_taken() -> None:
+    up = decided(observation(goal=goal(policy="advise"), demand=demand(4.0)))
+    assert (up.direction, up.reason, up.replicas, up.pools[0].wish) == (Direction.HOLD, ScaleReason.ADVISE, 1, 6)
+    seen = observation(goal=goal(policy="advise"), demand=demand(0.5), pools=(view(ready=4),))
+    down = decided(seen, seasoned(seen))
+    assert "would go 4→3 and save $4.00 an hour" in down.sentence
+
+
+def foreign(name: str) -> Goal:
+    return goal(policy="external") if name == "external" else goal(foreign=name)
+
+
+@pytest.mark.parametrize("name", ["external", "vllm"])
+def test_what_belongs_to_others_is_left_alone(name: str) -> None:
+    decision = decided(observation(goal=foreign(name), demand=demand(4.0)))
+    assert (decision.direction, decision.reason) == (Direction.HOLD, ScaleReason.EXTERNAL)
+
+
+SLEEPY = goal(pools=(pool(min=0),), idle_after_s=120.0)
+
+
+def test_an_idle_service_goes_to_zero_when_its_time_has_come() -> None:
+    quiet = observation(goal=SLEEPY, demand=demand(0.0), pools=(view(ready=2),), attainment=answered(QueryResult.NAN))
+    assert decided(quiet, seasoned(quiet, 100)).replicas > 0
+    decision = decided(quiet, seasoned(quiet, 130))
+    assert (decision.replicas, decision.reason) == (0, ScaleReason.IDLE)
+
+
+@pytest.mark.parametrize("trace", [{"queued": 1}, {"held": 1}, {"in_flight": 1}])
+def test_one_open_request_keeps_a_service_awake(trace: dict[str, int]) -> None:
+    seen = observation(goal=SLEEPY, demand=demand(0.0, **trace))
+    assert decided(seen, seasoned(seen, 400)).replicas == 1
+
+
+def test_a_service_does_not_fall_asleep_on_silence_of_a_gateway() -> None:
+    quiet = observation(goal=SLEEPY, demand=Demand(2, 1), attainment=answered(QueryResult.NAN))
+    assert decided(quiet, seasoned(quiet, 400)).replicas == 1
+
+
+def test_a_minimum_of_one_never_sleeps() -> None:
+    quiet = observation(goal=goal(idle_after_s=10.0), demand=demand(0.0), attainment=answered(QueryResult.NAN))
+    assert decided(quiet, seasoned(quiet)).replicas == 1
+
+
+@pytest.mark.parametrize("policy", ["slo", "queue", "concurrency", "kv"])
+@pytest.mark.parametrize("gap", [None, *Gap])
+def test_a_held_request_wakes_a_sleeping_service_whatever_else_is_missing(policy: PolicyName, gap: Gap | None) -> None:
+    asleep = observation(
+        goal=replace(SLEEPY, policy=policy), demand=demand(0.0, held=1, queued=1), pools=(PoolView("main", 0),)
+    )
+    decision = decided(missing(asleep, gap) if gap else asleep)
+    assert (decision.replicas, decision.reason) == (1, ScaleReason.WAKE)
+
+
+def test_a_sleeping_service_sleeps_on() -> None:
+    asleep = observation(
+        goal=SLEEPY, demand=demand(0.0), pools=(PoolView("main", 0),), attainment=answered(QueryResult.EMPTY)
+    )
+    decision = decided(asleep, seasoned(asleep))
+    assert (decision.replicas, decision.direction) == (0, Direction.HOLD)
+
+
+def test_both_halves_of_a_split_service_are_woken() -> None:
+    pools = tuple(pool(name=role, role=role, min=0) for role in ("prefill", "decode"))
+    asleep = observation(
+        goal=goal(pools=pools, idle_after_s=60.0),
+        demand=demand(0.0, held=3),
+        pools=(PoolView("prefill", 0), PoolView("decode", 0)),
+    )
+    assert [row.replicas for row in decided(asleep).pools] == [1, 1]

@@ -1,0 +1,162 @@
+"""What users read: the status, its conditions, and when it is worth a write."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.autoscaler.factories import (
+    INTERACTIVE,
+    answered,
+    attainment,
+    demand,
+    goal,
+    load,
+    observation,
+    pool,
+    seasoned,
+    view,
+)
+
+from paceline_autoscaler.nouns import Decision, Observation, Target
+from paceline_autoscaler.policies import decide
+from paceline_autoscaler.status import Standing, rounded, status_of
+from paceline_core.objects import Condition
+from paceline_core.objects.status import ServiceStatus
+from paceline_core.registry.enums import QueryResult
+
+SINCE, NOW_TEXT = "2027-01-15T07:00:00Z", "2027-01-15T08:00:00Z"
+TTFT = Target(INTERACTIVE, "ttft", 0.95, 0.5)
+
+
+def told(seen: Observation, before: tuple[Condition, ...] = (), **changes: Any) -> dict[str, Any]:
+    decision: Decision = decide(seen, seasoned(seen, 60))[0]
+    standing = Standing(SINCE, decision, decision, seen, {TTFT: 0.4219})
+    return status_of(replace(standing, **changes), before, 7, NOW_TEXT)
+
+
+def condition(status: dict[str, Any], kind: str) -> tuple[str, str]:
+    (found,) = [row for row in status["conditions"] if row["type"] == kind]
+    return found["status"], found["reason"]
+
+
+def test_the_status_is_one_that_the_objects_model_takes() -> None:
+    status = told(observation(attainment=attainment(80, 20)))
+    assert ServiceStatus.model_validate(status).scaling.desired == 1
+
+
+def test_a_service_that_keeps_its_promise() -> None:
+    status = told(observation())
+    assert status["scaling"] == {
+        "desired": 1,
+        "pools": [{"name": "main", "desired": 1}],
+        "promise": "ttft p95 420ms/500ms",
+        "burn": 0.0,
+        "decision": "holds 1: demand 0.50 replica-s/s fits 0.80; 1 ready",
+        "reason": "steady",
+        "limit": "none",
+        "time": SINCE,
+    }
+    assert status["slo"] == [
+        {
+            "class": "interactive",
+            "metric": "ttft",
+            "quantile": "p95",
+            "target": "500ms",
+            "observed": "420ms",
+            "burn": 0.0,
+        }
+    ]
+    assert status["cost"] == {"perHour": "4.00"}
+    assert {row["type"]: row["status"] for row in status["conditions"]} == {
+        "SLOMet": "True",
+        "MetricsFresh": "True",
+        "ScalingActive": "True",
+        "ScalingLimited": "False",
+        "CapacityBlocked": "False",
+        "Frozen": "False",
+    }
+
+
+def test_replicas_that_start_or_drain_cost_money_too() -> None:
+    assert told(observation(pools=(view(ready=1, starting=2, draining=1),)))["cost"] == {"perHour": "16.00"}
+
+
+def test_a_burning_budget_breaks_the_condition() -> None:
+    status = told(observation(attainment=attainment(80, 20)))
+    assert condition(status, "SLOMet") == ("False", "Burning")
+    assert status["scaling"]["burn"] == 4.0
+
+
+@pytest.mark.parametrize("result", [QueryResult.STALE, QueryResult.PARTIAL, QueryResult.ERROR, QueryResult.EMPTY])
+def test_missing_answers_are_said_and_not_taken_for_a_kept_promise(result: QueryResult) -> None:
+    status = told(observation(attainment=answered(result)))
+    assert condition(status, "SLOMet") == ("Unknown", "NotMeasured")
+    assert condition(status, "MetricsFresh") == ("False", "AttainmentMissing")
+    (row,) = [row for row in status["conditions"] if row["type"] == "MetricsFresh"]
+    assert result.value in row["message"]
+    assert "nothing is scaled down" in row["message"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        (observation(demand=replace(demand(0.5), expected=3)), "GatewaysMissing"),
+        (observation(endpoints_lost=True), "EndpointsMissing"),
+        (observation(pools=(view(ready=2, loads=(load("ready-0"),)),)), "LoadMissing"),
+    ],
+)
+def test_each_gap_has_its_reason(seen: Observation, reason: str) -> None:
+    assert condition(told(seen), "MetricsFresh") == ("False", reason)
+
+
+def test_a_service_without_targets_or_traffic_says_so() -> None:
+    assert condition(told(observation(goal=goal(targets=()))), "SLOMet") == ("Unknown", "NoTargets")
+    few = observation(attainment=attainment(3, 0))
+    assert condition(told(few), "SLOMet") == ("Unknown", "TooFewRequests")
+
+
+def test_a_limit_that_binds_is_a_condition() -> None:
+    status = told(observation(goal=goal(pools=(pool(max=1),)), demand=demand(3.0)))
+    assert condition(status, "ScalingLimited") == ("True", "Max")
+
+
+def test_a_start_that_never_ends_is_blocked_capacity() -> None:
+    late = view(ready=1, starting=1)
+    replicas = tuple(replace(replica, age_s=500.0) for replica in late.replicas)
+    status = told(observation(pools=(replace(late, replicas=replicas),)))
+    assert condition(status, "CapacityBlocked") == ("True", "StartsOverdue")
+
+
+def test_a_freeze_is_two_conditions() -> None:
+    status = told(observation(goal=goal(freeze="2030-01-01T00:00:00Z")))
+    assert condition(status, "Frozen") == ("True", "Annotation")
+    assert condition(status, "ScalingActive") == ("False", "Frozen")
+
+
+def test_advice_shows_what_it_would_want() -> None:
+    status = told(observation(goal=goal(policy="advise"), demand=demand(3.0)))
+    assert status["scaling"]["desired"] == 5
+    assert condition(status, "ScalingActive") == ("False", "Advise")
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    old = Condition(type="SLOMet", status="True", reason="Met", message="", last_transition_time="2027-01-01T00:00:00Z")
+    kept = told(observation(), (old,))["conditions"][0]
+    assert kept["lastTransitionTime"] == "2027-01-01T00:00:00Z"
+    turned = told(observation(attainment=attainment(80, 20)), (old,))["conditions"][0]
+    assert turned["lastTransitionTime"] == NOW_TEXT
+    assert turned["observedGeneration"] == 7
+
+
+def test_nothing_measured_is_left_out_and_not_zero() -> None:
+    status = told(observation(attainment=answered(QueryResult.ERROR)), quantiles={})
+    assert status["scaling"]["promise"] == ""
+    assert "burn" not in status["scaling"]
+    assert status["slo"][0].keys() == {"class", "metric", "quantile", "target"}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(0.0, 0.0), (0.4219, 0.42), (12.7, 13.0), (0.00317, 0.0032), (1234.5, 1200.0)]
+)
+def test_numbers_are_rounded_to_two_figures(value: float, expected: float) -> None:
+    assert rounded(value) == pytest.approx(expected)
