@@ -51,7 +51,7 @@ def _about(debug: Annotated[bool, typer.Option("--debug", help="Show stack trace
 def app(arguments: Sequence[str] | None = None) -> None:
     """Run the program and leave with its exit status."""
     try:
-        _group(arguments)
+        _group(arguments, prog_name="paceline")
     except Exception as error:  # noqa: BLE001 - the one place where no stack trace may pass
         sys.exit(explain(error, sys.stderr))
 

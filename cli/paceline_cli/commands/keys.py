@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
+from paceline_cli.commands import command_app
 from paceline_cli.commands.state import DEFAULT, AsJson, State, ask
 from paceline_cli.supervisor.keys import KeyFile
 from paceline_core.clock import SystemClock
 from paceline_core.errors import InvalidInput, NotFound
 from paceline_core.objects.fields import FIXES, LABEL_PATTERN
 
-app = typer.Typer(no_args_is_help=True, help="Make, list and revoke tenants' API keys.")
+app = command_app("Make, list and revoke tenants' API keys.")
 
 
 @app.command(help="Make a key for a tenant and print it; it is shown this once.")

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
+from paceline_cli.commands import command_app
 from paceline_core.errors import InvalidInput
 from paceline_core.manifests import read_manifests
 from paceline_core.objects import ManifestError
 
-app = typer.Typer()
+app = command_app()
 
 
 @app.command(help="Check manifests; print every fault; exit 1 if there is one.")

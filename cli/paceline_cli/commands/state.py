@@ -12,7 +12,7 @@ from paceline_core.errors import NotFound, Unreachable
 DEFAULT = Path(".paceline")
 LIMIT_S = 5.0
 
-State = Annotated[Path, typer.Option("--state", help="Directory of the local run.")]
+State = Annotated[Path, typer.Option("--state", metavar="DIR", help="Directory of the local run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -4,11 +4,12 @@ import json
 
 import typer
 
+from paceline_cli.commands import command_app
 from paceline_cli.commands.state import DEFAULT, AsJson, State, ask
 from paceline_cli.view.rows import row
 from paceline_cli.view.text import line
 
-app = typer.Typer()
+app = command_app()
 
 
 @app.command(help="Show the services of the local run.")

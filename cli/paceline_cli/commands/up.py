@@ -8,21 +8,28 @@ from typing import Annotated
 
 import typer
 
+from paceline_cli.commands import command_app
 from paceline_cli.commands.state import DEFAULT, AsJson, State
 from paceline_cli.up.options import DEFAULT_PORT, Options, parse_duration
 from paceline_cli.up.run import up as run_up
 from paceline_cli.view.outputs import choose
 from paceline_core.config import LEVEL_VARIABLE
 
-app = typer.Typer()
+app = command_app()
 
 
 @app.command(help="Serve the services of FILE on this machine until Ctrl-C.")
 def up(  # noqa: PLR0913, PLR0917 - one argument an option
-    files: Annotated[list[Path], typer.Option("--file", "-f", help="YAML file of manifests; may be repeated.")],
+    files: Annotated[
+        list[Path], typer.Option("--file", "-f", metavar="FILE", help="YAML file of manifests; may be repeated.")
+    ],
     check: Annotated[bool, typer.Option("--check", help="Start, send one chat, print its speed, stop.")] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the API; 0: any.")] = DEFAULT_PORT,
-    duration: Annotated[str | None, typer.Option("--duration", help="Stop after this time, like 90s.")] = None,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="The API's; 0: any.")
+    ] = DEFAULT_PORT,
+    duration: Annotated[
+        str | None, typer.Option("--duration", metavar="TIME", help="Stop after this time, like 90s.")
+    ] = None,
     state: State = DEFAULT,
     as_json: AsJson = False,
 ) -> None:

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from paceline_cli.commands import command_app
 from paceline_core import __version__
 
-app = typer.Typer()
+app = command_app()
 
 
 @app.command(help="Print the version.")

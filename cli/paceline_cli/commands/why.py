@@ -8,12 +8,13 @@ from urllib.parse import urlencode
 
 import typer
 
+from paceline_cli.commands import command_app
 from paceline_cli.commands.state import DEFAULT, AsJson, State, ask, get
 from paceline_cli.supervisor.rundir import read_record
 from paceline_core.clock import rfc3339
 from paceline_core.errors import NotFound
 
-app = typer.Typer()
+app = command_app()
 
 
 @app.command(help="Explain the last decisions about SERVICE, oldest first.")
