@@ -80,10 +80,14 @@ class WorkerProcess:
         self.process.wait(LIMIT_S)
 
 
+# one client for all polls: each new one reads the machine's certificates, which takes longer than the request
+HTTP = httpx.Client(timeout=LIMIT_S, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
+
+
 def get(url: str) -> int:
     """A GET's status, 0 without an answer."""
     try:
-        return httpx.get(url, timeout=5).status_code
+        return HTTP.get(url).status_code
     except httpx.TransportError:
         return 0
 

@@ -32,6 +32,7 @@ from paceline_workers.messages import (
 )
 from paceline_workers.server.frames import FrameReader
 
+EOS = 0
 BEAT_S = 0.02
 DECODE_FAULT_AT = 3
 
@@ -43,7 +44,7 @@ class Script(msgspec.Struct, frozen=True):
     frame, `error` fails the one sequence. With `once`, the fault strikes only while that file does not exist.
     """
 
-    reply: list[int] = []
+    reply: list[int] = []  # EOS follows
     times: int = 1
     per_frame: int = 1
     pause_s: float = 0.0
@@ -73,7 +74,7 @@ class ScriptedEngine:
     def __init__(self, sock: socket.socket, script: Script) -> None:
         self._socket = sock
         self._script = script
-        self._reply = script.reply * script.times
+        self._reply = [*script.reply * script.times, EOS]
         self._reader = FrameReader()
         self._live: dict[str, Sequence] = {}
         self._steps = 0
@@ -103,7 +104,7 @@ class ScriptedEngine:
                 page_bytes=1024,
                 max_model_len=self._script.context,
                 slots=8,
-                eos_ids=[0],
+                eos_ids=[EOS],
                 emulated=False,
                 stages={"weights": 0.5},
             )
@@ -151,7 +152,7 @@ class ScriptedEngine:
         ids = output[start : start + self._script.per_frame]
         sequence.position += len(ids)
         ended = sequence.position >= len(output)
-        finish = ("length" if len(self._reply) > submit.max_tokens else "stop") if ended else ""
+        finish = ("stop" if ids[-1:] == [EOS] else "length") if ended else ""
         top = max(submit.sampling.logprobs, 0)
         self._send(
             Tokens(

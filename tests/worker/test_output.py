@@ -19,7 +19,7 @@ def spell(ids: Sequence[int]) -> str:
     return "".join(LETTERS[token] for token in ids)
 
 
-def frames(text: str, finish: str = "stop") -> list[Tokens]:
+def frames(text: str, finish: str = "length") -> list[Tokens]:
     ids = [LETTERS.index(letter) for letter in text]
     return [Tokens("s", at, [token], finish if at == len(ids) - 1 else "") for at, token in enumerate(ids)]
 
@@ -39,13 +39,13 @@ def test_text_ids_and_counts_of_a_plain_answer() -> None:
     output = Output(spell)
     pieces = fed(output, [[frame] for frame in frames("abc")])
     assert [(piece.text, piece.position, piece.ids, piece.finish) for piece in pieces] == [
-        ("a", 0, [0], ""), ("b", 1, [1], ""), ("c", 2, [2], "stop"),
+        ("a", 0, [0], ""), ("b", 1, [1], ""), ("c", 2, [2], "length"),
     ]  # fmt: skip
     assert output.tokens == 3
 
 
 def test_a_slow_reader_gets_one_piece_for_many_frames() -> None:
-    (piece,) = fed(Output(spell), [frames("abcd", "length")])
+    (piece,) = fed(Output(spell), [frames("abcd")])
     assert (piece.text, piece.ids, piece.finish) == ("abcd", [0, 1, 2, 3], "length")
 
 
@@ -78,7 +78,7 @@ def test_withheld_text_brings_its_ids_with_the_next_piece() -> None:
 
 def test_a_possible_stop_at_the_end_is_let_out() -> None:
     (piece,) = fed(Output(spell, stops=["bz"]), [frames("ab")])
-    assert (piece.text, piece.finish) == ("ab", "stop")
+    assert (piece.text, piece.finish) == ("ab", "length")
 
 
 def test_stop_strings_wait_for_min_tokens() -> None:
@@ -90,9 +90,18 @@ def test_logprobs_stay_with_their_tokens() -> None:
     output = Output(spell, stops=["cc"])
     entries = [(-0.1, [(0, -0.1)]), (-0.2, [(1, -0.2)])]
     assert output.feed([Tokens("s", 0, [2], logprobs=entries[:1])]) is None
-    piece = output.feed([Tokens("s", 1, [1], "stop", logprobs=entries[1:])])
+    piece = output.feed([Tokens("s", 1, [1], "length", logprobs=entries[1:])])
     assert piece is not None
     assert piece.logprobs == entries
+
+
+@pytest.mark.parametrize("stops", [[], ["gg"]])
+def test_the_token_that_stops_is_counted_but_not_shown(stops: list[str]) -> None:
+    output = Output(spell, stops=stops)
+    piece = output.feed([Tokens("s", 0, [0, 1, 2], "stop", logprobs=[(-0.1, []), (-0.2, []), (-0.3, [])])])
+    assert piece is not None
+    assert (piece.text, piece.ids, piece.finish, output.tokens) == ("ab", [0, 1, 2], "stop", 3)
+    assert piece.logprobs == [(-0.1, []), (-0.2, [])]
 
 
 def test_cached_tokens_and_timing_are_kept() -> None:

@@ -6,11 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import pytest
 from openai import OpenAI
-from tests.worker.processes import LIMIT_S, WorkerProcess, until, worker_process
+from tests.worker.processes import HTTP, LIMIT_S, WorkerProcess, until, worker_process
 
 from paceline_workers import demo
 
@@ -170,13 +169,16 @@ def test_an_emulated_worker_serves_loads_and_drains(folder: Path) -> None:
     with worker_process(folder, engine={"emulate": emulate}, drain_timeout_s=LIMIT_S) as worker:
         worker.ready()
         body = {"model": "chat", "messages": QUESTION, "max_tokens": 32, "stream": True, "ignore_eos": True}
-        answer = httpx.post(f"{worker.url}/v1/chat/completions", json=body, headers=worker.hop, timeout=LIMIT_S)
+        answer = HTTP.post(f"{worker.url}/v1/chat/completions", json=body, headers=worker.hop, timeout=LIMIT_S)
         assert answer.text.count(": p ") >= 1
         assert answer.text.endswith("data: [DONE]\n\n")
-        with httpx.stream("GET", f"{worker.url}/internal/load", headers=worker.hop, timeout=LIMIT_S) as load:
+        hurry = {**worker.hop, "x-paceline-deadline-ms": "1"}
+        late = HTTP.post(f"{worker.url}/v1/chat/completions", json=body, headers=hurry, timeout=LIMIT_S)
+        assert (late.status_code, late.json()["error"]["code"]) == (504, "held_timeout")
+        with HTTP.stream("GET", f"{worker.url}/internal/load", headers=worker.hop, timeout=LIMIT_S) as load:
             line = next(load.iter_lines())
         assert '"emulated":true' in line
-        until(lambda: "paceline_emulated_step_lateness_ratio_count" in httpx.get(f"{worker.url}/metrics").text)
+        until(lambda: "paceline_emulated_step_lateness_ratio_count" in HTTP.get(f"{worker.url}/metrics").text)
         worker.signal(signal.SIGTERM)
         assert worker.ended() == 0
 

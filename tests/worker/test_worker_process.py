@@ -13,7 +13,7 @@ import psutil
 import pytest
 from tests.worker.conftest import TEXT
 from tests.worker.harness import events, text_of
-from tests.worker.processes import LIMIT_S, WorkerProcess, get, until, worker_process
+from tests.worker.processes import HTTP, LIMIT_S, WorkerProcess, get, until, worker_process
 from tests.worker.scripted_engine import Script
 
 from paceline_core.errors import Code
@@ -37,7 +37,7 @@ class Streaming(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        with httpx.stream("POST", self._url, json=self._body, timeout=LIMIT_S) as response:
+        with HTTP.stream("POST", self._url, json=self._body) as response:
             self.status = response.status_code
             for data in response.iter_raw():
                 self.read += data
@@ -62,7 +62,7 @@ def test_sigterm_drains_and_exits_with_0(slow: WorkerProcess) -> None:
     engine = slow.engine
     slow.signal(signal.SIGTERM)
     until(lambda: get(f"{slow.url}/readyz") == 503)
-    refusal = httpx.post(slow.url + CHAT, json=HELLO)
+    refusal = HTTP.post(slow.url + CHAT, json=HELLO)
     assert (refusal.status_code, refusal.headers["x-paceline-draining"]) == (503, "1")
     assert text_of(client.done()) == TEXT * 4
     assert slow.ended() == 0
@@ -97,7 +97,7 @@ def test_a_loading_worker_ends_on_a_signal(folder: Path) -> None:
 
 
 def test_a_load_stream_does_not_hold_up_the_end(slow: WorkerProcess) -> None:
-    with httpx.stream("GET", f"{slow.url}/internal/load", headers=slow.hop, timeout=LIMIT_S) as response:
+    with HTTP.stream("GET", f"{slow.url}/internal/load", headers=slow.hop) as response:
         lines = response.iter_lines()
         assert json.loads(next(lines))["state"] == "ready"
         slow.signal(signal.SIGTERM)
@@ -154,7 +154,7 @@ def test_an_engine_killed_while_loading_is_started_again(folder: Path, reply: li
         until(once.exists)
         worker.engine.kill()
         worker.ready()
-        assert httpx.post(worker.url + CHAT, json=HELLO).json()["choices"][0]["message"]["content"] == TEXT
+        assert HTTP.post(worker.url + CHAT, json=HELLO).json()["choices"][0]["message"]["content"] == TEXT
 
 
 @pytest.mark.parametrize("phase", ["queued", "prefill", "decode"])
@@ -178,7 +178,7 @@ def test_an_engine_killed_at_work_is_answered_for_and_replaced(folder: Path, rep
 
 
 def holds_request(worker: WorkerProcess, gauge: str) -> bool:
-    lines = httpx.get(f"{worker.url}/metrics").text.splitlines()
+    lines = HTTP.get(f"{worker.url}/metrics").text.splitlines()
     return any(line.startswith(f"paceline_scheduler_{gauge}_requests{{") and line.endswith(" 1.0") for line in lines)
 
 
@@ -197,7 +197,7 @@ def test_a_client_gone_mid_stream_frees_the_engine(folder: Path, reply: list[int
     log = folder / "engine.log"
     with worker_process(folder, Script(reply=reply, fault="hold", phase="decode", log=str(log))) as worker:
         worker.ready()
-        with httpx.stream("POST", worker.url + CHAT, json=STREAM, timeout=LIMIT_S) as response:
+        with HTTP.stream("POST", worker.url + CHAT, json=STREAM) as response:
             next(response.iter_raw())
         until(lambda: "Abort" in log.read_text())
 
@@ -226,7 +226,7 @@ def post(client: socket.socket, worker: WorkerProcess, body: dict[str, Any]) -> 
 
 
 def steps(worker: WorkerProcess) -> float:
-    lines = httpx.get(f"{worker.url}/metrics").text.splitlines()
+    lines = HTTP.get(f"{worker.url}/metrics").text.splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith("paceline_scheduler_steps_total{"))
 
 

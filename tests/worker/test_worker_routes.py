@@ -52,8 +52,8 @@ async def test_a_chat_in_one_answer(rig: Rig, reply: list[int]) -> None:
     assert choice["message"] == {"role": "assistant", "content": TEXT, "refusal": None}
     assert (choice["index"], choice["finish_reason"], choice["logprobs"]) == (0, "stop", None)
     usage = answer["usage"]
-    assert usage["completion_tokens"] == len(reply)
-    assert usage["total_tokens"] == usage["prompt_tokens"] + len(reply)
+    assert usage["completion_tokens"] == len(reply) + 1
+    assert usage["total_tokens"] == usage["prompt_tokens"] + len(reply) + 1
     assert usage["prompt_tokens_details"] == {"cached_tokens": 4}
     assert "system_fingerprint" not in answer
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.worker.conftest import TEXT
 from tests.worker.harness import Rig, events, eventually, running, text_of
-from tests.worker.scripted_engine import Script
+from tests.worker.scripted_engine import EOS, Script
 
 from paceline_core.registry import Outcome
 from paceline_workers.server.tokenizer import Tokenizer
@@ -73,7 +73,7 @@ async def test_usage_comes_last_when_asked_for(rig: Rig, reply: list[int]) -> No
     *chunks, usage, _ = events((await rig.http.post(CHAT, json=HELLO | USAGE)).content)
     assert all(chunk["usage"] is None for chunk in chunks)
     assert usage["choices"] == []
-    assert usage["usage"]["completion_tokens"] == len(reply)
+    assert usage["usage"]["completion_tokens"] == len(reply) + 1
     assert usage["usage"]["prompt_tokens_details"] == {"cached_tokens": 4}
 
 
@@ -82,7 +82,7 @@ async def test_usage_grows_with_every_chunk_when_asked_for(rig: Rig, reply: list
     *chunks, _ = events((await rig.http.post(CHAT, json=HELLO | options)).content)
     counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
     assert counts == sorted(counts)
-    assert counts[-1] == len(reply)
+    assert counts[-1] == len(reply) + 1
 
 
 async def test_a_stream_is_cut_at_max_tokens(rig: Rig) -> None:
@@ -120,7 +120,7 @@ async def test_a_trusted_hop_can_resume_from_every_event(rig: Rig, reply: list[i
         given = text_of(call.read)
         assert tokenizer.decode(noted(call.read)).startswith(given)
     await call.done()
-    assert noted(call.read) == reply
+    assert noted(call.read) == [*reply, EOS]
 
 
 async def test_a_position_comment_stands_right_before_its_event(rig: Rig) -> None:
@@ -144,7 +144,7 @@ async def test_a_trusted_stream_tells_its_usage_unasked(rig: Rig, reply: list[in
     body = (await rig.http.post(CHAT, json=HELLO, headers=rig.hop)).content
     (line,) = [line for line in body.split(b"\n") if line.startswith(b": usage ")]
     usage = json.loads(line.removeprefix(b": usage "))
-    assert usage["completion_tokens"] == len(reply)
+    assert usage["completion_tokens"] == len(reply) + 1
     assert usage["prompt_tokens_details"] == {"cached_tokens": 4}
     assert all("usage" not in event for event in events(body))
 

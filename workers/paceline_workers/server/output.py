@@ -54,22 +54,25 @@ class Output:
 
     def _text(self, frame: Tokens) -> str:
         """Certain text of a frame; token by token where a stop string may end it in the middle."""
+        shown = len(frame.ids) - (frame.finish == "stop")  # the token that stops is counted, but it is no text
         if not self._stoppable:
-            self._count(frame, 0, len(frame.ids))
-            return self._detokenizer.feed(frame.ids)
+            self._count(frame, slice(None), shown)
+            return self._detokenizer.feed(frame.ids[:shown])
         text = ""
-        for index, token in enumerate(frame.ids):
-            self._count(frame, index, index + 1)
-            new = self._detokenizer.feed((token,))
+        for index in range(len(frame.ids)):
+            here = slice(index, index + 1)
+            self._count(frame, here, shown)
+            new = self._detokenizer.feed(frame.ids[:shown][here])
             text += self._stops.feed(new) if self.tokens > self._min_tokens else new
             if self._stops.matched:
                 break
         return text
 
-    def _count(self, frame: Tokens, start: int, end: int) -> None:
-        self.tokens += end - start
-        self._ids += frame.ids[start:end]
-        self._logprobs += frame.logprobs[start:end]
+    def _count(self, frame: Tokens, part: slice, shown: int) -> None:
+        ids = frame.ids[part]
+        self.tokens += len(ids)
+        self._ids += ids
+        self._logprobs += frame.logprobs[:shown][part]
 
     def _finish(self, frame: Tokens) -> str:
         self.cached = frame.cached or self.cached
