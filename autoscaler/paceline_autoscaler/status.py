@@ -4,7 +4,7 @@ The last decision that differs from its predecessor in kind stands there until t
 figures, so that a quiet service writes nothing. `desired` is what is wanted, also where `advise` only says so.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import floor, log10
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 from paceline_autoscaler.appraisal import burn_of
 from paceline_autoscaler.nouns import Decision, Gap, Observation, Target, Verdicts
 from paceline_autoscaler.policies.guards import cost_per_hour
-from paceline_core.objects import Condition
 from paceline_core.registry.enums import QueryResult, ReplicaState, ScaleLimit, ScaleReason
 from paceline_core.units import duration
 
@@ -20,6 +19,8 @@ OVERDUE = 3.0
 OVERDUE_LEAST_S = 60.0
 
 Status = dict[str, Any]
+Turned = Mapping[str, tuple[str, str]]
+"""Conditions by type: their status, and since when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +34,15 @@ class Standing:
     quantiles: Mapping[Target, float]
 
 
-def status_of(standing: Standing, before: Iterable[Condition], generation: int, now: str) -> Status:
-    """The whole part of the status that is ours."""
+def status_of(standing: Standing, turned: Turned, generation: int, now: str) -> Status:
+    """The whole part of the status that is ours; `turned` tells since when each condition is what it was."""
     seen = standing.observation
     rows = {(row.cls, row.slo): row for row in seen.attainment.verdicts} if seen.attainment else {}
     return {
         "scaling": _scaling(standing),
         "slo": [_target(target, rows, standing.quantiles) for target in seen.goal.targets],
         "cost": {"perHour": f"{cost_per_hour(seen.goal, present(seen)):.2f}"},
-        "conditions": _conditions(standing, {old.type: old for old in before}, generation, now),
+        "conditions": _conditions(standing, turned, generation, now),
     }
 
 
@@ -93,7 +94,7 @@ def _target(target: Target, rows: Mapping[Any, Verdicts], quantiles: Mapping[Tar
     return told
 
 
-def _conditions(standing: Standing, before: Mapping[str, Condition], generation: int, now: str) -> list[Status]:
+def _conditions(standing: Standing, turned: Turned, generation: int, now: str) -> list[Status]:
     facts = {
         "SLOMet": _slo_met(standing),
         "MetricsFresh": _metrics_fresh(standing),
@@ -108,7 +109,7 @@ def _conditions(standing: Standing, before: Mapping[str, Condition], generation:
             "status": said,
             "reason": reason,
             "message": message,
-            "lastTransitionTime": old.last_transition_time if (old := before.get(kind)) and old.status == said else now,
+            "lastTransitionTime": turned[kind][1] if kind in turned and turned[kind][0] == said else now,
             "observedGeneration": generation,
         }
         for kind, (said, reason, message) in facts.items()

@@ -8,7 +8,7 @@ from paceline_autoscaler.ledger import Ledger, same_kind
 from paceline_autoscaler.nouns import Decision, Observation, State, Target
 from paceline_autoscaler.now import Now
 from paceline_autoscaler.policies import decide
-from paceline_autoscaler.status import Standing, Status, status_of
+from paceline_autoscaler.status import Standing, Status, Turned, status_of
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.kube import Key, Scale
 from paceline_core.objects import InferenceService
@@ -68,7 +68,7 @@ class Subject:
             return
         now = self._desk.clock.monotonic()
         standing = Standing(self._since, self._standing, decision, seen, quantiles)
-        said = status_of(standing, service.status.conditions, service.metadata.generation, self._time())
+        said = status_of(standing, self._turned(service), service.metadata.generation, self._time())
         if self._due(said, now) and await self._desk.actuator.say(self.key, said):
             self._said, self._said_at = said, now
 
@@ -103,6 +103,12 @@ class Subject:
         if any(_stable(said[part]) != _stable(self._said[part]) for part in urgent):
             return True
         return said != self._said and now - self._said_at >= STATUS_PACE_S
+
+    def _turned(self, service: InferenceService) -> Turned:
+        """What we said last, since the watch may not have told it back yet; at first what an earlier one said."""
+        if self._said is None:
+            return {old.type: (old.status, old.last_transition_time) for old in service.status.conditions}
+        return {row["type"]: (row["status"], row["lastTransitionTime"]) for row in self._said["conditions"]}
 
     def _time(self) -> str:
         return rfc3339(self._desk.clock.utc())

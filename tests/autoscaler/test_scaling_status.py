@@ -19,8 +19,7 @@ from tests.autoscaler.factories import (
 
 from paceline_autoscaler.nouns import Decision, Observation, Target
 from paceline_autoscaler.policies import decide
-from paceline_autoscaler.status import Standing, rounded, status_of
-from paceline_core.objects import Condition
+from paceline_autoscaler.status import Standing, Turned, rounded, status_of
 from paceline_core.objects.status import ServiceStatus
 from paceline_core.registry.enums import QueryResult
 
@@ -28,10 +27,10 @@ SINCE, NOW_TEXT = "2027-01-15T07:00:00Z", "2027-01-15T08:00:00Z"
 TTFT = Target(INTERACTIVE, "ttft", 0.95, 0.5)
 
 
-def told(seen: Observation, before: tuple[Condition, ...] = (), **changes: Any) -> dict[str, Any]:
+def told(seen: Observation, turned: Turned | None = None, **changes: Any) -> dict[str, Any]:
     decision: Decision = decide(seen, seasoned(seen, 60))[0]
     standing = Standing(SINCE, decision, decision, seen, {TTFT: 0.4219})
-    return status_of(replace(standing, **changes), before, 7, NOW_TEXT)
+    return status_of(replace(standing, **changes), turned or {}, 7, NOW_TEXT)
 
 
 def condition(status: dict[str, Any], kind: str) -> tuple[str, str]:
@@ -140,12 +139,12 @@ def test_advice_shows_what_it_would_want() -> None:
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
-    old = Condition(type="SLOMet", status="True", reason="Met", message="", last_transition_time="2027-01-01T00:00:00Z")
-    kept = told(observation(), (old,))["conditions"][0]
+    turned = {"SLOMet": ("True", "2027-01-01T00:00:00Z")}
+    kept = told(observation(), turned)["conditions"][0]
     assert kept["lastTransitionTime"] == "2027-01-01T00:00:00Z"
-    turned = told(observation(attainment=attainment(80, 20)), (old,))["conditions"][0]
-    assert turned["lastTransitionTime"] == NOW_TEXT
-    assert turned["observedGeneration"] == 7
+    broken = told(observation(attainment=attainment(80, 20)), turned)["conditions"][0]
+    assert broken["lastTransitionTime"] == NOW_TEXT
+    assert broken["observedGeneration"] == 7
 
 
 def test_nothing_measured_is_left_out_and_not_zero() -> None:

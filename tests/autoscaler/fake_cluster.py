@@ -1,0 +1,84 @@
+"""An API server in memory: scales with versions, leases, statuses, events, ConfigMaps, watches that the test feeds."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline_core.errors import Conflict, NotFound
+from paceline_core.kube import Event, Key, Scale, ScaleTarget, ServiceEndpoints
+from paceline_core.kube.cluster import Manifest, WatchEvent
+
+
+@dataclass
+class FakeCluster:
+    """`broken` by call name raises that error; `statuses` and `events` keep all that was written."""
+
+    scales: dict[ScaleTarget, Scale] = field(default_factory=dict)
+    configs: dict[Key, dict[str, str]] = field(default_factory=dict)
+    statuses: list[tuple[Key, dict[str, Any]]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    written: list[tuple[ScaleTarget, int]] = field(default_factory=list)
+    leases: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, Exception] = field(default_factory=dict)
+    objects: dict[str, asyncio.Queue[WatchEvent[Manifest]]] = field(default_factory=dict)
+    workers: asyncio.Queue[WatchEvent[ServiceEndpoints]] = field(default_factory=asyncio.Queue)
+
+    def queue(self, kind: str) -> asyncio.Queue[WatchEvent[Manifest]]:
+        return self.objects.setdefault(kind, asyncio.Queue())
+
+    def move(self, target: ScaleTarget, replicas: int) -> None:
+        """Somebody else sets the scale."""
+        old = self.scales.get(target, Scale(0, "0"))
+        self.scales[target] = Scale(replicas, str(int(old.version) + 1))
+
+    async def watch(self, kind: str) -> AsyncIterator[WatchEvent[Manifest]]:
+        while True:
+            yield await self.queue(kind).get()
+
+    async def watch_endpoints(self) -> AsyncIterator[WatchEvent[ServiceEndpoints]]:
+        while True:
+            yield await self.workers.get()
+
+    async def get_scale(self, target: ScaleTarget) -> Scale:
+        self._break(f"get_scale {target.service}")
+        if target not in self.scales:
+            raise NotFound(f"{target} does not exist")
+        return self.scales[target]
+
+    async def set_scale(self, target: ScaleTarget, replicas: int, version: str) -> Scale:
+        self._break("set_scale")
+        if self.scales[target].version != version:
+            raise Conflict("the scale has moved")
+        self.move(target, replicas)
+        self.written.append((target, replicas))
+        return self.scales[target]
+
+    async def patch_status(self, kind: str, key: Key, status: Mapping[str, Any], manager: str) -> None:
+        self._break("patch_status")
+        self.statuses.append((key, dict(status)))
+
+    async def get_config(self, key: Key) -> Mapping[str, str] | None:
+        self._break("get_config")
+        return self.configs.get(key)
+
+    async def put_config(self, key: Key, data: Mapping[str, str], owner: Key) -> None:
+        self._break("put_config")
+        self.configs[key] = dict(data)
+
+    async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
+        self._break("lease")
+        return self.leases.setdefault(name, holder) == holder
+
+    async def release(self, name: str, holder: str) -> None:
+        self._break("release")
+        if self.leases.get(name) == holder:
+            del self.leases[name]
+
+    async def event(self, event: Event) -> None:
+        self.events.append(event)
+
+    def _break(self, call: str) -> None:
+        for name, error in self.broken.items():
+            if call.startswith(name):
+                raise error

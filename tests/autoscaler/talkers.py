@@ -1,0 +1,98 @@
+"""Gateways and workers that say what the test wants, behind an httpx transport."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+
+from paceline_autoscaler.signals import Link
+from paceline_core.auth import HopSigner, new_hop_key
+from paceline_core.clock import ManualClock
+from paceline_core.registry.enums import RequestClass
+from paceline_core.wire import (
+    ClassDemand,
+    DemandReport,
+    KVLoad,
+    LoadReport,
+    Message,
+    ServiceDemand,
+    StepTime,
+    WorkerState,
+    encode,
+)
+
+KEY = new_hop_key()
+
+
+@dataclass
+class Talker:
+    """One stream: `say` puts a line on it, `hang_up` ends it; `status` other than 200 refuses readers."""
+
+    status: int = 200
+    readers: list[httpx.Request] = field(default_factory=list)
+    _lines: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)
+
+    def say(self, line: bytes | Message) -> None:
+        self._lines.put_nowait(encode(line) if isinstance(line, Message) else line)
+
+    def hang_up(self) -> None:
+        self._lines.put_nowait(None)
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        while (line := await self._lines.get()) is not None:
+            yield line
+
+
+@dataclass
+class Talkers:
+    """Every talker by `host:port`; an unknown one refuses connections."""
+
+    by_host: dict[str, Talker] = field(default_factory=dict)
+    clock: ManualClock = field(default_factory=ManualClock)
+
+    def __getitem__(self, host: str) -> Talker:
+        return self.by_host.setdefault(host, Talker())
+
+    def link(self) -> Link:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
+        return Link(http, HopSigner(KEY, "autoscaler"), self.clock)
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        talker = self.by_host.get(request.url.netloc.decode())
+        if talker is None:
+            raise httpx.ConnectError("refused")
+        talker.readers.append(request)
+        return httpx.Response(talker.status, content=talker.stream())
+
+
+async def eventually(condition: Callable[[], bool], turns: int = 2000) -> None:
+    """Let other tasks run until the condition holds; it never waits on a clock."""
+    for _ in range(turns):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    pytest.fail("the condition never came true")
+
+
+def demand_report(gateway: str = "g1", service: str = "default/chat", **row: Any) -> DemandReport:
+    classes = (ClassDemand.model_validate({"name": RequestClass.INTERACTIVE, **row}),)
+    return DemandReport(gateway=gateway, started="a", services=(ServiceDemand(service=service, classes=classes),))
+
+
+def load_report(worker: str = "main-1", **changes: Any) -> LoadReport:
+    fields = {
+        "worker": worker,
+        "service": "default/chat",
+        "revision": "r",
+        "pool": "main",
+        "state": WorkerState.READY,
+        "slots": 64,
+        "kv": KVLoad(page_tokens=64, total=1000, free=700, cached=200),
+        "step_time": StepTime(base=0.0, prefill=25e-6, observations=9),
+        "max_model_len": 8192,
+        **changes,
+    }
+    return LoadReport.model_validate(fields)
