@@ -1,8 +1,11 @@
 """The worker as a process, its engine a real one that follows a script: signals, ports, kills, and what is left."""
 
 import json
+import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,6 +140,17 @@ def test_a_wrong_setting_is_one_clear_line(folder: Path, changes: dict[str, Any]
         assert worker.ended() == 2
         assert worker.said().count("\n") == 1
         assert words in worker.said()
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"), [([], "PACELINE_CONFIG: is not set"), (["--port", "1"], "unrecognized arguments: --port 1")]
+)
+def test_a_wrong_call_is_told_what_is_missing(argv: list[str], words: str) -> None:
+    environ = {name: value for name, value in os.environ.items() if name != "PACELINE_CONFIG"}
+    command = [sys.executable, "-m", "paceline_workers.main", *argv]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 2
+    assert words in done.stderr.splitlines()[-1]
 
 
 def test_an_engine_that_cannot_load_ends_the_worker_with_its_words(folder: Path) -> None:

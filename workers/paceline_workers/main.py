@@ -4,6 +4,7 @@ Exit status: 0 after a drain, 1 when the engine cannot serve, 2 when configurati
 reason is then the last line on standard error.
 """
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -33,4 +34,5 @@ def main(engine_argv: Sequence[str] = ENGINE) -> int:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m paceline_workers.main", description=__doc__).parse_args()
     sys.exit(main())
