@@ -1,0 +1,301 @@
+"""The real process against the real supervisor's API; gateway and worker are stand-ins on real sockets."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+import yaml
+from fastapi import FastAPI, Request
+from fastapi.responses import PlainTextResponse, Response, StreamingResponse
+from tests.autoscaler.conftest import free_port, until
+from tests.autoscaler.talkers import load_report
+from tests.autoscaler.test_scaling_goals import manifest
+
+from paceline_autoscaler.actuator import state_key
+from paceline_autoscaler.ledger import read, replay
+from paceline_autoscaler.loop import LEASE
+from paceline_cli.supervisor.api import make_app
+from paceline_cli.supervisor.store import Store
+from paceline_core.auth import HopVerifier, new_hop_key, trust_entry
+from paceline_core.auth.hop import HEADER
+from paceline_core.clock import SystemClock, rfc3339
+from paceline_core.errors import NotFound
+from paceline_core.kube import Endpoint, Key, ScaleTarget, ServiceEndpoints
+from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand, encode
+
+pytestmark = pytest.mark.real
+
+KEY = Key("default", "chat")
+POOL = ScaleTarget(KEY, "main")
+LIMIT_S = 20.0
+
+
+class Server(uvicorn.Server):
+    """uvicorn on a socket that is already bound."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serving(app: FastAPI, listening: socket.socket) -> AsyncIterator[None]:
+    settings = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=0)
+    server = Server(settings)
+    task = asyncio.create_task(server.serve([listening]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await task
+        listening.close()
+
+
+def loopback() -> socket.socket:
+    made = socket.socket()
+    made.bind(("127.0.0.1", 0))
+    return made
+
+
+class Stage:
+    """The supervisor's store, a gateway that is asked for what `row` says, and a worker that is ready."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = Store()
+        self.key = new_hop_key()
+        self.row = ClassDemand.model_validate({"name": "interactive"})
+        self.good = 0
+        self.gateway_port = self.worker_port = 0
+        self.process: asyncio.subprocess.Process | None = None
+        self.port = free_port()
+
+    def configure(self, **changes: Any) -> Path:
+        (self.folder / "key").write_bytes(self.key)
+        config = {
+            "listen": {"host": "127.0.0.1", "port": self.port},
+            "socket": str(self.folder / "s"),
+            "hop_key": str(self.folder / "key"),
+            "gateways": [f"127.0.0.1:{self.gateway_port}"],
+            "interval_s": 0.5,
+            "ledger": str(self.folder / "ledger.jsonl"),
+            **changes,
+        }
+        path = self.folder / "autoscaler.yaml"
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    async def start(self, **changes: Any) -> asyncio.subprocess.Process:
+        environ = {**os.environ, "PACELINE_CONFIG": str(self.configure(**changes))}
+        argv = (sys.executable, "-m", "paceline_autoscaler.main")
+        self.process = await asyncio.create_subprocess_exec(*argv, env=environ, stderr=asyncio.subprocess.PIPE)
+        return self.process
+
+    async def end(self, number: int = signal.SIGTERM) -> int:
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        async with asyncio.timeout(LIMIT_S):
+            await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+    async def get(self, path: str) -> httpx.Response | None:
+        try:
+            async with httpx.AsyncClient() as http:
+                return await http.get(f"http://127.0.0.1:{self.port}{path}")
+        except httpx.HTTPError:
+            return None
+
+    async def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.store.objects.get("InferenceService", KEY)["status"]
+        return found
+
+    async def replicas(self) -> int:
+        return self.store.scales.get(POOL).replicas
+
+    def gateway(self) -> FastAPI:
+        app, verifier = FastAPI(), HopVerifier(dict([trust_entry(self.key)]), "paceline/gateway")
+
+        @app.get("/internal/demand")
+        async def demand(request: Request) -> Response:
+            if verifier.verify(request.headers.get(HEADER, ""), SystemClock().utc()) is None:
+                return Response(status_code=401)
+            return StreamingResponse(self._demand())
+
+        @app.get("/metrics")
+        async def metrics() -> Response:
+            labels = 'pisvc_namespace="default",pisvc="chat",class="interactive",slo="ttft_p95"'
+            return PlainTextResponse(f'paceline_slo_requests_total{{{labels},verdict="good"}} {self.good}\n')
+
+        return app
+
+    def worker(self) -> FastAPI:
+        app = FastAPI()
+
+        @app.get("/internal/load")
+        async def load() -> Response:
+            return StreamingResponse(self._load())
+
+        return app
+
+    async def _demand(self) -> AsyncIterator[bytes]:
+        while True:
+            service = ServiceDemand(service=str(KEY), classes=(self.row,))
+            yield encode(DemandReport(gateway="g", started="a", services=(service,)))
+            await asyncio.sleep(0.2)
+
+    async def _load(self) -> AsyncIterator[bytes]:
+        while True:
+            yield encode(load_report("main-1"))
+            await asyncio.sleep(0.2)
+
+    def ask_for(self, **row: int) -> None:
+        self.row = ClassDemand.model_validate({"name": "interactive", **row})
+
+    def put(self, replicas: int, **spec: Any) -> None:
+        slo = {"interactive": {"slo": {"ttft": {"p95": "500ms"}}}}
+        self.store.objects.put(manifest(classes=slo, **spec))
+        self.store.scales.create(POOL, replicas)
+
+    def list_worker(self) -> None:
+        created = rfc3339(SystemClock().utc())
+        worker = Endpoint("main-1", "main", "stable", "r", "127.0.0.1", self.worker_port, True, created=created)
+        self.store.put_endpoints(ServiceEndpoints(KEY, (worker,)))
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    made = Stage(tmp_path)
+    unix = socket.socket(socket.AF_UNIX)
+    unix.bind(str(tmp_path / "s"))
+    gateway, worker = loopback(), loopback()
+    made.gateway_port, made.worker_port = gateway.getsockname()[1], worker.getsockname()[1]
+    api = make_app(made.store, SystemClock(), lambda: None)
+    async with serving(api, unix), serving(made.gateway(), gateway), serving(made.worker(), worker):
+        yield made
+        if made.process is not None:
+            await made.end(signal.SIGKILL)
+        made.store.topics.close()
+
+
+async def test_a_process_wakes_scales_tells_and_leaves_in_order(stage: Stage) -> None:
+    pools = [{"name": "main", "accelerator": "h100", "replicas": {"min": 0, "max": 4}}]
+    stage.put(0, pools=pools, scaling={"scaleToZero": {"after": "5m"}})
+    await stage.start()
+    await until(lambda: stage.get("/readyz"), lambda answer: answer is not None and answer.status_code == 200)
+
+    stage.ask_for(arrivals=1, held=1, queued=1)
+    await until(stage.replicas, lambda count: count == 1)
+    stage.list_worker()
+    stage.ask_for(arrivals=100, prompt_tokens=400_000, queued=2000, queued_prompt_tokens=8_000_000)
+    await until(stage.replicas, lambda count: count == 4)
+    status = await until(stage.status, lambda status: status.get("scaling", {}).get("limit") == "max")
+    assert status["scaling"]["reason"] in {"backlog", "demand"}
+    assert {"ScaledUp", "ScalingLimited"} <= {event["reason"] for event in stage.store.events}
+
+    decisions = await stage.get("/debug/decisions?service=default/chat&limit=3")
+    assert decisions is not None
+    assert [entry["observation"]["goal"]["service"] for entry in decisions.json()] == ["default/chat"] * 3
+    metrics = await stage.get("/metrics")
+    assert metrics is not None
+    assert 'paceline_autoscaler_decisions_total{direction="up"' in metrics.text
+    healthy = await stage.get("/healthz")
+    assert healthy is not None
+    assert healthy.text == "ok"
+    assert (await stage.get("/nowhere") or healthy).status_code == 404
+
+    assert await stage.end() == 0
+    stage.store.leases.take(LEASE, "the next one", 1.0, now=0.0)
+    assert stage.store.config(state_key(KEY))["state"]
+    entries = list(read(stage.folder / "ledger.jsonl"))
+    assert any(entry.decision.reason == "wake" for entry in entries)
+    assert replay(entries) == []
+
+
+async def test_own_scrapes_measure_the_promise_where_there_is_no_prometheus(stage: Stage) -> None:
+    stage.put(1)
+    stage.list_worker()
+    await stage.start()
+
+    async def grow() -> dict[str, Any]:
+        stage.good += 20
+        return await stage.status()
+
+    met = ("SLOMet", "True", "Met")
+    await until(grow, lambda status: met in facts(status))
+
+
+async def test_a_gateway_that_cannot_be_heard_is_said(stage: Stage) -> None:
+    stage.put(1)
+    stage.list_worker()
+    await stage.start(gateways=[f"127.0.0.1:{free_port()}"])
+    await until(stage.status, lambda status: ("MetricsFresh", "False", "GatewaysMissing") in facts(status))
+
+
+def facts(status: dict[str, Any]) -> set[tuple[str, str, str]]:
+    return {(row["type"], row["status"], row["reason"]) for row in status.get("conditions", ())}
+
+
+async def ended(stage: Stage, **changes: Any) -> tuple[int | None, str]:
+    process = await stage.start(**changes)
+    async with asyncio.timeout(LIMIT_S):
+        _, errors = await process.communicate()
+    return process.returncode, errors.decode().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hop_key": "/does/not/exist"}, "hop_key: /does/not/exist cannot be read"),
+        ({"gateways": []}, "gateways"),
+        ({"interval": 3}, "interval"),
+        ({"prometheus": {"url": "prometheus:9090"}}, "prometheus.url"),
+    ],
+)
+async def test_a_wrong_configuration_is_one_line_and_status_two(
+    stage: Stage, changes: dict[str, Any], words: str
+) -> None:
+    status, line = await ended(stage, **changes)
+    assert status == 2
+    assert line.startswith("paceline autoscaler: ")
+    assert words in line
+
+
+async def test_a_port_in_use_is_one_line_and_status_two(stage: Stage) -> None:
+    with loopback() as taken:
+        taken.listen()
+        status, line = await ended(stage, listen={"host": "127.0.0.1", "port": taken.getsockname()[1]})
+    assert (status, "listen: 127.0.0.1:" in line) == (2, True)
+
+
+async def test_a_key_of_the_wrong_size_is_refused(stage: Stage) -> None:
+    (stage.folder / "short").write_bytes(b"short")
+    status, line = await ended(stage, hop_key=str(stage.folder / "short"))
+    assert (status, "must hold 32 raw bytes and holds 5" in line) == (2, True)
+
+
+async def test_the_supervisor_may_come_later_than_the_autoscaler(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.gateway_port = free_port()
+    await stage.start()
+    unready = await until(lambda: stage.get("/readyz"), lambda answer: answer is not None)
+    assert unready is not None
+    assert unready.status_code == 503
+    unix = socket.socket(socket.AF_UNIX)
+    unix.bind(str(tmp_path / "s"))
+    async with serving(make_app(stage.store, SystemClock(), lambda: None), unix):
+        await until(lambda: stage.get("/readyz"), lambda answer: answer is not None and answer.status_code == 200)
+        assert await stage.end(signal.SIGINT) == 0
+        stage.store.topics.close()
+    with pytest.raises(NotFound):
+        stage.store.config(state_key(KEY))
