@@ -4,9 +4,9 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from paceline_workers.frames import FrameReader
 from paceline_workers.messages import FromEngine, Heartbeat, Sampling, Started, Submit, ToEngine, Tokens, frame
 from paceline_workers.messages import from_engine as decoder
-from paceline_workers.server.frames import FrameReader
 
 LIMIT_S = 30.0
 

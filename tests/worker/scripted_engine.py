@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from paceline_core.registry import RequestClass
+from paceline_workers.frames import FrameReader
 from paceline_workers.messages import (
     Abort,
     Failed,
@@ -30,7 +31,6 @@ from paceline_workers.messages import (
     frame,
     to_engine,
 )
-from paceline_workers.server.frames import FrameReader
 
 EOS = 0
 BEAT_S = 0.02

@@ -14,8 +14,8 @@ import msgspec
 
 from paceline_core.errors import PacelineError
 from paceline_core.telemetry import get_logger
+from paceline_workers.frames import FrameReader
 from paceline_workers.messages import FromEngine, Shutdown, ToEngine, frame, from_engine
-from paceline_workers.server.frames import FrameReader
 
 _log = get_logger(__name__)
 END_GRACE_S = 2.0
