@@ -123,7 +123,7 @@ async def test_the_table_shows_phases_replicas_decisions_and_the_verdict() -> No
         "before",
         "burst",
         "after",
-        "ttft_p95 100.0% ≥ 95%",
+        "100.0% ≥ 95%",
         "replicas: 0s:1 2s:2",
         "1s demand: 1→2: more work",
     ):

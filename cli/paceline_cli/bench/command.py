@@ -31,6 +31,8 @@ from paceline_core.errors import InvalidInput
 from paceline_core.registry import RequestClass
 from paceline_core.units import seconds
 
+PLAIN_WIDTH = 120
+
 app = typer.Typer()
 
 
@@ -84,7 +86,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one argument an option
     if as_json:
         typer.echo(document)
     else:
-        Console(soft_wrap=not sys.stdout.isatty()).print(render(report))
+        Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(render(report))
     if report.verdict == "void":
         raise typer.Exit(1)
 

@@ -14,9 +14,8 @@ from paceline_cli.bench.stats import Spread
 
 _COLORS = {"kept": "green", "missed": "red", "void": "yellow"}
 DECISIONS_SHOWN = 20
-COLUMNS = (
-    "phase", "s", "offered", "ok", "lost", "attainment", "ttft p50/p95/p99 ms", "tpot p95 ms", "e2e p95 s", "tok/s",
-)  # fmt: skip
+_BEFORE = ("phase", "s", "offered", "lost")
+_AFTER = ("ttft ms\np50/p95/p99", "tpot ms\np95", "e2e s\np95", "tokens\n/s")
 
 
 def render(report: Report) -> RenderableType:
@@ -26,19 +25,9 @@ def render(report: Report) -> RenderableType:
 
 def _phases(report: Report) -> Table:
     table = Table(title=f"{report.model} at {report.endpoint}: {report.profile.name}, seed {report.seed}")
-    for name in (
-        "phase",
-        "s",
-        "offered",
-        "ok",
-        "lost",
-        "attainment",
-        "ttft p50/p95/p99 ms",
-        "tpot p95 ms",
-        "e2e p95 s",
-        "tok/s",
-    ):
-        table.add_column(name, justify="left" if name == "phase" else "right")
+    promised = [f"{part.target}\n≤ {part.threshold * 1000:.0f} ms" for part in report.overall.promise]
+    for name in (*_BEFORE, *promised, *_AFTER):
+        table.add_column(name, justify="left" if name == "phase" else "right", no_wrap=True)
     for summary in (*report.phases, report.overall):
         table.add_row(*_row(summary))
     return table
@@ -46,31 +35,26 @@ def _phases(report: Report) -> Table:
 
 def _row(summary: Summary) -> Iterator[str]:
     ok = summary.endings.get(Ending.OK, 0)
-    yield summary.name
-    yield f"{summary.duration:.0f}"
-    yield str(summary.offered)
-    yield str(ok)
-    yield str(summary.offered - ok)
-    yield "\n".join(_target(part) for part in summary.promise) or "-"
+    yield from (summary.name, f"{summary.duration:.0f}", str(summary.offered), str(summary.offered - ok))
+    yield from (_attained(part) for part in summary.promise)
     yield _milliseconds(summary.ttft)
-    yield "-" if summary.tpot.p95 is None else f"{summary.tpot.p95 * 1000:.1f}"
+    yield "-" if summary.tpot.p95 is None else f"{summary.tpot.p95 * 1000:.0f}"
     yield "-" if summary.e2e.p95 is None else f"{summary.e2e.p95:.2f}"
     yield f"{summary.output_tokens_per_s:.0f}"
 
 
-def _target(part: Attainment) -> str:
-    if part.ratio is None:
-        return f"{part.target} -"
-    return f"{part.target} {part.ratio:.1%} {'≥' if part.met else '<'} {part.objective:.0%}"
+def _attained(part: Attainment) -> str:
+    return "-" if part.ratio is None else f"{part.ratio:.1%} {'≥' if part.met else '<'} {part.objective:.0%}"
 
 
 def _milliseconds(times: Spread) -> str:
     if times.p50 is None or times.p95 is None or times.p99 is None:
         return "-"
-    return f"{times.p50 * 1000:.0f}/{times.p95 * 1000:.0f}/{times.p99 * 1000:.0f} (n {times.n})"
+    return f"{times.p50 * 1000:.0f}/{times.p95 * 1000:.0f}/{times.p99 * 1000:.0f}"
 
 
 def _lines(report: Report) -> Iterator[str]:
+    yield "latencies are of requests that ended ok, shares of all that were offered"
     yield "endings: " + ", ".join(f"{name} {count}" for name, count in sorted(report.overall.endings.items()))
     yield from (f"lost: {loss.count} {loss.ending}, {loss.detail}" for loss in report.losses)
     if report.recovery_s is not None:
@@ -99,7 +83,7 @@ def _machine(report: Report) -> Iterator[str]:
 def _steps(points: Sequence[tuple[float, int]]) -> Iterator[str]:
     """`0s:1 23s:2`: when the number became what."""
     for number, group in groupby(points, key=lambda point: point[1]):
-        yield f"{next(group)[0]:.0f}s:{number}"
+        yield f"{max(next(group)[0], 0.0):.0f}s:{number}"
 
 
 def _verdict(report: Report) -> Text:
