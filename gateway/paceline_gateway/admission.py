@@ -29,9 +29,7 @@ def admit(body: bytes, headers: Headers, tenant: ResolvedTenant, picture: Direct
     destination = locate(asked.model, Asker(tenant, headers), picture, draw)
     limit = destination.service.classes[request_class].max_tokens
     if asked.max_tokens is not None and asked.max_tokens > limit:
-        message = (
-            f"{asked.limit_field} is {asked.max_tokens}; requests of the class {request_class} may ask for {limit}."
-        )
+        message = f"{asked.limit_field} is {asked.max_tokens}; a request of class {request_class} may ask for {limit}."
         raise RequestError(Code.INVALID_REQUEST, message, param=asked.limit_field)
     if destination.model != asked.model:
         body = rename_model(body, asked.model, destination.model)

@@ -4,7 +4,8 @@ After the first content a stream's bytes go on packet by packet; the machine hea
 """
 
 import re
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
 
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.admission import Admission
@@ -122,7 +123,7 @@ class Call:
         now = self._front.now()
         moved = False
         for action in self.life.on(event, now):
-            moved = self._do(action, now) or moved
+            moved = self._doings[type(action)](self, action, now) or moved
         if moved and self.desk is not None:
             self._front.moved(self.desk)
 
@@ -201,47 +202,52 @@ class Call:
             message = f"The worker's answer is over the limit of {self._front.limits.answer_bytes} bytes; stream it."
             self.on(e.Refused(RequestError(Code.UPSTREAM_ERROR, message)))
 
-    def _do(self, action: e.Action, now: float) -> bool:
-        """Carry out one action; True if the queue should be looked at."""
-        match action:
-            case e.Enqueue(again):
-                self._enqueue(now, again=again)
-                return True
-            case e.Free(_, suspect):
-                if self.desk is not None and self.ticket is not None:
-                    self.desk.dispatcher.free(self.ticket, now, suspect=suspect)
-                return True
-            case e.Settle(record):
-                self._front.ended(self, record)
-                return False
-        self._finish(action)
+    def _do_enqueue(self, action: e.Enqueue, now: float) -> bool:
+        if self.desk is not None and self.ticket is not None:
+            if action.again:
+                self.desk.dispatcher.rejoin(self.ticket, self.life.deadline)
+            else:
+                self.desk.dispatcher.join(self.ticket, now)
+        return True
+
+    def _do_withdraw(self, _: e.Withdraw, _now: float) -> bool:
+        if self.desk is not None and self.ticket is not None:
+            self.desk.dispatcher.leave(self.ticket)
         return False
 
-    def _finish(self, action: e.Action) -> None:
-        match action:
-            case e.Send():
-                self._send()
-            case e.Withdraw():
-                if self.desk is not None and self.ticket is not None:
-                    self.desk.dispatcher.leave(self.ticket)
-            case e.Drop():
-                exchange, self._exchange = self._exchange, None
-                if exchange is not None:
-                    exchange.abort()
-            case e.Deliver():
-                self.reply.whole(self._status, self._fields, b"".join(self._collected))
-            case e.Close():
-                self.reply.end()
-            case e.Fail(error):
-                self.reply.fail(error, request_id_field(self.request_id))
+    def _do_send(self, _: e.Send, _now: float) -> bool:
+        if self._worker is not None and self.admission is not None:
+            self._reset()
+            message = self._message(self._worker, self.admission)
+            self._exchange = self._front.pool.send(self._worker.address, message, self)
+        return False
 
-    def _enqueue(self, now: float, *, again: bool) -> None:
-        if self.desk is None or self.ticket is None:
-            return
-        if again:
-            self.desk.dispatcher.rejoin(self.ticket, self.life.deadline)
-        else:
-            self.desk.dispatcher.join(self.ticket, now)
+    def _do_drop(self, _: e.Drop, _now: float) -> bool:
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.abort()
+        return False
+
+    def _do_free(self, action: e.Free, now: float) -> bool:
+        if self.desk is not None and self.ticket is not None:
+            self.desk.dispatcher.free(self.ticket, now, suspect=action.suspect)
+        return True
+
+    def _do_deliver(self, _: e.Deliver, _now: float) -> bool:
+        self.reply.whole(self._status, self._fields, b"".join(self._collected))
+        return False
+
+    def _do_close(self, _: e.Close, _now: float) -> bool:
+        self.reply.end()
+        return False
+
+    def _do_fail(self, action: e.Fail, _now: float) -> bool:
+        self.reply.fail(action.error, request_id_field(self.request_id))
+        return False
+
+    def _do_settle(self, action: e.Settle, _now: float) -> bool:
+        self._front.ended(self, action.record)
+        return False
 
     def _client_gone(self) -> None:
         self.on(e.ClientGone())
@@ -259,12 +265,6 @@ class Call:
         self._collected: list[bytes] = []
         self._size = 0
         self._last = 0.0
-
-    def _send(self) -> None:
-        if self._worker is None or self.admission is None:
-            return
-        self._reset()
-        self._exchange = self._front.pool.send(self._worker.address, self._message(self._worker, self.admission), self)
 
     def _message(self, worker: Worker, admission: Admission) -> list[bytes]:
         head, body = self.request.head, admission.body
@@ -292,3 +292,16 @@ class Call:
     def _answer_fields(self, headers: Headers) -> bytes:
         passed = [b"%b: %b\r\n" % (name, headers[name]) for name in _PASSED_ON if name in headers]
         return request_id_field(self.request_id) + b"".join(passed)
+
+    _doings: ClassVar[dict[type[e.Action], Callable[[Any, Any, float], bool]]] = {
+        e.Enqueue: _do_enqueue,
+        e.Withdraw: _do_withdraw,
+        e.Send: _do_send,
+        e.Drop: _do_drop,
+        e.Free: _do_free,
+        e.Deliver: _do_deliver,
+        e.Close: _do_close,
+        e.Fail: _do_fail,
+        e.Settle: _do_settle,
+    }
+    """How each action is carried out; True if the queue should be looked at afterwards."""

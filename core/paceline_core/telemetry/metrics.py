@@ -1,11 +1,12 @@
-"""The registry's rows as live prometheus-client objects; one CollectorRegistry a process, nothing global."""
+"""The registry's rows as live metrics; one CollectorRegistry a process, nothing global."""
 
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.exposition import choose_encoder
 
 from paceline_core.registry.metrics import METRICS, Kind, Metric
+from paceline_core.telemetry.histogram import Histogram, HistogramFamily
 
 F = TypeVar("F", Counter, Gauge, Histogram)
 
@@ -41,14 +42,14 @@ class Metrics:
 
     def _child(self, name: str, labels: tuple[str, ...], kind: type[F]) -> F:
         family = self._families[name]
-        child = family.labels(*labels) if labels else family
+        child = family.labels(*labels) if labels or isinstance(family, HistogramFamily) else family
         if not isinstance(child, kind):
             raise TypeError(f"{name} is a {METRICS[name].kind}")
         return child
 
-    def _make(self, row: Metric) -> Counter | Gauge | Histogram:
+    def _make(self, row: Metric) -> Counter | Gauge | HistogramFamily:
         if row.kind is Kind.HISTOGRAM:
-            return Histogram(row.name, row.help, row.labels, buckets=row.buckets, registry=self.registry)
+            return HistogramFamily(row, self.registry)
         if row.kind is Kind.GAUGE:
             return Gauge(row.name, row.help, row.labels, registry=self.registry)
         return Counter(row.name, row.help, row.labels, registry=self.registry)

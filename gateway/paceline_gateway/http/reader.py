@@ -4,7 +4,7 @@ Framing that two parsers could read differently never gets past here: llhttp ref
 transfer-encoding, repeated or odd content-length, bare line feeds, folded headers and blanks before colons; this file
 adds transfer codings other than `chunked` alone, a missing or repeated Host, repeated Authorization, and upgrades.
 Limits hold before anything is buffered: the head by raw bytes fed, the body by its announced and its actual length.
-After the first refusal the reader is deaf: the answers it owes are given, nothing more is parsed.
+After a fault of framing or of size the reader is deaf: the answers it owes are given, nothing more is parsed.
 """
 
 from collections import deque
@@ -55,6 +55,7 @@ class RequestReader:
 
     _head: Head | None
     _refused: RequestError | None
+    _gated: RequestError | None
 
     def __init__(
         self, limits: Limits, memory: Memory, gate: Callable[[Head], RequestError | None], now: Callable[[], float]
@@ -90,9 +91,8 @@ class RequestReader:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._refuse(Code.INVALID_REQUEST, "Protocol upgrades are not served here; use plain HTTP/1.1.")
+            self.deaf = True  # the request itself was refused by its head
         except httptools.HttpParserError as error:
-            # httptools adds the callback's own exception to its text; llhttp's reasons are safe to repeat
             self._refuse(Code.INVALID_REQUEST, f"The request is not valid HTTP/1.1: {error}.")
         if self._begun and not self.deaf:
             # what yields no body is head, chunk extension or trailer: llhttp would buffer any amount of it
@@ -140,14 +140,14 @@ class RequestReader:
         self._head = Head(self._parser.get_method().decode(), _path(self._url), self._headers)
         self._check_head(self._size + len(self._url))
         self._check_framing()
-        if self._refused is None and (error := self._gate(self._head)) is not None:
-            self._refused = error
+        if self._refused is None:
+            self._gated = self._refused = self._gate(self._head)
         self.expects = self._refused is None and self._headers.get(b"expect", b"").lower() == b"100-continue"
 
     def on_body(self, body: bytes) -> None:
         """httptools: a piece of the body."""
         self._progress = True
-        if self._refused is not None:
+        if self._refused is not None or self.deaf:
             return
         if self._taken + len(body) > self._limits.body_bytes:
             self._too_large()
@@ -165,9 +165,11 @@ class RequestReader:
         keep = self._parser.should_keep_alive()
         if len(self.ready) >= PIPELINE_LIMIT:
             self._note(Code.INVALID_REQUEST, f"More than {PIPELINE_LIMIT} requests wait on this connection.")
-        if self._refused is not None:
+        if self._gated is not None:
             self._drop_body()
-            self.ready.append(Refusal(self._refused, self._head, keep, chunked))
+            self.ready.append(Refusal(self._gated, self._head, keep, chunked))
+        elif self._refused is not None:
+            self._give_up(self._refused)
         elif self._head is not None:
             self._taken = 0
             self.ready.append(Request(self._head, b"".join(self._body), self._now(), keep, chunked))
@@ -182,6 +184,7 @@ class RequestReader:
         self._fed = 0
         self._body: list[bytes] = []
         self._refused = None
+        self._gated = None
         self.expects = False
 
     def _check_head(self, size: int) -> None:
@@ -196,6 +199,8 @@ class RequestReader:
             self._note(Code.INVALID_REQUEST, "The only transfer-encoding served is chunked.")
         if b"host" not in headers and self._parser.get_http_version() == "1.1":
             self._note(Code.INVALID_REQUEST, "The header host is missing.")
+        if self._parser.should_upgrade():
+            self._note(Code.INVALID_REQUEST, "Protocol upgrades and tunnels are not served here; use plain HTTP/1.1.")
         if int(headers.get(b"content-length", b"0")) > self._limits.body_bytes:
             self._too_large()
 

@@ -146,13 +146,13 @@ class Upstream(asyncio.Protocol):
         if self._status < 200:
             self._headers, self._status = {}, 0
         else:
-            self._complete = True
+            self._complete, self._keep = True, self._parser.should_keep_alive()
 
     def _clear(self) -> None:
         self._headers, self._body = {}, []
         self._status = 0
         self._head_size = 0
-        self._headed = self._complete = self._broken = self._until_close = False
+        self._headed = self._complete = self._keep = self._broken = self._until_close = False
 
     def _deliver(self) -> None:
         receiver = self._receiver
@@ -169,7 +169,7 @@ class Upstream(asyncio.Protocol):
 
     def _finish(self) -> None:
         receiver, self._receiver = self._receiver, None
-        keep = not self._broken and not self._until_close and self._parser.should_keep_alive()
+        keep = self._keep and not self._broken and not self._until_close
         if keep and self.open:
             self._used = True
             self.resume()

@@ -27,7 +27,7 @@ class Caps:
 
 
 class Dispatcher:
-    """`in_flight` maps each dispatched ticket to its worker."""
+    """`waiting` counts the requests in all lines."""
 
     def __init__(self, fleet: Fleet, caps: Caps) -> None:
         self.fleet = fleet
@@ -35,11 +35,7 @@ class Dispatcher:
         self._caps = caps
         self._drain = {name: DrainRate() for name in RequestClass}
         self._in_flight: dict[int, Worker] = {}
-
-    @property
-    def waiting(self) -> int:
-        """Requests in all lines."""
-        return sum(map(len, self.lines.values()))
+        self.waiting = 0
 
     def held(self, now: float) -> int:
         """Requests that wait because nobody is eligible."""
@@ -48,30 +44,32 @@ class Dispatcher:
     def refusal(self, request_class: RequestClass, size: int, limit: int, now: float) -> RequestError | None:
         """Why one more request cannot wait here, if so. `limit` is its class's cap on waiting requests."""
         waiting = len(self.lines[request_class])
+        if waiting >= limit and (self.waiting or not self.fleet.has_room(now)):
+            code, why = Code.QUEUE_FULL, f"{waiting} {request_class} requests wait already."
+        elif sum(line.size for line in self.lines.values()) + size > self._caps.size:
+            code, why = Code.QUEUE_FULL, "The waiting requests are too large together."
+        elif self.waiting >= self._caps.held and not self.fleet.eligible(now):
+            code, why = Code.NO_CAPACITY, f"No worker is ready, and {self.waiting} requests wait for one already."
+        else:
+            return None
         after = self._drain[request_class].retry_after(waiting + 1, now)
-        at_once = not self.waiting and self.fleet.has_room(now)
-        if waiting >= limit and not at_once:
-            return RequestError(Code.QUEUE_FULL, f"{waiting} {request_class} requests wait already.", retry_after=after)
-        if sum(line.size for line in self.lines.values()) + size > self._caps.size:
-            return RequestError(Code.QUEUE_FULL, "The waiting requests are too large together.", retry_after=after)
-        if self.waiting >= self._caps.held and not self.fleet.eligible(now):
-            message = f"No worker is ready, and {self.waiting} requests wait for one already."
-            return RequestError(Code.NO_CAPACITY, message, retry_after=after)
-        return None
+        return RequestError(code, why, retry_after=after)
 
     def join(self, ticket: Ticket, now: float) -> None:
         """Wait at the end of the class's line."""
         ticket.joined = now
         self.lines[ticket.request_class].join(ticket)
+        self.waiting += 1
 
     def rejoin(self, ticket: Ticket, deadline: float) -> None:
         """Wait again, at the front: its worker failed it."""
         ticket.deadline = deadline
         self.lines[ticket.request_class].join(ticket, front=True)
+        self.waiting += 1
 
     def leave(self, ticket: Ticket) -> None:
         """Wait no longer."""
-        self.lines[ticket.request_class].leave(ticket)
+        self.waiting -= self.lines[ticket.request_class].leave(ticket)
 
     def assign(self, now: float) -> list[tuple[Ticket, Worker]]:
         """Everybody who can go now, in order, each with a worker whose slot is already taken."""
@@ -81,7 +79,7 @@ class Dispatcher:
                 worker = self.fleet.pick(ticket.prompt_tokens, now, ticket.avoid)
                 if worker is None:
                     return assigned
-                line.leave(ticket)
+                self.leave(ticket)
                 worker.take(ticket.id, ticket.prompt_tokens, now, stream=ticket.stream)
                 self._in_flight[ticket.id] = worker
                 self._drain[ticket.request_class].departed(now)

@@ -1,6 +1,7 @@
 """One class's line: first come, first served, except for those who were served once and lost their worker."""
 
 from collections import OrderedDict
+from collections.abc import Iterator
 
 from paceline_gateway.queues.ticket import Ticket
 
@@ -16,15 +17,18 @@ class Fifo:
     def __len__(self) -> int:
         return len(self._line)
 
+    def __iter__(self) -> Iterator[Ticket]:
+        return iter(self._line.values())
+
     @property
     def head(self) -> Ticket | None:
         """Whose turn it is."""
-        return next(iter(self._line.values()), None)
+        return next(iter(self), None)
 
     @property
     def nearest_deadline(self) -> float | None:
         """The soonest moment at which somebody here gives up."""
-        return min((ticket.deadline for ticket in self._line.values()), default=None)
+        return min((ticket.deadline for ticket in self), default=None)
 
     @property
     def oldest(self) -> float | None:

@@ -10,7 +10,9 @@ as Expired. A stream that has begun and loses its worker ends with an error even
 where resumption will take over. What a client cancels is not counted as anybody's failure.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
+from typing import Any, ClassVar
 
 from paceline_core.errors import ERRORS, Code, RequestError
 from paceline_core.registry.enums import Outcome
@@ -19,6 +21,7 @@ from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.nouns import Meter, Record, Terms, Waits
 
 _NEVER = float("inf")
+Actions = tuple[e.Action, ...]
 
 
 class State(StrEnum):
@@ -71,45 +74,27 @@ class Life:
         self._sent: float | None = None
         self._first: float | None = None
 
-    def on(self, event: e.Event, now: float) -> tuple[e.Action, ...]:
+    def on(self, event: e.Event, now: float) -> Actions:
         """What to do about it; nothing once the request is done."""
         if self.state is State.DONE:
             return ()
-        match event:
-            case e.Authenticated() | e.Admitted() | e.Queued() | e.Assigned():
-                return self._advance(event, now)
-            case e.Answered() | e.Began() | e.Finished():
-                return self._answer(event, now)
-            case _:
-                return self._broken(event, now)
+        return self._reactions[type(event)](self, event, now)
 
     def progress(self, now: float) -> None:
         """More of a stream has come: the silence starts anew. Called for each packet, hence not an event."""
         self.deadline = now + self._waits.stall_s
 
-    def _advance(self, event: e.Authenticated | e.Admitted | e.Queued | e.Assigned, now: float) -> tuple[e.Action, ...]:
-        match event:
-            case e.Authenticated(tenant):
-                self.state, self._tenant = State.AUTHENTICATED, tenant
-                return ()
-            case e.Admitted(terms, budget):
-                self.state, self._terms, self._budget = State.ADMITTED, terms, budget
-                return ()
-            case e.Queued():
-                return self._join(now)
-            case e.Assigned(worker):
-                return self._assigned(worker, now)
+    def _authenticated(self, event: e.Authenticated, _now: float) -> Actions:
+        if self.state is State.RECEIVED:
+            self.state, self._tenant = State.AUTHENTICATED, event.tenant
+        return ()
 
-    def _answer(self, event: e.Answered | e.Began | e.Finished, now: float) -> tuple[e.Action, ...]:
-        match event:
-            case e.Answered(status):
-                return self._answered(status, now)
-            case e.Began():
-                return self._began(now)
-            case e.Finished():
-                return self._finished(now)
+    def _admitted(self, event: e.Admitted, _now: float) -> Actions:
+        if self.state is State.AUTHENTICATED:
+            self.state, self._terms, self._budget = State.ADMITTED, event.terms, event.budget
+        return ()
 
-    def _join(self, now: float) -> tuple[e.Action, ...]:
+    def _queued_up(self, _: e.Queued, now: float) -> Actions:
         if self.state is not State.ADMITTED or self._terms is None or self._budget is None:
             return ()
         self.state, self._queued = State.QUEUED, now
@@ -117,32 +102,32 @@ class Life:
         self._budget.request(now)
         return (e.Enqueue(),)
 
-    def _assigned(self, worker: str, now: float) -> tuple[e.Action, ...]:
+    def _assigned(self, event: e.Assigned, now: float) -> Actions:
         if self.state is not State.QUEUED or self._terms is None:
             return ()
         self.state = State.DISPATCHED
-        self._worker, self._sent = worker, now
+        self._worker, self._sent = event.worker, now
         self._attempts += 1
         self.deadline = now + (self._waits.first_token_s if self._terms.stream else self._waits.answer_s)
-        return (e.Send(worker),)
+        return (e.Send(event.worker),)
 
-    def _answered(self, status: int, now: float) -> tuple[e.Action, ...]:
+    def _answered(self, event: e.Answered, now: float) -> Actions:
         if self.state is not State.DISPATCHED:
             return ()
-        self._status = status
-        harmless = status == 503
-        if harmless or status in (500, 502):
+        self._status = event.status
+        harmless = event.status == 503
+        if harmless or event.status in (500, 502):
             lost = e.Lost(harmless=harmless, suspect=harmless)
             return self._again(lost, now, e.Drop()) or ()
         return ()
 
-    def _began(self, now: float) -> tuple[e.Action, ...]:
+    def _began(self, _: e.Began, now: float) -> Actions:
         if self.state is State.DISPATCHED:
             self.state, self._first = State.STREAMING, now
             self.progress(now)
         return ()
 
-    def _finished(self, now: float) -> tuple[e.Action, ...]:
+    def _finished(self, _: e.Finished, now: float) -> Actions:
         if self.state is State.STREAMING:
             outcome = Outcome.STREAM_ERROR if self._error_passed else Outcome.OK
             return (e.Free(self._worker), e.Close(), self._settle(outcome, None, now))
@@ -150,21 +135,16 @@ class Life:
             return (e.Free(self._worker), e.Deliver(), self._settle(_judge_status(self._status), None, now))
         return ()
 
-    def _broken(self, event: e.Event, now: float) -> tuple[e.Action, ...]:
-        match event:
-            case e.Lost():
-                return self._lost(event, now)
-            case e.Failed():
-                return self._failed(now)
-            case e.ClientGone():
-                return (*self._leave(), self._settle(Outcome.CANCELLED, Code.CLIENT_CLOSED, now))
-            case e.Expired(held):
-                return self._end(self._why_late(held=held), now)
-            case e.Refused(error):
-                return self._end(error, now)
-        return ()
+    def _client_gone(self, _: e.ClientGone, now: float) -> Actions:
+        return (*self._leave(), self._settle(Outcome.CANCELLED, Code.CLIENT_CLOSED, now))
 
-    def _lost(self, event: e.Lost, now: float) -> tuple[e.Action, ...]:
+    def _expired(self, event: e.Expired, now: float) -> Actions:
+        return self._end(self._why_late(held=event.held), now)
+
+    def _refused(self, event: e.Refused, now: float) -> Actions:
+        return self._end(event.error, now)
+
+    def _lost(self, event: e.Lost, now: float) -> Actions:
         if self.state is State.STREAMING:
             return self._lost_streaming(now)
         if self.state is not State.DISPATCHED:
@@ -175,21 +155,21 @@ class Life:
         error = RequestError(Code.UPSTREAM_ERROR, "The worker was lost before it answered; retry.")
         return (e.Free(self._worker, suspect=event.suspect), e.Fail(error), self._settle_with(error, now))
 
-    def _lost_streaming(self, now: float) -> tuple[e.Action, ...]:
+    def _lost_streaming(self, now: float) -> Actions:
         if self._error_passed:
             return (e.Free(self._worker), e.Close(), self._settle(Outcome.STREAM_ERROR, None, now))
         error = RequestError(Code.STREAM_LOST, "The worker was lost while it answered; what came so far is incomplete.")
         return (e.Free(self._worker, suspect=True), e.Fail(error), self._settle_with(error, now))
 
-    def _failed(self, now: float) -> tuple[e.Action, ...]:
+    def _failed(self, _: e.Failed, now: float) -> Actions:
         if self.state is State.DISPATCHED:
             again = self._again(e.Lost(suspect=False), now, e.Drop())
             if again is not None:
                 return again
-        self._error_passed = True
+        self._error_passed = self.state in (State.DISPATCHED, State.STREAMING)
         return ()
 
-    def _again(self, lost: e.Lost, now: float, *first: e.Action) -> tuple[e.Action, ...] | None:
+    def _again(self, lost: e.Lost, now: float, *first: e.Action) -> Actions | None:
         """Back into the queue, or None when that is not allowed any more."""
         if self._terms is None or self._budget is None:
             return None
@@ -208,10 +188,10 @@ class Life:
             return RequestError(Code.HELD_TIMEOUT, f"The request waited its whole limit, but {cause}; retry later.")
         return RequestError(Code.UPSTREAM_TIMEOUT, "The worker took too long to answer; retry.")
 
-    def _end(self, error: RequestError, now: float) -> tuple[e.Action, ...]:
+    def _end(self, error: RequestError, now: float) -> Actions:
         return (*self._leave(), e.Fail(error), self._settle_with(error, now))
 
-    def _leave(self) -> tuple[e.Action, ...]:
+    def _leave(self) -> Actions:
         if self.state is State.QUEUED:
             return (e.Withdraw(),)
         if self.state in (State.DISPATCHED, State.STREAMING):
@@ -246,6 +226,21 @@ class Life:
                 meter=self.meter,
             )
         )
+
+    _reactions: ClassVar[dict[type[e.Event], Callable[[Any, Any, float], Actions]]] = {
+        e.Authenticated: _authenticated,
+        e.Admitted: _admitted,
+        e.Queued: _queued_up,
+        e.Refused: _refused,
+        e.Assigned: _assigned,
+        e.Answered: _answered,
+        e.Began: _began,
+        e.Finished: _finished,
+        e.Lost: _lost,
+        e.Failed: _failed,
+        e.ClientGone: _client_gone,
+        e.Expired: _expired,
+    }
 
 
 def _judge_status(status: int) -> Outcome:

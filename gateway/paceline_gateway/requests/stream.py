@@ -15,7 +15,6 @@ from paceline_gateway.requests.nouns import Meter, WorkerPhases
 
 LINE_LIMIT = 1 << 20
 _CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|refusal|arguments|delta)":\s*"[^"]')
-_DATA = b"data:"
 _COUNT = {
     name: re.compile(rb'"%b":\s*(\d+)' % name) for name in (b"prompt_tokens", b"completion_tokens", b"cached_tokens")
 }
@@ -41,17 +40,21 @@ class StreamScan:
 
     def feed(self, packet: bytes) -> bytes:
         """What may be forwarded now. `fresh` is how many tokens this packet brought."""
-        lines = self._whole_lines(packet)
+        lines = packet if not self._rest and packet.endswith(b"\n") else self._whole_lines(packet)
         before = self._meter.output
-        if lines.startswith(b":") or b"\n:" in lines:
+        if lines.startswith(b":"):
+            end = lines.find(b"\n") + 1
+            self._comment(lines[:end])
+            lines = lines[end:]
+        if b"\n:" in lines or lines.startswith(b":"):
             lines = self._without_comments(lines)
         if b"[DONE]" in lines and b"data: [DONE]" in lines:
             self.done = True
-        if b'"usage":{' in lines or b'"usage": {' in lines:
+        if b'"usage":' in lines:
             self._usage = lines
         if b'data: {"error"' in lines:
             self.failed = True
-        self.fresh = self._meter.output - before or lines.count(b"\n" + _DATA) + lines.startswith(_DATA)
+        self.fresh = self._meter.output - before or _events(lines)
         return lines if self.began else self._first(lines)
 
     def finish(self) -> bytes:
@@ -72,17 +75,12 @@ class StreamScan:
 
     def _without_comments(self, lines: bytes) -> bytes:
         kept = []
-        start = 0 if lines.startswith(b":") else lines.find(b"\n:") + 1
-        kept.append(lines[:start])
-        while True:
-            end = lines.find(b"\n", start) + 1 or len(lines)
-            self._comment(lines[start:end])
-            following = end if lines.startswith(b":", end) else lines.find(b"\n:", end) + 1
-            if not following:
-                kept.append(lines[end:])
-                return b"".join(kept)
-            kept.append(lines[end:following])
-            start = following
+        for line in lines.splitlines(keepends=True):
+            if line.startswith(b":"):
+                self._comment(line)
+            else:
+                kept.append(line)
+        return b"".join(kept)
 
     def _comment(self, line: bytes) -> None:
         if line.startswith(b": p "):
@@ -96,12 +94,16 @@ class StreamScan:
 
     def _first(self, lines: bytes) -> bytes:
         self._held += lines
-        self._events += lines.count(b"\n" + _DATA) + lines.startswith(_DATA)
+        self._events += _events(lines)
         if not self._events or (self._events < 2 and _CONTENT.search(self._held) is None):
             return b""
         self.began = True
         held, self._held = self._held, b""
         return held
+
+
+def _events(lines: bytes) -> int:
+    return lines.count(b"\ndata:") + lines.startswith(b"data:")
 
 
 def read_usage(text: bytes, meter: Meter) -> None:

@@ -29,45 +29,44 @@ class AccessLog:
             return
         terms, meter = record.terms, record.meter
         waited = None if record.sent is None or record.queued is None else record.sent - record.queued
-        self._note(
-            request_id,
-            {
-                "path": path,
-                "tenant": record.tenant,
-                "service": terms.service if terms else "",
-                "class": terms.request_class if terms else "",
-                "stream": terms.stream if terms else False,
-                "status": record.status,
-                "outcome": record.outcome,
-                "code": record.code or "",
-                "e2e": _micros(record.e2e),
-                "ttft": _micros(record.ttft),
-                "wait": _micros(waited),
-                "attempts": record.attempts,
-                "worker": record.worker,
-                "input": meter.prompt,
-                "output": meter.output,
-                "cached": meter.cached,
-            },
-        )
+        line = self._start(request_id, path)
+        line["tenant"] = record.tenant
+        if terms is not None:
+            line |= {"service": terms.service, "class": terms.request_class, "stream": terms.stream}
+        line |= {
+            "status": record.status,
+            "outcome": record.outcome,
+            "code": record.code or "",
+            "e2e": record.e2e,
+            "ttft": record.ttft,
+            "wait": waited,
+            "attempts": record.attempts,
+            "worker": record.worker,
+            "input": meter.prompt,
+            "output": meter.output,
+            "cached": meter.cached,
+        }
+        self._note(line)
 
     def refused(self, error: RequestError, request_id: bytes, path: str) -> None:
         """Note a request that was refused before anything was known of it."""
         if self._stream is not None:
-            row = error.row
-            self._note(request_id, {"path": path, "status": row.status, "outcome": row.outcome, "code": error.code})
+            end = {"status": error.row.status, "outcome": error.row.outcome, "code": error.code}
+            self._note(self._start(request_id, path) | end)
 
-    def _note(self, request_id: bytes, fields: dict[str, Any]) -> None:
-        line = {
-            "time": self._utc().isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+    def _start(self, request_id: bytes, path: str) -> dict[str, Any]:
+        return {
+            "time": self._utc(),
             "level": "info",
             "component": "gateway",
             "logger": "access",
             "message": "request",
             "request_id": request_id.decode("latin-1"),
-            **fields,
+            "path": path,
         }
-        self._lines.append(orjson.dumps(line))
+
+    def _note(self, line: dict[str, Any]) -> None:
+        self._lines.append(orjson.dumps(line, option=orjson.OPT_UTC_Z))
         if len(self._lines) >= FLUSH_LINES:
             self.flush()
 
@@ -78,7 +77,3 @@ class AccessLog:
             self._lines.clear()
             self._stream.write(text + "\n")
             self._stream.flush()
-
-
-def _micros(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 6)

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge
 
 from paceline_core.objects.resolved import ResolvedService, Target
 from paceline_core.registry import METRICS, Outcome, Phase, RequestClass, Verdict
 from paceline_core.registry.metrics import SERVICE
-from paceline_core.telemetry import Metrics
+from paceline_core.telemetry import Histogram, Metrics
 from paceline_gateway.requests.judge import AVAILABILITY, Verdicts, whole_answer_targets
 from paceline_gateway.requests.nouns import Record
 from paceline_gateway.routing.worker import Standing

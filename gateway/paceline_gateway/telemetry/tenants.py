@@ -1,5 +1,7 @@
 """Series by tenant, bounded: only tenants that exist get a label, the first 200 of them, the rest share `_other`."""
 
+from prometheus_client import Counter
+
 from paceline_core.registry import Outcome
 from paceline_core.telemetry import Metrics
 from paceline_gateway.requests.nouns import Record
@@ -16,20 +18,35 @@ class TenantSeries:
     def __init__(self, metrics: Metrics, limit: int = LIMIT) -> None:
         self._metrics = metrics
         self._limit = limit
+        self._requests: dict[tuple[str, Outcome], Counter] = {}
+        self._tokens: dict[tuple[str, str], Counter] = {}
         self._labels: set[str] = set()
         self._overflow = metrics.counter("paceline_tenant_label_overflow_total")
 
     def ended(self, record: Record) -> None:
         """Count one request."""
         label = self._label(record.tenant) if record.tenant else NOBODY
-        self._metrics.counter("paceline_tenant_requests_total", label, record.outcome.value).inc()
+        self._request(label, record.outcome)
         for kind, tokens in (("input", record.meter.prompt), ("output", record.meter.output)):
             if tokens:
-                self._metrics.counter("paceline_tenant_tokens_total", label, kind).inc(tokens)
+                self._token(label, kind, tokens)
 
     def refused(self, outcome: Outcome) -> None:
         """Count a request that was refused before anything was known of it."""
-        self._metrics.counter("paceline_tenant_requests_total", NOBODY, outcome.value).inc()
+        self._request(NOBODY, outcome)
+
+    def _request(self, label: str, outcome: Outcome) -> None:
+        child = self._requests.get((label, outcome))
+        if child is None:
+            child = self._metrics.counter("paceline_tenant_requests_total", label, outcome.value)
+            self._requests[label, outcome] = child
+        child.inc()
+
+    def _token(self, label: str, kind: str, tokens: int) -> None:
+        child = self._tokens.get((label, kind))
+        if child is None:
+            child = self._tokens[label, kind] = self._metrics.counter("paceline_tenant_tokens_total", label, kind)
+        child.inc(tokens)
 
     def _label(self, tenant: str) -> str:
         if tenant in self._labels:

@@ -1,0 +1,125 @@
+"""The Cluster seam in memory: objects and endpoints that a test changes, watched as the real ones are."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from paceline_core.kube import (
+    Changed,
+    Endpoint,
+    Event,
+    Gone,
+    Key,
+    Listed,
+    Lost,
+    Scale,
+    ScaleTarget,
+    ServiceEndpoints,
+)
+from paceline_core.kube.cluster import Manifest, WatchEvent
+
+T = TypeVar("T")
+
+
+class Board(Generic[T]):
+    """Items by key, and everybody who watches them."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, T] = {}
+        self._watchers: list[asyncio.Queue[WatchEvent[T]]] = []
+
+    def put(self, key: str, item: T) -> None:
+        """Create or change."""
+        self.items[key] = item
+        self.tell(Changed(item))
+
+    def drop(self, key: str) -> None:
+        """Delete."""
+        self.tell(Gone(self.items.pop(key)))
+
+    def tell(self, event: WatchEvent[T]) -> None:
+        """Send an event to everybody."""
+        for watcher in self._watchers:
+            watcher.put_nowait(event)
+
+    async def watch(self) -> AsyncIterator[WatchEvent[T]]:
+        """The list, then every change."""
+        queue: asyncio.Queue[WatchEvent[T]] = asyncio.Queue()
+        self._watchers.append(queue)
+        try:
+            yield Listed(tuple(self.items.values()))
+            while True:
+                yield await queue.get()
+        finally:
+            self._watchers.remove(queue)
+
+
+class ClusterDouble:
+    """What the gateway uses of the seam works; what it must never call fails the test."""
+
+    def __init__(self) -> None:
+        self.boards: dict[str, Board[Manifest]] = {}
+        self.endpoints: Board[ServiceEndpoints] = Board()
+
+    def board(self, kind: str) -> Board[Manifest]:
+        """The objects of a kind."""
+        return self.boards.setdefault(kind, Board())
+
+    def put(self, manifest: Manifest) -> None:
+        """Create or change an object."""
+        metadata = manifest["metadata"]
+        self.board(manifest["kind"]).put(f"{metadata.get('namespace', 'default')}/{metadata['name']}", manifest)
+
+    def drop(self, kind: str, key: str) -> None:
+        """Delete an object."""
+        self.board(kind).drop(key)
+
+    def serve(self, service: str, *endpoints: Endpoint) -> None:
+        """Say which workers a service has."""
+        self.endpoints.put(service, ServiceEndpoints(Key.parse(service), endpoints))
+
+    def lose(self, reason: str = "gone") -> None:
+        """Break every watch for a moment; nothing has changed meanwhile."""
+        for board in self.boards.values():
+            board.tell(Lost(reason))
+        self.endpoints.tell(Lost(reason))
+
+    def watch(self, kind: str) -> AsyncIterator[WatchEvent[Manifest]]:
+        """Objects of a kind."""
+        return self.board(kind).watch()
+
+    def watch_endpoints(self) -> AsyncIterator[WatchEvent[ServiceEndpoints]]:
+        """Workers of every service."""
+        return self.endpoints.watch()
+
+    async def get_scale(self, target: ScaleTarget) -> Scale:
+        """Not the gateway's."""
+        raise AssertionError(f"the gateway asked for {target}")
+
+    async def set_scale(self, target: ScaleTarget, replicas: int, version: str) -> Scale:
+        """Not the gateway's."""
+        raise AssertionError(f"the gateway scaled {target} to {replicas} at {version}")
+
+    async def patch_status(self, kind: str, key: Key, status: Mapping[str, Any], manager: str) -> None:
+        """Not the gateway's, yet."""
+        raise AssertionError(f"the gateway patched {kind} {key}: {status} as {manager}")
+
+    async def get_config(self, key: Key) -> Mapping[str, str] | None:
+        """Not the gateway's."""
+        raise AssertionError(f"the gateway read {key}")
+
+    async def put_config(self, key: Key, data: Mapping[str, str], owner: Key) -> None:
+        """Not the gateway's."""
+        raise AssertionError(f"the gateway wrote {key}: {data} of {owner}")
+
+    async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
+        """Not the gateway's."""
+        raise AssertionError(f"the gateway took {name} as {holder} for {ttl_s}")
+
+    async def release(self, name: str, holder: str) -> None:
+        """Not the gateway's."""
+        raise AssertionError(f"the gateway released {name} of {holder}")
+
+    async def event(self, event: Event) -> None:
+        """Not the gateway's."""
+        raise AssertionError(f"the gateway posted {event}")

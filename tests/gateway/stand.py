@@ -1,0 +1,121 @@
+"""A whole gateway in the test's own loop: real ports, a cluster in memory, workers from `worker_double`."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from paceline_core.auth import HopSigner, new_hop_key, trust_entry
+from paceline_core.auth.hop import HEADER
+from paceline_core.clock import SystemClock
+from paceline_core.config import Listen
+from paceline_gateway.admin import AUDIENCE
+from paceline_gateway.config import GatewayConfig, Limits
+from paceline_gateway.process import GatewayProcess, Ports
+from tests.gateway import manifests
+from tests.gateway.cluster_double import ClusterDouble
+from tests.gateway.worker_double import SERVICE, WorkerDouble
+
+PATIENCE_S = 20.0
+CHAT = {"model": "chat", "messages": [{"role": "user", "content": "What is TTFT?"}]}
+
+
+@dataclass(slots=True)
+class Stand:
+    """Everything a test needs to hold on to."""
+
+    cluster: ClusterDouble
+    process: GatewayProcess
+    client: httpx.AsyncClient
+    admin: httpx.AsyncClient
+    key: str
+    port: int
+    autoscaler: HopSigner
+    stop: asyncio.Event
+    cut: asyncio.Event
+    run: asyncio.Task[None]
+
+    def work(self, *workers: WorkerDouble, service: str = SERVICE) -> None:
+        """These are the service's workers now."""
+        self.cluster.serve(service, *(worker.endpoint for worker in workers))
+
+    def hop(self) -> dict[str, str]:
+        """The autoscaler's header."""
+        return {HEADER: self.autoscaler.token(AUDIENCE, SystemClock().utc())}
+
+    async def debug(self) -> Any:
+        """What the gateway believes."""
+        return (await self.admin.get("/debug/workers")).json()
+
+    async def ready(self, count: int = 1, service: str = SERVICE) -> None:
+        """Wait until the gateway calls this many workers ready."""
+
+        async def enough() -> bool:
+            desk = (await self.debug()).get(service, {"workers": []})
+            return sum(worker["standing"] == "ready" for worker in desk["workers"]) == count
+
+        await until(enough)
+
+    async def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that have these labels."""
+        text = (await self.admin.get("/metrics")).text
+        wanted = [f'{label}="{value}"' for label, value in labels.items()]
+        lines = [line for line in text.splitlines() if line.split("{")[0].split(" ")[0] == name]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if all(part in line for part in wanted))
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait for something that will be so; a test's own time limit is the other end."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            found = condition()
+            if found is True or (asyncio.iscoroutine(found) and await found):
+                return
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def gateway(directory: Path, limits: dict[str, Any] | None = None, drain_s: float = 5.0) -> AsyncIterator[Stand]:
+    """Start one with a service, a tenant and a key; always stops."""
+    key_file, trust = directory / "hop.key", directory / "trust.yaml"
+    autoscaler = new_hop_key()
+    key_file.write_bytes(new_hop_key())
+    kid, public = trust_entry(autoscaler)
+    trust.write_text(f"{kid}: {public}\n")
+    config = GatewayConfig(
+        listen=Listen(port=0), admin=Listen(port=0), socket=directory / "none.sock", hop_key=key_file, trust=trust,
+        access_log=False, drain_s=drain_s, limits=Limits(**(limits or {})),
+    )  # fmt: skip
+    cluster = ClusterDouble()
+    secret, key = manifests.key()
+    for manifest in (manifests.service(), manifests.tenant(), secret):
+        cluster.put(manifest)
+    ports = Ports.take(config)
+    port, admin = ports.public.getsockname()[1], ports.admin.getsockname()[1]
+    process = GatewayProcess(config, cluster, SystemClock(), ports)
+    stop, cut = asyncio.Event(), asyncio.Event()
+    run = asyncio.create_task(process.run(stop, cut))
+    base, headers = f"http://127.0.0.1:{port}", {"authorization": f"Bearer {key}"}
+    async with (
+        httpx.AsyncClient(base_url=base, headers=headers, timeout=PATIENCE_S, trust_env=False) as client,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{admin}", timeout=PATIENCE_S, trust_env=False) as inside,
+    ):
+        stand = Stand(cluster, process, client, inside, key, port, HopSigner(autoscaler, "autoscaler"), stop, cut, run)
+        await until(lambda: _is_ready(inside))
+        try:
+            yield stand
+        finally:
+            stop.set()
+            cut.set()
+            await run
+
+
+async def _is_ready(admin: httpx.AsyncClient) -> bool:
+    try:
+        return (await admin.get("/readyz")).status_code == 200
+    except httpx.TransportError:
+        return False

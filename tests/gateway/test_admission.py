@@ -1,0 +1,38 @@
+import json
+
+import pytest
+
+from paceline_core.errors import Code, RequestError
+from paceline_core.registry import RequestClass
+from paceline_gateway.admission import Admission, admit
+from paceline_gateway.http.message import Headers
+from tests.gateway.manifests import route, service, tenant
+from tests.gateway.pieces import picture
+
+CHAT = service(served_name="llama", classes={"batch": {"maxTokens": 100}})
+SEEN = picture(CHAT, route("public", {"service": "chat"}), tenant())
+TEAM = SEEN.tenants["team"]
+
+
+def ask(headers: Headers | None = None, **fields: object) -> tuple[bytes, Admission]:
+    body = json.dumps({"messages": []} | fields).encode()
+    return body, admit(body, headers or {}, TEAM, SEEN, 0.5)
+
+
+def test_a_request_is_admitted_with_its_own_bytes() -> None:
+    body, admission = ask(model="llama", stream=True)
+    assert admission.body is body
+    assert (admission.stream, admission.request_class) == (True, RequestClass.INTERACTIVE)
+    assert admission.destination.service.key == "default/chat"
+
+
+def test_a_public_name_is_exchanged_for_one_the_worker_knows() -> None:
+    assert json.loads(ask(model="public")[1].body)["model"] == "llama"
+
+
+def test_output_limits_are_the_class_own() -> None:
+    with pytest.raises(RequestError, match="max_tokens is 101; a request of class batch may ask for 100") as caught:
+        ask({b"x-paceline-class": b"batch"}, model="llama", max_tokens=101)
+    assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, "max_tokens")
+    assert ask({b"x-paceline-class": b"batch"}, model="llama", max_tokens=100)[1].request_class is RequestClass.BATCH
+    assert ask(model="llama", max_tokens=101)[1].request_class is RequestClass.INTERACTIVE

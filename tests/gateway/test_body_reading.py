@@ -1,0 +1,73 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline_core.errors import Code, RequestError
+from paceline_gateway.requests.body import Asked, parse, rename_model
+
+
+@pytest.mark.parametrize(
+    ("body", "asked"),
+    [
+        ({"model": "m"}, Asked("m", False, None, "max_tokens")),
+        ({"model": "m", "stream": True}, Asked("m", True, None, "max_tokens")),
+        ({"model": "m", "stream": None, "max_tokens": None}, Asked("m", False, None, "max_tokens")),
+        ({"model": "m", "max_tokens": 7}, Asked("m", False, 7, "max_tokens")),
+        ({"model": "m", "max_tokens": 7, "max_completion_tokens": 9}, Asked("m", False, 9, "max_completion_tokens")),
+        ({"model": "m", "whatever": [1]}, Asked("m", False, None, "max_tokens")),
+    ],
+)
+def test_what_the_gateway_reads(body: object, asked: Asked) -> None:
+    assert parse(json.dumps(body).encode()) == asked
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "param"),
+    [
+        (b"", Code.INVALID_JSON, None),
+        (b'{"model": "m"', Code.INVALID_JSON, None),
+        (b'{"model": "\xff"}', Code.INVALID_JSON, None),
+        (b"[" * 5000, Code.INVALID_JSON, None),
+        (b"[]", Code.INVALID_REQUEST, None),
+        (b"{}", Code.INVALID_REQUEST, "model"),
+        (b'{"model": ""}', Code.INVALID_REQUEST, "model"),
+        (b'{"model": 3}', Code.INVALID_REQUEST, "model"),
+        (b'{"model": "m", "stream": "yes"}', Code.INVALID_REQUEST, "stream"),
+        (b'{"model": "m", "max_tokens": -1}', Code.INVALID_REQUEST, "max_tokens"),
+        (b'{"model": "m", "max_tokens": 1.5}', Code.INVALID_REQUEST, "max_tokens"),
+        (b'{"model": "m", "max_completion_tokens": true}', Code.INVALID_REQUEST, "max_completion_tokens"),
+    ],
+)
+def test_what_is_wrong_is_named(body: bytes, code: Code, param: str | None) -> None:
+    with pytest.raises(RequestError) as caught:
+        parse(body)
+    assert (caught.value.code, caught.value.param) == (code, param)
+
+
+def test_a_syntax_error_names_its_place() -> None:
+    with pytest.raises(RequestError, match="line 2, column"):
+        parse(b'{"model": "m",\n oops}')
+
+
+def test_renaming_touches_the_name_and_nothing_else() -> None:
+    body = b'{ "stream":true,  "model" : "public", "seed": 12345678901234567890, "x": "\\"model\\": \\"public\\"" }'
+    assert rename_model(body, "public", "default/chat") == body.replace(
+        b'"model" : "public"', b'"model" : "default/chat"'
+    )
+
+
+def test_a_name_that_stands_twice_is_renamed_where_it_counts() -> None:
+    body = b'{"tools": [{"model": "m"}], "model": "m"}'
+    assert json.loads(rename_model(body, "m", "n")) == {"tools": [{"model": "m"}], "model": "n"}
+
+
+@given(st.dictionaries(st.text(), st.integers() | st.text() | st.none()), st.text(min_size=1), st.text(min_size=1))
+def test_a_renamed_body_is_the_same_but_for_the_model(fields: dict[str, object], old: str, new: str) -> None:
+    fields = {k: v for k, v in fields.items() if not isinstance(v, int) or -(2**63) <= v < 2**64}
+    body = json.dumps(fields | {"model": old}, ensure_ascii=False).encode("utf-8", "replace")
+    before = json.loads(body)
+    assert json.loads(rename_model(body, before["model"], new.encode("utf-8", "replace").decode())) == before | {
+        "model": new.encode("utf-8", "replace").decode()
+    }

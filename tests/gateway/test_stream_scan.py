@@ -1,0 +1,140 @@
+"""The scan of a passing stream: what is forwarded, what is learned, however the bytes are cut into packets."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline_gateway.requests.nouns import Meter, WorkerPhases
+from paceline_gateway.requests.stream import LINE_LIMIT, StreamScan, read_server_timing, read_usage
+
+
+def chunk(text: str | None, **more: object) -> bytes:
+    delta = {"role": "assistant", "content": ""} if text is None else {"content": text}
+    payload = {"id": "c", "choices": [{"index": 0, "delta": delta}], **more}
+    return b"data: " + json.dumps(payload, separators=(",", ":")).encode() + b"\n\n"
+
+
+USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":20,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":16}}}\n\n'
+PHASES = b': phases {"queue":0.5,"prefill":0.25,"decode":1.5,"unknown":9}\n'
+DONE = b"data: [DONE]\n\n"
+OURS = chunk(None) + b": p 0 11\n" + chunk("a") + b": p 1 12,13\n" + chunk("b\n: not a comment") + USAGE + PHASES + DONE
+CLEAN = chunk(None) + chunk("a") + chunk("b\n: not a comment") + USAGE + DONE
+
+
+def scan(*packets: bytes) -> tuple[bytes, StreamScan, Meter]:
+    meter = Meter()
+    scanner = StreamScan(meter)
+    out = b"".join([scanner.feed(packet) for packet in packets])
+    return out + scanner.finish(), scanner, meter
+
+
+def test_comments_are_read_and_not_forwarded() -> None:
+    out, scanner, meter = scan(OURS)
+    assert out == CLEAN
+    assert scanner.done
+    assert not scanner.failed
+    assert (meter.prompt, meter.output, meter.cached) == (20, 3, 16)
+    assert meter.worker == WorkerPhases(queue=0.5, prefill=0.25, decode=1.5)
+
+
+@given(st.lists(st.integers(0, len(OURS)), max_size=12))
+def test_the_cuts_between_packets_do_not_matter(cuts: list[int]) -> None:
+    places = [0, *sorted(cuts), len(OURS)]
+    out, scanner, meter = scan(*(OURS[a:b] for a, b in zip(places, places[1:], strict=False)))
+    assert out == CLEAN
+    assert scanner.done
+    assert (meter.prompt, meter.output) == (20, 3)
+
+
+def test_nothing_is_forwarded_before_the_first_content() -> None:
+    scanner = StreamScan(Meter())
+    assert scanner.feed(chunk(None)) == b""
+    assert not scanner.began
+    assert scanner.feed(b": p 0 11\n" + chunk("a")) == chunk(None) + chunk("a")
+    assert scanner.began
+
+
+def test_an_engine_that_streams_something_else_begins_with_its_second_event() -> None:
+    scanner = StreamScan(Meter())
+    assert scanner.feed(b'data: {"odd":1}\n\n') == b""
+    assert scanner.feed(b'data: {"odd":2}\n\n') == b'data: {"odd":1}\n\ndata: {"odd":2}\n\n'
+
+
+def test_a_stream_without_any_content_is_handed_over_at_its_end() -> None:
+    out, scanner, _ = scan(b"data: [DONE]\n\n")
+    assert out == DONE
+    assert scanner.done
+
+
+@pytest.mark.parametrize("text", [chunk("hi"), b'data: {"choices":[{"index":0,"text": "hi"}]}\n\n'])
+def test_content_is_known_in_both_dialects(text: bytes) -> None:
+    scanner = StreamScan(Meter())
+    scanner.feed(text)
+    assert scanner.began
+
+
+def test_tokens_are_counted_by_position_where_the_worker_tells_it() -> None:
+    scanner = StreamScan(Meter())
+    scanner.feed(b": p 0 1,2,3\n" + chunk("abc"))
+    assert scanner.fresh == 3
+    scanner.feed(b": p 3 4\n" + chunk("d"))
+    assert scanner.fresh == 1
+
+
+def test_tokens_of_a_foreign_engine_are_counted_by_events() -> None:
+    scanner = StreamScan(Meter())
+    scanner.feed(chunk("a") + chunk("b"))
+    assert scanner.fresh == 2
+
+
+def test_an_error_event_is_noticed() -> None:
+    _, scanner, _ = scan(chunk("a"), b'data: {"error":{"message":"x"}}\n\n')
+    assert scanner.failed
+
+
+def test_a_model_that_speaks_of_errors_is_not_one() -> None:
+    _, scanner, _ = scan(chunk('data: {"error"'))
+    assert not scanner.failed
+    assert not scanner.done
+
+
+def test_a_line_without_end_is_not_kept_for_ever() -> None:
+    scanner = StreamScan(Meter())
+    scanner.feed(chunk("a"))
+    assert scanner.feed(b"x" * (LINE_LIMIT + 1)) == b"x" * (LINE_LIMIT + 1)
+
+
+@pytest.mark.parametrize(
+    "line", [b": p\n", b": p x y\n", b": p -1 2\n", b": phases nonsense\n", b": phases []\n", b":\n"]
+)
+def test_a_malformed_comment_is_dropped_and_believed_in_nothing(line: bytes) -> None:
+    out, _, meter = scan(chunk("a"), line + chunk("b"))
+    assert out == chunk("a") + chunk("b")
+    assert (meter.output, meter.worker) == (0, None)
+
+
+def test_usage_is_found_in_a_whole_answer_and_not_in_its_text() -> None:
+    meter = Meter()
+    text = json.dumps({"text": '"usage":{"prompt_tokens":99}'})
+    read_usage((text[:-1] + ', "usage": {"prompt_tokens": 5, "completion_tokens": 6}}').encode(), meter)
+    assert (meter.prompt, meter.output, meter.cached) == (5, 6, 0)
+
+
+def test_a_null_usage_says_nothing() -> None:
+    meter = Meter(prompt=3)
+    read_usage(b'{"usage":null}', meter)
+    assert meter.prompt == 3
+
+
+def test_server_timing_is_in_milliseconds() -> None:
+    meter = Meter()
+    read_server_timing(b"queue;dur=1.500, prefill;dur=20, other;dur=3, decode;dur=x", meter)
+    assert meter.worker == WorkerPhases(queue=0.0015, prefill=0.02)
+
+
+def test_a_server_timing_of_others_says_nothing() -> None:
+    meter = Meter()
+    read_server_timing(b"cdn;dur=1", meter)
+    assert meter.worker is None

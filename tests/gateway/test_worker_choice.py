@@ -1,0 +1,219 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline_core.registry import RequestClass
+from paceline_core.wire import KVLoad, StepTime, WorkerState
+from paceline_gateway.routing.fleet import Fleet
+from paceline_gateway.routing.policy import LeastWork
+from paceline_gateway.routing.worker import REPORT_LAG_S, SUSPECT_S, Standing
+from tests.gateway.pieces import endpoint, report
+
+NOW = 50.0
+CLS = RequestClass.INTERACTIVE
+
+
+def fleet(*names: str, now: float = NOW) -> Fleet:
+    made = Fleet(LeastWork(), silence_s=2.0, lookahead_s=0.5)
+    made.update(endpoint(name, port=index) for index, name in enumerate(names))
+    for name in names:
+        made.says(name, report(name), now)
+    return made
+
+
+def picked(made: Fleet, tokens: int = 10, now: float = NOW, avoid: frozenset[str] = frozenset()) -> str | None:
+    worker = made.pick(tokens, now, avoid)
+    return None if worker is None else worker.name
+
+
+def test_the_worker_with_the_least_work_ahead_is_picked() -> None:
+    made = fleet("a", "b", "c")
+    for name, queued in (("a", 300), ("b", 20), ("c", 200)):
+        made.says(name, report(name, queued_tokens={CLS: queued}), NOW)
+    assert picked(made) == "b"
+
+
+def test_work_is_time_so_a_fast_worker_may_have_more_tokens_ahead() -> None:
+    made = fleet("fast", "slow")
+    made.says("fast", report("fast", queued_tokens={CLS: 300}, step_time=StepTime(base=0.01, prefill=0.0001)), NOW)
+    made.says("slow", report("slow", queued_tokens={CLS: 100}), NOW)
+    assert picked(made) == "fast"
+
+
+def test_what_was_dispatched_since_the_report_counts() -> None:
+    made = fleet("a", "b")
+    chosen = made.pick(100, NOW)
+    assert chosen is not None
+    chosen.take(1, 100, NOW, stream=True)
+    assert picked(made) not in (None, chosen.name)
+
+
+def test_a_begun_stream_is_no_prompt_work_any_more() -> None:
+    made = fleet("a")
+    worker = made.get("a")
+    assert worker is not None
+    worker.take(1, 100, NOW, stream=True)
+    worker.take(2, 30, NOW, stream=True)
+    assert worker.backlog == 130
+    worker.began(1)
+    assert worker.backlog == 30
+    worker.give(1)
+    worker.give(2)
+    assert (worker.backlog, worker.in_flight) == (0, 0)
+
+
+def test_a_whole_answers_prompt_counts_until_a_report_must_include_it() -> None:
+    made = fleet("a")
+    worker = made.get("a")
+    assert worker is not None
+    worker.take(1, 100, NOW, stream=False)
+    worker.says(report(), NOW + REPORT_LAG_S / 2)
+    assert worker.backlog == 100
+    worker.says(report(), NOW + REPORT_LAG_S * 2)
+    assert worker.backlog == 0
+    worker.give(1)
+    assert worker.backlog == 0
+
+
+def test_the_workers_own_count_wins_where_it_is_larger() -> None:
+    made = fleet("a")
+    made.says("a", report(queued_tokens={CLS: 70, RequestClass.BATCH: 30}), NOW)
+    worker = made.get("a")
+    assert worker is not None
+    worker.take(1, 40, NOW, stream=True)
+    assert worker.backlog == 100
+
+
+def test_equals_take_turns() -> None:
+    made = fleet("a", "b", "c")
+    assert [picked(made) for _ in range(6)] == ["a", "b", "c", "a", "b", "c"]
+
+
+def test_among_equals_the_emptier_one_goes_first() -> None:
+    made = fleet("a", "b")
+    worker = made.get("a")
+    assert worker is not None
+    worker.take(1, 5, NOW, stream=True)
+    worker.began(1)
+    assert [picked(made), picked(made)] == ["b", "b"]
+
+
+def test_pages_in_use_make_steps_longer() -> None:
+    made = fleet("full", "empty")
+    step = StepTime(base=0.01, prefill=0.001, kv=0.00001)
+    made.says("full", report("full", kv=KVLoad(page_tokens=16, total=100, free=10), step_time=step), NOW)
+    made.says("empty", report("empty", kv=KVLoad(page_tokens=16, total=100, free=10, cached=90), step_time=step), NOW)
+    assert picked(made) == "empty"
+
+
+def test_a_full_worker_is_not_picked() -> None:
+    made = fleet("a")
+    worker = made.get("a")
+    assert worker is not None
+    for ticket in range(4):
+        worker.take(ticket, 1, NOW, stream=True)
+        worker.began(ticket)
+    assert picked(made) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "standing"),
+    [
+        (WorkerState.READY, Standing.READY),
+        (WorkerState.STARTING, Standing.STARTING),
+        (WorkerState.DRAINING, Standing.DRAINING),
+        (WorkerState.FAILED, Standing.FAILED),
+    ],
+)
+def test_only_a_ready_worker_is_picked(state: WorkerState, standing: Standing) -> None:
+    made = fleet("a")
+    made.says("a", report(state=state), NOW)
+    assert made.standings(NOW)[standing] == 1
+    assert (picked(made) == "a") == (state is WorkerState.READY)
+
+
+def test_a_terminating_pod_drains_whatever_it_says() -> None:
+    made = fleet("a")
+    made.update([endpoint("a", port=0, terminating=True)])
+    assert made.standings(NOW)[Standing.DRAINING] == 1
+    assert picked(made) is None
+
+
+def test_a_worker_that_has_never_reported_is_starting() -> None:
+    made = Fleet(LeastWork(), silence_s=2.0, lookahead_s=0.5)
+    made.update([endpoint("a")])
+    assert made.standings(NOW)[Standing.STARTING] == 1
+    assert picked(made) is None
+
+
+def test_a_silent_worker_is_picked_only_when_nobody_else_is_left() -> None:
+    made = fleet("silent", "ready")
+    made.says("ready", report("ready", queued_tokens={CLS: 400}), NOW + 3)
+    assert made.standings(NOW + 3)[Standing.SILENT] == 1
+    assert picked(made, now=NOW + 3) == "ready"
+    made.cut("ready")
+    assert picked(made, now=NOW + 3) == "silent"
+
+
+def test_a_worker_whose_stream_was_cut_is_silent_at_once() -> None:
+    made = fleet("a")
+    made.cut("a")
+    assert made.standings(NOW)[Standing.SILENT] == 1
+
+
+def test_a_silent_worker_that_is_not_even_ready_is_never_picked() -> None:
+    made = fleet("a")
+    made.cut("a")
+    made.update([endpoint("a", port=0, ready=False)])
+    assert picked(made) is None
+
+
+def test_a_suspect_lets_others_go_first_for_a_moment() -> None:
+    made = fleet("a")
+    made.suspect("a", NOW)
+    assert picked(made) is None
+    assert picked(made, now=NOW + SUSPECT_S) == "a"
+
+
+def test_workers_to_avoid_are_avoided_if_there_are_others() -> None:
+    made = fleet("a", "b")
+    assert [picked(made, avoid=frozenset({"a"})) for _ in range(3)] == ["b", "b", "b"]
+    assert picked(made, avoid=frozenset({"a", "b"})) is not None
+
+
+def test_a_name_under_another_address_is_another_worker() -> None:
+    made = fleet("a")
+    old = made.get("a")
+    made.update([endpoint("a", port=7)])
+    new = made.get("a")
+    assert new is not old
+    assert new is not None
+    assert new.report is None
+
+
+def test_what_is_known_of_a_worker_stays_when_the_list_is_sent_again() -> None:
+    made = fleet("a")
+    old = made.get("a")
+    made.update([endpoint("a", port=0)])
+    assert made.get("a") is old
+
+
+@given(st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 4)), min_size=1, max_size=6), st.integers(1, 2000))
+def test_whoever_is_picked_had_room_and_none_with_room_had_less_work(
+    workers: list[tuple[int, int]], tokens: int
+) -> None:
+    names = [f"w{index}" for index in range(len(workers))]
+    made = fleet(*names)
+    for name, (queued, running) in zip(names, workers, strict=True):
+        made.says(name, report(name, queued_tokens={CLS: queued}), NOW)
+        worker = made.get(name)
+        assert worker is not None
+        for ticket in range(running):
+            worker.take(ticket, 0, NOW, stream=True)
+    open_ones = [worker for worker in made if worker.has_room(0.5)]
+    least = min((worker.cost(tokens) for worker in open_ones), default=None)
+    chosen = made.pick(tokens, NOW)
+    assert (chosen is None) == (not open_ones)
+    if chosen is not None:
+        assert chosen in open_ones
+        assert chosen.cost(tokens) == least
