@@ -37,6 +37,12 @@ def files(state: Path) -> list[str]:
     return sorted(str(path.relative_to(state)) for path in state.rglob("*") if path.is_file())
 
 
+def events(shared: Up) -> list[str]:
+    """What a user is told about processes."""
+    run = json.loads(said("status", "--json", "--state", str(shared.state)).stdout)
+    return [event["message"] for event in run["events"]]
+
+
 def kill(shared: Up, module: str) -> None:
     """Kill a part of the run and wait until it is back."""
     before = shared.part(module)
@@ -61,6 +67,7 @@ def test_a_killed_part_comes_back(shared: Up, api: Api, module: str) -> None:
     kill(shared, module)
     wait_until(api.answers)
     assert api.chat().status_code == 200
+    assert any(f"{module.split('.')[0].partition('_')[2]} ended (-9)" in told for told in events(shared))
 
 
 def test_a_second_run_in_the_same_place_is_refused(shared: Up) -> None:

@@ -8,6 +8,7 @@ from paceline_core.errors import InvalidInput
 from paceline_core.kube import Key
 from paceline_core.objects import ManifestError
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 CHAT = """
 apiVersion: paceline.dev/v1alpha1
@@ -93,3 +94,10 @@ def test_a_variable_from_a_secret_is_refused_in_local_mode(tmp_path: Path) -> No
 def test_an_unknown_field_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match=r"spec\.modle"):
         wishes(tmp_path, CHAT.replace("model:", "modle:"))
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.name)
+def test_every_example_can_be_served_here(file: Path) -> None:
+    found = read_wishes([file], NOW)
+    assert found.services
+    assert found.notes == ()

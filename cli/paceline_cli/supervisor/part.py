@@ -27,13 +27,15 @@ class PartSpec:
 
 
 class Part:
-    """One of them, from start to stop."""
+    """One of them, from start to stop. `tell` is given its name and a sentence when it ends by itself."""
 
-    def __init__(self, spec: PartSpec, site: Site, changed: Callable[[], None]) -> None:
+    def __init__(self, spec: PartSpec, site: Site, tell: Callable[[str, str], None]) -> None:
         self.spec = spec
+        self.log = site.run.log(spec.name)
         self._site = site
-        self._log = site.run.log(spec.name)
-        self._process = Supervised(spec.name, self._command, site.clock, changed)
+        self._tell = tell
+        self._leaving = False
+        self._process = Supervised(spec.name, self._command, site.clock, self._on_process)
 
     @property
     def running(self) -> bool:
@@ -50,21 +52,27 @@ class Part:
         began = self._site.clock.monotonic()
         while not await self._site.prober.ask(HOST, self.spec.port, self.spec.ready):
             if self._process.backoff.exits >= ENDS_TOLERATED:
-                raise failure(self.spec.name, f"ended {self._process.backoff.exits} times while it started", self._log)
+                raise failure(self.spec.name, f"ended {self._process.backoff.exits} times while it started", self.log)
             if self._site.clock.monotonic() - began > limit_s:
-                raise failure(self.spec.name, f"is not ready after {limit_s} s", self._log)
+                raise failure(self.spec.name, f"is not ready after {limit_s} s", self.log)
             await self._site.clock.sleep(POLL_S)
 
     async def stop(self) -> None:
         """Let it finish within its grace, then end it."""
+        self._leaving = True
         await self._process.stop(self.spec.grace_s)
 
     def kill(self) -> None:
         """End it now."""
+        self._leaving = True
         self._process.kill()
 
+    def _on_process(self) -> None:
+        if not (self.running or self._leaving):
+            self._tell(self.spec.name, f"{self.spec.name} ended ({self._process.last_exit}) and will come back")
+
     def _command(self) -> Command:
-        return Command(self.spec.argv, self.spec.env, self._log)
+        return Command(self.spec.argv, self.spec.env, self.log)
 
 
 def failure(name: str, what: str, log: Path) -> Unreachable:

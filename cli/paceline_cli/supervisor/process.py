@@ -17,6 +17,7 @@ from pathlib import Path
 
 from paceline_cli.supervisor.backoff import Backoff
 from paceline_core.clock import Clock
+from paceline_core.errors import PacelineError
 from paceline_core.telemetry import get_logger
 
 CANNOT_START = 127
@@ -134,7 +135,7 @@ class Supervised:
     async def _once(self) -> int:
         try:
             self.child = await spawn(self._prepare())
-        except OSError as error:
+        except (OSError, PacelineError) as error:
             _log.exception("cannot be started", extra={"part": self.name, "reason": str(error)})
             return CANNOT_START
         if self._stopping.is_set():

@@ -7,6 +7,7 @@ workers, which have no work left; Prometheus last. `kill` skips all of it.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -37,7 +38,7 @@ class Stack:
         self._ports = ports
         launcher = Launcher(site, wishes.services, hops.trust_path(site.run))
         self._fleet = Fleet(site, self.store, wishes.services, launcher, self._publish)
-        self._parts = {spec.name: Part(spec, site, self._fleet.wake) for spec in _specs(site, ports)}
+        self._parts = {spec.name: Part(spec, site, self._on_end) for spec in _specs(site, ports)}
         self._born = site.clock.monotonic()
         self._passes: asyncio.Task[None] | None = None
 
@@ -93,6 +94,7 @@ class Stack:
             "source": "prometheus" if self._ports.prometheus else "embedded",
             "parts": {name: "running" if part.running else "down" for name, part in self._parts.items()},
             "services": self.store.objects.list(KIND),
+            "watches_cut": self.store.topics.cuts,
             "events": list(self.store.events)[-EVENTS_SHOWN:],
         }
 
@@ -119,6 +121,14 @@ class Stack:
             self.refresh_keys()
 
         return app
+
+    def log(self, name: str) -> Path:
+        """A part's log file."""
+        return self._parts[name].log
+
+    def _on_end(self, name: str, sentence: str) -> None:
+        event = {"kind": "Process", "key": name, "type": "Warning", "reason": "BackOff", "message": sentence}
+        self.store.add_event(event, self._site.clock.utc())
 
     def _publish(self, services: Iterable[ServiceEndpoints]) -> None:
         if self._ports.prometheus:

@@ -68,7 +68,7 @@ async def _measure(events: AsyncIterator[dict[str, Any]], began: float, clock: C
         if "error" in event:
             raise Unreachable(f"the stream ended with an error: {event['error'].get('message')}")
         for choice in event.get("choices", ()):
-            content = choice["delta"].get("content") or ""
+            content = choice.get("delta", {}).get("content") or ""
             first = clock.monotonic() if content and first is None else first
             text += content
         tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
@@ -83,5 +83,15 @@ async def _events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
         if data == "[DONE]":
             return
         if data != line:
-            yield json.loads(data)
+            yield _object(data)
     raise Unreachable("the stream ended without [DONE]")
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise Unreachable(f"the stream holds an event that is no JSON object: {text[:100]}")
+    return found

@@ -5,6 +5,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from paceline_cli.supervisor.control import GATEWAY
+from paceline_cli.supervisor.part import failure
 from paceline_cli.supervisor.stack import Stack
 from paceline_cli.up.check import Target, ask
 from paceline_cli.up.options import Options
@@ -41,7 +43,11 @@ class Session:
             raise Unreachable("interrupted before the check was done")
 
     async def _ask(self) -> None:
-        self.output.checked(await ask(self.target, self.clock))
+        try:
+            answer = await ask(self.target, self.clock)
+        except Unreachable as error:
+            raise failure("the check", f"failed: {error}", self.stack.log(GATEWAY)) from None
+        self.output.checked(answer)
 
     async def _time(self) -> None:
         await (asyncio.Event().wait() if self.options.duration_s is None else self.clock.sleep(self.options.duration_s))

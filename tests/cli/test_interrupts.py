@@ -1,0 +1,35 @@
+import asyncio
+import os
+import signal
+
+import pytest
+
+from paceline_cli.up.interrupts import interrupts
+
+
+@pytest.mark.parametrize("pair", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGINT)])
+async def test_the_first_signal_asks_and_every_further_one_insists(pair: tuple[signal.Signals, signal.Signals]) -> None:
+    calls: list[str] = []
+    called = asyncio.Event()
+
+    def first() -> None:
+        calls.append("first")
+        called.set()
+
+    def second() -> None:
+        calls.append("second")
+        called.set()
+
+    with interrupts(first, second):
+        for number in (*pair, signal.SIGTERM):
+            called.clear()
+            os.kill(os.getpid(), number)
+            async with asyncio.timeout(5):
+                await called.wait()
+    assert calls == ["first", "second", "second"]
+
+
+async def test_afterwards_the_signals_are_pythons_again() -> None:
+    with interrupts(lambda: None, lambda: None):
+        pass
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
