@@ -1,0 +1,64 @@
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paceline_cli.supervisor.launcher import Launcher
+from paceline_cli.supervisor.ports import PortPool
+from paceline_cli.supervisor.rundir import run_dir
+from paceline_cli.supervisor.site import HOST, Site
+from paceline_core.clock import ManualClock
+from paceline_core.kube import Key, ScaleTarget
+from paceline_core.launch import Probe
+from paceline_core.objects import InferenceService, resolve, validate
+
+CHAT = Key("default", "chat")
+MAIN = ScaleTarget(CHAT, "main")
+
+
+class Nobody:
+    """A prober that finds nobody."""
+
+    async def ask(self, host: str, port: int, probe: Probe) -> bool:
+        return False
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    document = {
+        "apiVersion": "paceline.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": "chat"},
+        "spec": {"model": {"source": "builtin://demo"}, "pools": [{"name": "main", "accelerator": "cpu"}]},
+    }
+    found = validate(document)
+    assert isinstance(found, InferenceService)
+    with run_dir(tmp_path) as run:
+        site = Site(run, PortPool(HOST), ManualClock(), Nobody(), "http://127.0.0.1:8000", "DEBUG")
+        yield Launcher(site, {CHAT: resolve(found)}, tmp_path / "trust.yaml")
+
+
+def test_a_worker_keeps_its_port_from_start_to_start(launcher: Launcher) -> None:
+    first = launcher.launch(MAIN, "chat-main-1")
+    assert launcher.launch(MAIN, "chat-main-1").port == first.port
+    assert launcher.launch(MAIN, "chat-main-2").port != first.port
+
+
+def test_a_port_that_somebody_took_meanwhile_is_not_insisted_on(launcher: Launcher) -> None:
+    port = launcher.launch(MAIN, "chat-main-1").port
+    with socket.socket() as thief:
+        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        thief.bind((HOST, port))
+        thief.listen()
+        assert launcher.launch(MAIN, "chat-main-1").port != port
+
+
+def test_a_released_port_is_for_the_next_worker(launcher: Launcher) -> None:
+    port = launcher.launch(MAIN, "chat-main-1").port
+    launcher.release("chat-main-1")
+    assert launcher.launch(MAIN, "chat-main-2").port == port
+
+
+def test_the_runs_log_level_reaches_the_worker(launcher: Launcher) -> None:
+    assert launcher.launch(MAIN, "chat-main-1").env["PACELINE_LOG_LEVEL"] == "DEBUG"

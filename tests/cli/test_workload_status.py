@@ -1,0 +1,78 @@
+from collections.abc import Sequence
+from typing import Any
+
+from paceline_cli.supervisor.replicas import Counts
+from paceline_cli.supervisor.workload import Observed, status
+from paceline_core.objects import InferenceService, ResolvedService, read, resolve, validate
+
+EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
+
+
+def document(**engine: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "paceline.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": "chat"},
+        "spec": {
+            "model": {"source": "builtin://demo"},
+            "engine": engine,
+            "pools": [{"name": "main", "accelerator": "cpu"}],
+        },
+    }
+
+
+def service(**engine: Any) -> ResolvedService:
+    found = validate(document(**engine))
+    assert isinstance(found, InferenceService)
+    return resolve(found)
+
+
+def said(counts: Counts, desired: int, *failing: str, before: Sequence[dict[str, Any]] = (), now: str = EARLY) -> Any:
+    return status(service(), Observed({"main": counts}, desired, failing), "http://x", before, now)
+
+
+def condition(found: Any, kind: str) -> dict[str, Any]:
+    return next(dict(c) for c in found["conditions"] if c["type"] == kind)
+
+
+def test_the_summary_is_ready_of_desired() -> None:
+    found = said(Counts(ready=2, starting=1), 3)
+    assert found["workload"]["summary"] == "2/3"
+    assert found["workload"]["pools"] == [{"name": "main", "ready": 2, "starting": 1, "draining": 0}]
+    assert condition(found, "Ready")["status"] == "True"
+    assert condition(found, "Progressing")["status"] == "True"
+
+
+def test_an_emulated_service_says_so() -> None:
+    emulated = service(emulate={"accelerator": "h100", "model": "llama-3.1-8b"})
+    found = status(emulated, Observed({"main": Counts(ready=1)}, 1), "http://x", (), EARLY)
+    assert (found["workload"]["summary"], found["workload"]["emulated"]) == ("1/1 emulated", True)
+
+
+def test_everybody_ready_is_settled() -> None:
+    assert condition(said(Counts(ready=1), 1), "Progressing")["reason"] == "Settled"
+
+
+def test_nobody_ready_and_nobody_wanted_are_different_things() -> None:
+    assert condition(said(Counts(starting=1), 1), "Ready")["reason"] == "NoWorkerReady"
+    assert condition(said(Counts(), 0), "Ready")["reason"] == "AtZero"
+
+
+def test_workers_that_keep_ending_degrade_the_service_by_name() -> None:
+    degraded = condition(said(Counts(starting=1), 1, "chat-main-1"), "Degraded")
+    assert degraded["status"] == "True"
+    assert "chat-main-1" in degraded["message"]
+
+
+def test_a_condition_keeps_the_time_of_its_last_change() -> None:
+    before = said(Counts(ready=1), 1)["conditions"]
+    after = said(Counts(ready=0, starting=1), 1, before=before, now=LATE)
+    assert condition(after, "Accepted")["lastTransitionTime"] == EARLY
+    assert condition(after, "Ready")["lastTransitionTime"] == LATE
+
+
+def test_the_status_fits_the_objects_schema() -> None:
+    found = said(Counts(ready=1, starting=2, draining=3), 3, "chat-main-1")
+    whole = read(InferenceService, {**document(), "status": found})
+    assert whole.status.workload.summary == "1/3"
+    assert {c.type for c in whole.status.conditions} == {"Accepted", "Ready", "Progressing", "Degraded"}
