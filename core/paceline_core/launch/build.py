@@ -29,7 +29,7 @@ def build(service: ResolvedService, pool: ResolvedPool, track: str, binding: Bin
         pool=pool.name,
         track=track,
         revision=service.revision,
-        argv=(binding.python, "-m", MODULE, *service.runtime.args),
+        argv=(binding.python, "-m", MODULE),
         env=_env(service) | {FILE_VARIABLE: path, LEVEL_VARIABLE: "INFO"},
         files=(LaunchFile(path, yaml.safe_dump(worker_config(service, pool, binding), sort_keys=False)),),
         port=binding.port,

@@ -30,6 +30,11 @@ _GAPS = (
         "only the built-in worker runs in this version; write paceline, or leave it out",
     ),
     _Gap(
+        "spec.runtime.args",
+        lambda s: s.runtime.name == "paceline" and s.runtime.args,
+        "the built-in worker takes no arguments; write its settings under spec.engine, and leave args out",
+    ),
+    _Gap(
         "spec.model.source",
         lambda s: _loads_weights(s) and not s.model.source.startswith(SOURCES),
         "this version loads builtin://demo and file:///path; download the model's folder and name it as file:///path",
