@@ -135,7 +135,7 @@ class Autoscaler:
             return self._renewed is not None and now - self._renewed < LEASE_TTL_S
         self._renewed = now if held else None
         if not held:
-            self._subjects.clear()
+            self._drop(list(self._subjects))
         return held
 
     async def _pass(self, key: Key, goal: Goal) -> None:

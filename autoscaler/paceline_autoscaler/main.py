@@ -4,6 +4,7 @@ Exit status: 0 after a signal, 2 when the configuration or the port is wrong, 1 
 """
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def main() -> int:
     """Run until a signal; the exit status."""
     configure("autoscaler", os.environ.get(LEVEL_VARIABLE, "INFO"))
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it writes a line for every request at INFO
     try:
         config = from_environment(AutoscalerConfig)
         key = read_key(config.hop_key)

@@ -36,6 +36,7 @@ ISSUER = "autoscaler"
 KEY_BYTES = 32
 CLOSE_S = 1
 SCRAPE_LIMIT_S = 2.0
+MEASURE_S = 5.0
 _log = get_logger(__name__)
 
 
@@ -85,7 +86,8 @@ async def assembled(config: AutoscalerConfig, site: Site) -> AsyncIterator[tuple
     async with stream_client(SILENCE_S) as streams, httpx.AsyncClient(timeout=timeout, trust_env=False) as scrapes:
         link = Link(streams, HopSigner(site.key, ISSUER), site.clock)
         gateways = Gateways(config.gateways, link, desk.now, bell.set)
-        measures = Measures(_source(config, scrapes, gateways, site.clock), site.clock, metrics, config.interval_s)
+        source = _source(config, scrapes, gateways, site.clock)
+        measures = Measures(source, site.clock, metrics, max(config.interval_s, MEASURE_S))
         senses = Senses(gateways, Workers(link), measures, bell)
         yield Autoscaler(config.name, site.cluster, senses, desk, config.interval_s), desk
 

@@ -47,22 +47,31 @@ class World:
         """Take one event of the watch on InferenceServices."""
         self.services_lost = isinstance(event, Lost) or (self.services_lost and not isinstance(event, Listed))
         _apply(self.services, event, _key, self._service)
-        self._wish()
+        match event:
+            case Changed(item) | Gone(item):
+                self._wish(_key(item))
+            case Listed():
+                self._wish_all()
 
     def on_profile(self, event: WatchEvent[Manifest]) -> None:
         """Take one event of the watch on AcceleratorProfiles."""
         _apply(self.profiles, event, lambda manifest: str(manifest["metadata"]["name"]), _profile)
-        self._wish()
+        self._wish_all()
 
     def on_workers(self, event: WatchEvent[ServiceEndpoints]) -> None:
         """Take one event of the watch on workers."""
         self.workers_lost = isinstance(event, Lost) or (self.workers_lost and not isinstance(event, Listed))
         _apply(self.workers, event, lambda item: item.service, lambda item: item)
 
-    def _wish(self) -> None:
-        goals = {key: goal_of(resolve(service), self._accelerator) for key, service in self.services.items()}
-        self.goals.clear()
-        self.goals.update(goals)
+    def _wish_all(self) -> None:
+        for key in self.goals.keys() | self.services.keys():
+            self._wish(key)
+
+    def _wish(self, key: Key) -> None:
+        if key in self.services:
+            self.goals[key] = goal_of(resolve(self.services[key]), self._accelerator)
+        else:
+            self.goals.pop(key, None)
 
     def _accelerator(self, name: str) -> Accelerator | None:
         return self.profiles.get(name) or built_in(name)

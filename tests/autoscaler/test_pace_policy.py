@@ -155,6 +155,12 @@ def test_without_any_known_speed_nothing_is_weighed() -> None:
     assert (decision.direction, decision.reason) == (Direction.HOLD, ScaleReason.MISSING_DATA)
 
 
+def test_while_the_first_replica_starts_it_is_waited_for() -> None:
+    decision = decided(observation(pools=(view(ready=0, starting=1),), demand=demand(3.0)))
+    assert (decision.reason, decision.replicas) == (ScaleReason.PENDING, 1)
+    assert "1 starting (next in 15 s)" in decision.sentence
+
+
 def test_the_cheaper_pool_is_filled_first_and_the_dearer_is_emptied_first() -> None:
     pools = (pool(name="dear", dollars_per_hour=9.0, min=0), pool(name="cheap", dollars_per_hour=1.0, min=0, max=3))
     views = (view(ready=1, name="dear"), view(ready=1, name="cheap"))

@@ -64,14 +64,20 @@ def _recall(group: Group, picture: Picture, memory: Memory) -> Memory:
 def _propose(group: Group, picture: Picture, memory: Memory) -> tuple[Draft, Memory]:
     case = _Case(group, picture, memory, fluid_of(group, picture, memory.derate))
     if not group.known:
-        body = "no replica has told its step time yet, so work cannot be weighed"
-        return Draft(case.say(case.counts, ScaleReason.MISSING_DATA, body)), memory
+        return Draft(_unweighed(case)), memory
     wished = case.fluid.least()
     if wished != case.counts:
         return Draft(_up(case, wished), 3), memory
     if _burning(case):
         return Draft(_one_more(case), 3), replace(memory, derate=_proven(case))
     return _rest(case), memory
+
+
+def _unweighed(case: _Case) -> Proposal:
+    if case.group.pending:
+        return case.say(case.counts, ScaleReason.PENDING, f"the first replica has yet to come; {_supply(case.group)}")
+    body = "no replica has told its step time yet, so work cannot be weighed"
+    return case.say(case.counts, ScaleReason.MISSING_DATA, body)
 
 
 def _up(case: _Case, wished: dict[str, int]) -> Proposal:

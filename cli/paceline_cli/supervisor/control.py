@@ -17,6 +17,7 @@ GATEWAY, AUTOSCALER = "gateway", "autoscaler"
 GATEWAY_DRAIN_S = 30.0
 MARGIN_S = 5.0
 AUTOSCALER_GRACE_S = 10.0
+INTERVAL_S = 1.0
 STALE_AFTER_S = 10.0
 READY = Probe("/readyz", period_s=1, timeout_s=2, failures=60)
 
@@ -56,6 +57,7 @@ def autoscaler(site: Site, ports: Ports) -> PartSpec:
         "hop_key": str(hops.key_path(site.run, AUTOSCALER)),
         "gateways": [f"{HOST}:{ports.gateway}"],
         "prometheus": source if ports.prometheus else None,
+        "interval_s": INTERVAL_S,
         "ledger": str(site.run.root / "ledger.jsonl"),
     }
     return _part(site, AUTOSCALER, config, ports.autoscaler, AUTOSCALER_GRACE_S)
