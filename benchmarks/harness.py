@@ -23,6 +23,7 @@ from paceline_core.clock import Clock, SystemClock, rfc3339
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+PLAIN_WIDTH = 140
 PACKAGES = ("paceline", "torch", "triton", "httptools", "uvloop", "fastapi", "prometheus-client")
 
 
@@ -142,7 +143,7 @@ def _print(area: str, rows: Sequence[Row]) -> None:
         numbers = [_number(value) for value in (row.peer, row.ratio, row.spread)]
         passed = {True: "yes", False: "NO", None: ""}[row.passed]
         table.add_row(row.name, _number(row.value), row.unit, *numbers, str(row.bar or ""), passed)
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
 
 
 def _number(value: float | None) -> str:
