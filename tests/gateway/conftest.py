@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import uvloop
-
 from tests.gateway.stand import Stand, gateway
 from tests.gateway.worker_double import WorkerDouble
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from tests.gateway.manifests import NAMESPACE
+
 from paceline_core.auth import KeyRecord
 from paceline_core.kube import Endpoint
 from paceline_core.kube.cluster import Manifest
@@ -11,7 +13,6 @@ from paceline_core.objects.tenant import Tenant
 from paceline_core.objects.validate import read
 from paceline_core.wire import KVLoad, LoadReport, StepTime, WorkerState
 from paceline_gateway.routing.directory import Directory, directory
-from tests.gateway.manifests import NAMESPACE
 
 SERVICE = "default/chat"
 

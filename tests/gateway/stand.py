@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from tests.gateway import manifests
+from tests.gateway.cluster_double import ClusterDouble
+from tests.gateway.worker_double import SERVICE, WorkerDouble
 
 from paceline_core.auth import HopSigner, new_hop_key, trust_entry
 from paceline_core.auth.hop import HEADER
@@ -16,9 +19,6 @@ from paceline_core.config import Listen
 from paceline_gateway.admin import AUDIENCE
 from paceline_gateway.config import GatewayConfig, Limits
 from paceline_gateway.process import GatewayProcess, Ports
-from tests.gateway import manifests
-from tests.gateway.cluster_double import ClusterDouble
-from tests.gateway.worker_double import SERVICE, WorkerDouble
 
 PATIENCE_S = 20.0
 CHAT = {"model": "chat", "messages": [{"role": "user", "content": "What is TTFT?"}]}
@@ -56,7 +56,8 @@ class Stand:
 
         async def enough() -> bool:
             desk = (await self.debug()).get(service, {"workers": []})
-            return sum(worker["standing"] == "ready" for worker in desk["workers"]) == count
+            standings: list[str] = [worker["standing"] for worker in desk["workers"]]
+            return standings.count("ready") == count
 
         await until(enough)
 

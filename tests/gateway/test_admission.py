@@ -1,13 +1,13 @@
 import json
 
 import pytest
+from tests.gateway.manifests import route, service, tenant
+from tests.gateway.pieces import picture
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry import RequestClass
 from paceline_gateway.admission import Admission, admit
 from paceline_gateway.http.message import Headers
-from tests.gateway.manifests import route, service, tenant
-from tests.gateway.pieces import picture
 
 CHAT = service(served_name="llama", classes={"batch": {"maxTokens": 100}})
 SEEN = picture(CHAT, route("public", {"service": "chat"}), tenant())

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.gateway.pieces import endpoint, report
 
 from paceline_core.errors import Code
 from paceline_core.registry import RequestClass
@@ -12,7 +13,7 @@ from paceline_gateway.queues.drain import LATEST_S, SOONEST_S, UNKNOWN_S, DrainR
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.routing.fleet import Fleet
 from paceline_gateway.routing.policy import LeastWork
-from tests.gateway.pieces import endpoint, report
+from paceline_gateway.routing.worker import Worker
 
 NOW = 100.0
 INTERACTIVE, BATCH, OFFLINE = RequestClass
@@ -30,7 +31,7 @@ def ticket(number: int, cls: RequestClass = INTERACTIVE, tokens: int = 10, size:
     return Ticket(number, cls, tokens, size, deadline=NOW + 30)
 
 
-def order(assigned: list[tuple[Ticket, object]]) -> list[int]:
+def order(assigned: list[tuple[Ticket, Worker]]) -> list[int]:
     return [ticket.id for ticket, _ in assigned]
 
 

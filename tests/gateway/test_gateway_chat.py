@@ -1,16 +1,23 @@
-"""Requests that go well, through real ports."""
+"""Requests that go well, through real ports: what the client gets, what the worker is told, what is counted."""
 
+import asyncio
+import json
+
+import openai
 import pytest
 
+from paceline_core.auth import HopVerifier
+from paceline_core.auth.hop import HEADER
+from tests.gateway import manifests
 from tests.gateway.conftest import MakeWorker
-from tests.gateway.stand import CHAT, Stand
+from tests.gateway.stand import CHAT, Stand, until
+from tests.gateway.worker_double import Script
 
 pytestmark = pytest.mark.real
 
 
 async def test_a_whole_answer_passes_through(stand: Stand, make_worker: MakeWorker) -> None:
-    worker = await make_worker()
-    stand.work(worker)
+    stand.work(await make_worker())
     response = await stand.client.post("/v1/chat/completions", json=CHAT, headers={"x-request-id": "abc-1"})
     assert response.status_code == 200
     assert response.json()["choices"][0]["message"]["content"] == "Time to first token"
@@ -18,11 +25,145 @@ async def test_a_whole_answer_passes_through(stand: Stand, make_worker: MakeWork
 
 
 async def test_a_stream_passes_through_without_the_workers_comments(stand: Stand, make_worker: MakeWorker) -> None:
-    worker = await make_worker()
-    stand.work(worker)
+    stand.work(await make_worker())
     response = await stand.client.post("/v1/chat/completions", json=CHAT | {"stream": True})
     assert response.headers["content-type"].startswith("text/event-stream")
     events = [block for block in response.text.split("\n\n") if block]
     assert all(event.startswith("data: ") for event in events)
     assert events[-1] == "data: [DONE]"
     assert len(events) == 6
+
+
+async def test_the_official_client_streams_and_asks_for_models(stand: Stand, make_worker: MakeWorker) -> None:
+    stand.work(await make_worker())
+    client = openai.AsyncOpenAI(api_key=stand.key, base_url=f"http://127.0.0.1:{stand.port}/v1")
+    async with client:
+        stream = await client.chat.completions.create(
+            model="chat", messages=[{"role": "user", "content": "hi"}], stream=True,
+            stream_options={"include_usage": True},
+        )  # fmt: skip
+        chunks = [chunk async for chunk in stream]
+        names = [model.id async for model in client.models.list()]
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == "Time to first token"
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == 4
+    assert names == ["chat"]
+
+
+async def test_the_official_client_reads_an_error_as_one(stand: Stand) -> None:
+    client = openai.AsyncOpenAI(api_key="pl_wrong", base_url=f"http://127.0.0.1:{stand.port}/v1", max_retries=0)
+    async with client:
+        with pytest.raises(openai.AuthenticationError, match="not valid"):
+            await client.models.list()
+
+
+async def test_the_worker_is_told_who_asks_and_believes_it(stand: Stand, make_worker: MakeWorker) -> None:
+    worker = await make_worker()
+    stand.work(worker)
+    trace = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
+    forged = {HEADER: "forged", "x-paceline-tenant": "admin", "x-paceline-deadline-ms": "1", "cookie": "secret"}
+    headers = {"x-paceline-class": "batch", "traceparent": trace} | forged
+    await stand.client.post("/v1/chat/completions", json=CHAT, headers=headers)
+    (seen,) = worker.seen
+    assert (seen.headers["x-paceline-class"], seen.headers["x-paceline-tenant"]) == ("batch", "team")
+    assert seen.headers["traceparent"] == trace
+    assert int(seen.headers["x-paceline-deadline-ms"]) > 1000
+    assert HopVerifier({}, "default/chat") is not None
+    assert seen.headers[HEADER] != "forged"
+    assert "authorization" not in seen.headers
+    assert "cookie" not in seen.headers
+
+
+async def test_the_body_reaches_the_worker_byte_for_byte(stand: Stand, make_worker: MakeWorker) -> None:
+    worker = await make_worker()
+    stand.work(worker)
+    body = b'{ "model" : "chat","messages":[{"role":"user","content":"\xc3\xa4 \\u00e4"}], "unknown": 1e2 }'
+    await stand.client.post("/v1/chat/completions", content=body)
+    assert worker.seen[0].body == body
+
+
+async def test_a_public_name_is_exchanged_on_the_way(stand: Stand, make_worker: MakeWorker) -> None:
+    worker = await make_worker()
+    stand.cluster.put(manifests.route("public", {"service": "chat"}))
+    stand.work(worker)
+    response = await stand.client.post("/v1/completions", json={"model": "public", "prompt": "x"})
+    assert response.status_code == 200
+    assert json.loads(worker.seen[0].body)["model"] == "chat"
+
+
+async def test_a_harmful_request_id_is_replaced(stand: Stand, make_worker: MakeWorker) -> None:
+    stand.work(await make_worker())
+    for given in ("a b", "x" * 65, "ä", ""):
+        response = await stand.client.post("/v1/chat/completions", json=CHAT, headers={"x-request-id": given.encode()})
+        assert response.headers["x-request-id"].isalnum()
+        assert response.headers["x-request-id"] != given
+
+
+async def test_connections_to_workers_are_kept_and_used_again(stand: Stand, make_worker: MakeWorker) -> None:
+    worker = await make_worker()
+    stand.work(worker)
+    await stand.ready()
+    before = worker.connections
+    for _ in range(5):
+        await stand.client.post("/v1/chat/completions", json=CHAT | {"stream": True})
+        await stand.client.post("/v1/chat/completions", json=CHAT)
+    assert worker.connections == before + 1
+
+
+async def test_requests_are_counted_and_judged(stand: Stand, make_worker: MakeWorker) -> None:
+    classes = {"interactive": {"slo": {"ttft": {"p95": "30s"}, "tpot": {"p95": "30s"}}}}
+    stand.cluster.put(manifests.service(classes=classes))
+    stand.work(await make_worker())
+    await stand.client.post("/v1/chat/completions", json=CHAT | {"stream": True})
+    await stand.client.post("/v1/chat/completions", json=CHAT)
+    await until(lambda: _counted(stand, 2))
+    assert await stand.metric("paceline_slo_requests_total", slo="ttft_p95", verdict="good") == 1
+    assert await stand.metric("paceline_slo_requests_total", slo="tpot_p95", verdict="good") == 1
+    assert await stand.metric("paceline_slo_requests_total", slo="e2e_p95", verdict="good") == 1
+    assert await stand.metric("paceline_slo_requests_total", slo="availability", verdict="good") == 2
+    assert await stand.metric("paceline_slo_threshold_seconds", slo="ttft_p95") == 30
+    assert await stand.metric("paceline_request_ttft_seconds_count") == 1
+    assert await stand.metric("paceline_request_phase_seconds_count", phase="decode") == 2
+    assert await stand.metric("paceline_request_tokens_sum", kind="output") == 8
+    assert await stand.metric("paceline_tenant_tokens_total", tenant="team", kind="output") == 8
+
+
+async def _counted(stand: Stand, count: int) -> bool:
+    return await stand.metric("paceline_requests_total", outcome="ok") == count
+
+
+async def test_the_phases_of_a_request_sum_to_its_time(stand: Stand, make_worker: MakeWorker) -> None:
+    worker = await make_worker()
+    worker.script = lambda _: Script(delay_s=0.02)
+    stand.work(worker)
+    await stand.client.post("/v1/chat/completions", json=CHAT | {"stream": True})
+    await until(lambda: _counted(stand, 1))
+    spent = await stand.metric("paceline_request_phase_seconds_sum")
+    whole = await stand.metric("paceline_request_duration_seconds_sum")
+    assert abs(spent - whole) <= 0.05 * whole
+
+
+async def test_work_is_spread_over_the_workers(stand: Stand, make_worker: MakeWorker) -> None:
+    workers = [await make_worker(f"w{index}") for index in range(3)]
+    for worker in workers:
+        worker.script = lambda _: Script(delay_s=0.01)
+    stand.work(*workers)
+    await stand.ready(3)
+    posts = [stand.client.post("/v1/chat/completions", json=CHAT | {"stream": True}) for _ in range(30)]
+    assert {response.status_code for response in await asyncio.gather(*posts)} == {200}
+    assert all(len(worker.seen) == 10 for worker in workers)
+
+
+async def test_models_are_those_that_the_tenant_may_use(stand: Stand) -> None:
+    stand.cluster.put(manifests.service("other", "secret"))
+    stand.cluster.put(manifests.tenant(services=["default/*"]))
+    listing = (await stand.client.get("/v1/models")).json()
+    assert [model["id"] for model in listing["data"]] == ["chat"]
+    assert listing["data"][0] == {"id": "chat", "object": "model", "created": 1767225600, "owned_by": "default"}
+    assert (await stand.client.get("/v1/models/default/chat")).json()["id"] == "default/chat"
+    assert (await stand.client.get("/v1/models/secret%2Fother")).status_code == 404
+
+
+async def test_health_needs_no_key(stand: Stand) -> None:
+    response = await stand.client.get("/health", headers={"authorization": ""})
+    assert (response.status_code, response.json()) == (200, {"status": "ok"})

@@ -1,10 +1,10 @@
 import pytest
+from tests.gateway.manifests import key, tenant
+from tests.gateway.pieces import picture
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry import RequestClass
 from paceline_gateway.identity import authenticate, choose_class
-from tests.gateway.manifests import key, tenant
-from tests.gateway.pieces import picture
 
 SECRET, KEY = key("team")
 SEEN = picture(tenant("team"), SECRET)

@@ -1,13 +1,13 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.gateway.manifests import route, service, tenant
+from tests.gateway.pieces import picture
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_gateway.routing.directory import Directory
 from paceline_gateway.routing.models import Asker, Destination, locate, usable_names
-from tests.gateway.manifests import route, service, tenant
-from tests.gateway.pieces import picture
 
 HEADERS: dict[bytes, bytes] = {}
 

@@ -1,6 +1,7 @@
 """The scan of a passing stream: what is forwarded, what is learned, however the bytes are cut into packets."""
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,8 @@ def chunk(text: str | None, **more: object) -> bytes:
     return b"data: " + json.dumps(payload, separators=(",", ":")).encode() + b"\n\n"
 
 
-USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":20,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":16}}}\n\n'
+COUNTS = b'{"prompt_tokens":20,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":16}}'
+USAGE = b'data: {"choices":[],"usage":' + COUNTS + b"}\n\n"
 PHASES = b': phases {"queue":0.5,"prefill":0.25,"decode":1.5,"unknown":9}\n'
 DONE = b"data: [DONE]\n\n"
 OURS = chunk(None) + b": p 0 11\n" + chunk("a") + b": p 1 12,13\n" + chunk("b\n: not a comment") + USAGE + PHASES + DONE
@@ -42,7 +44,7 @@ def test_comments_are_read_and_not_forwarded() -> None:
 @given(st.lists(st.integers(0, len(OURS)), max_size=12))
 def test_the_cuts_between_packets_do_not_matter(cuts: list[int]) -> None:
     places = [0, *sorted(cuts), len(OURS)]
-    out, scanner, meter = scan(*(OURS[a:b] for a, b in zip(places, places[1:], strict=False)))
+    out, scanner, meter = scan(*(OURS[a:b] for a, b in pairwise(places)))
     assert out == CLEAN
     assert scanner.done
     assert (meter.prompt, meter.output) == (20, 3)

@@ -1,13 +1,13 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.gateway.pieces import endpoint, report
 
 from paceline_core.registry import RequestClass
 from paceline_core.wire import KVLoad, StepTime, WorkerState
 from paceline_gateway.routing.fleet import Fleet
 from paceline_gateway.routing.policy import LeastWork
 from paceline_gateway.routing.worker import REPORT_LAG_S, SUSPECT_S, Standing
-from tests.gateway.pieces import endpoint, report
 
 NOW = 50.0
 CLS = RequestClass.INTERACTIVE

@@ -128,24 +128,31 @@ class Upstream(asyncio.Protocol):
         else:
             self._lose(Loss.STALE if self._used and not self._headed else Loss.CLOSED)
 
+    def on_message_begin(self) -> None:
+        """httptools: a response starts; one that nobody asked for makes the connection useless."""
+        self._broken = self._broken or self._complete
+
     def on_header(self, name: bytes, value: bytes) -> None:
         """httptools: one header."""
         self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
         """httptools: the head is complete."""
+        if self._complete:
+            return
         self._status = self._parser.get_status_code()
         self._until_close = not ({b"content-length", b"transfer-encoding"} & self._headers.keys())
 
     def on_body(self, body: bytes) -> None:
         """httptools: a piece of the body."""
-        self._body.append(body)
+        if not self._complete:
+            self._body.append(body)
 
     def on_message_complete(self) -> None:
         """httptools: the response is complete, or was only an interim one."""
         if self._status < 200:
             self._headers, self._status = {}, 0
-        else:
+        elif not self._complete:
             self._complete, self._keep = True, self._parser.should_keep_alive()
 
     def _clear(self) -> None:
