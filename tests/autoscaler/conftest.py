@@ -1,16 +1,19 @@
 """A real Prometheus on a loopback port, and a tiny exporter that says what the test wants."""
 
 import asyncio
+import contextlib
 import shutil
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TypeVar
 
+import httpx
 import pytest
 import yaml
 
@@ -90,12 +93,25 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
     if program is None:
         pytest.fail("no `prometheus` on PATH; install it: apt-get install prometheus")
     exporter, folder = Page(), tmp_path_factory.mktemp("prometheus")
-    port = free_port()
-    process = subprocess.Popen(_argv(program, folder, exporter.host, port), stderr=(folder / "log").open("w"))
-    yield Prometheus(f"http://127.0.0.1:{port}", exporter)
+    process, url = _started(program, folder, exporter.host)
+    yield Prometheus(url, exporter)
     process.terminate()
     process.wait(10)
     exporter.stop()
+
+
+def _started(program: str, folder: Path, target: str, attempts: int = 3) -> tuple[subprocess.Popen[bytes], str]:
+    """A free port may be taken by somebody else before Prometheus takes it; then another is tried."""
+    for _ in range(attempts):
+        port = free_port()
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(_argv(program, folder, target, port), stderr=log)
+        while process.poll() is None:
+            with contextlib.suppress(httpx.HTTPError):
+                if httpx.get(f"http://127.0.0.1:{port}/-/ready", timeout=1.0).is_success:
+                    return process, f"http://127.0.0.1:{port}"
+            time.sleep(0.05)
+    pytest.fail(f"prometheus does not start: {(folder / 'log').read_text()[-500:]}")
 
 
 def _argv(program: str, folder: Path, target: str, port: int) -> list[str]:

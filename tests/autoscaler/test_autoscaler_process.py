@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import socket
 import sys
@@ -77,12 +78,12 @@ class Stage:
         self.good = 0
         self.gateway_port = self.worker_port = 0
         self.process: asyncio.subprocess.Process | None = None
-        self.port = free_port()
+        self.log = folder / "log"
 
     def configure(self, **changes: Any) -> Path:
         (self.folder / "key").write_bytes(self.key)
         config = {
-            "listen": {"host": "127.0.0.1", "port": self.port},
+            "listen": {"host": "127.0.0.1", "port": 0},
             "socket": str(self.folder / "s"),
             "hop_key": str(self.folder / "key"),
             "gateways": [f"127.0.0.1:{self.gateway_port}"],
@@ -97,7 +98,8 @@ class Stage:
     async def start(self, **changes: Any) -> asyncio.subprocess.Process:
         environ = {**os.environ, "PACELINE_CONFIG": str(self.configure(**changes))}
         argv = (sys.executable, "-m", "paceline_autoscaler.main")
-        self.process = await asyncio.create_subprocess_exec(*argv, env=environ, stderr=asyncio.subprocess.PIPE)
+        with self.log.open("wb") as log:
+            self.process = await asyncio.create_subprocess_exec(*argv, env=environ, stderr=log)
         return self.process
 
     async def end(self, number: int = signal.SIGTERM) -> int:
@@ -105,14 +107,15 @@ class Stage:
         if self.process.returncode is None:
             self.process.send_signal(number)
         async with asyncio.timeout(LIMIT_S):
-            await self.process.communicate()
-        assert self.process.returncode is not None
-        return self.process.returncode
+            return await self.process.wait()
 
     async def get(self, path: str) -> httpx.Response | None:
+        listening = re.search(r'"listening", "address": "([^"]+)"', self.log.read_text())
+        if listening is None:
+            return None
         try:
             async with httpx.AsyncClient() as http:
-                return await http.get(f"http://127.0.0.1:{self.port}{path}")
+                return await http.get(f"http://{listening[1]}{path}")
         except httpx.HTTPError:
             return None
 
@@ -247,11 +250,11 @@ def facts(status: dict[str, Any]) -> set[tuple[str, str, str]]:
     return {(row["type"], row["status"], row["reason"]) for row in status.get("conditions", ())}
 
 
-async def ended(stage: Stage, **changes: Any) -> tuple[int | None, str]:
+async def ended(stage: Stage, **changes: Any) -> tuple[int, str]:
     process = await stage.start(**changes)
     async with asyncio.timeout(LIMIT_S):
-        _, errors = await process.communicate()
-    return process.returncode, errors.decode().splitlines()[-1]
+        status = await process.wait()
+    return status, stage.log.read_text().splitlines()[-1]
 
 
 @pytest.mark.parametrize(
