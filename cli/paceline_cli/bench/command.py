@@ -24,6 +24,7 @@ from paceline_cli.bench.report import Report, Run
 from paceline_cli.bench.session import Observer, execute
 from paceline_cli.bench.table import render
 from paceline_cli.bench.watch import Watch, scrape
+from paceline_cli.commands import command_app
 from paceline_cli.commands.state import DEFAULT, AsJson, State
 from paceline_core import objects
 from paceline_core.clock import Clock, SystemClock, rfc3339
@@ -33,7 +34,7 @@ from paceline_core.units import seconds
 
 PLAIN_WIDTH = 120
 
-app = typer.Typer()
+app = command_app()
 
 
 @dataclass(frozen=True, slots=True)
