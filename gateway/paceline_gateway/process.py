@@ -79,7 +79,7 @@ class GatewayProcess:
         self._ports = ports
         self._loads = loads
         self._gateway = Gateway(floor, access)
-        self._server = Server(self._gateway, config.limits, clock)
+        self.server = Server(self._gateway, config.limits, clock)
         self._watcher = Watcher(cluster, config.namespace, floor.on_picture, floor.on_workers)
         seen = Seen(floor, metrics, clock, config.name, config.trust, self._unready)
         self._http = AdminServer(_settings(create_admin(seen)))
@@ -87,7 +87,7 @@ class GatewayProcess:
     async def run(self, stop: asyncio.Event, cut: asyncio.Event) -> None:
         """Serve until `stop`, then drain until done, the grace period's end, or `cut`. Raises what broke a watch."""
         self._watcher.start()
-        await self._server.start(self._ports.public)
+        await self.server.start(self._ports.public)
         serving = asyncio.create_task(self._http.serve([self._ports.admin]))
         sweeping = asyncio.create_task(self._sweep())
         _log.info("listening", extra={"public": _where(self._ports.public), "admin": _where(self._ports.admin)})
@@ -103,7 +103,7 @@ class GatewayProcess:
 
     async def _drain(self, cut: asyncio.Event) -> None:
         self._gateway.draining = True
-        self._server.drain()
+        self.server.drain()
         _log.info("draining", extra={"open": self.floor.open})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._config.drain_s):
@@ -112,19 +112,19 @@ class GatewayProcess:
         _log.info("drained")
 
     async def _emptied(self) -> None:
-        while self.floor.open or self._server.busy:
+        while self.floor.open or self.server.busy:
             await self._clock.sleep(POLL_S)
 
     async def _sweep(self) -> None:
         while True:
             await self._clock.sleep(SWEEP_S)
-            self._server.sweep()
+            self.server.sweep()
             self.floor.sweep()
 
     async def _close(self) -> None:
         await self._watcher.close()
         await self._loads.close()
-        await self._server.close()
+        await self.server.close()
         await self.floor.pool.close()
 
     def _unready(self) -> str:

@@ -33,6 +33,7 @@ class Stand:
     client: httpx.AsyncClient
     admin: httpx.AsyncClient
     key: str
+    hop_key: bytes
     port: int
     autoscaler: HopSigner
     stop: asyncio.Event
@@ -84,7 +85,8 @@ async def gateway(directory: Path, limits: dict[str, Any] | None = None, drain_s
     """Start one with a service, a tenant and a key; always stops."""
     key_file, trust = directory / "hop.key", directory / "trust.yaml"
     autoscaler = new_hop_key()
-    key_file.write_bytes(new_hop_key())
+    hop_key = new_hop_key()
+    key_file.write_bytes(hop_key)
     kid, public = trust_entry(autoscaler)
     trust.write_text(f"{kid}: {public}\n")
     config = GatewayConfig(
@@ -105,7 +107,9 @@ async def gateway(directory: Path, limits: dict[str, Any] | None = None, drain_s
         httpx.AsyncClient(base_url=base, headers=headers, timeout=PATIENCE_S, trust_env=False) as client,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{admin}", timeout=PATIENCE_S, trust_env=False) as inside,
     ):
-        stand = Stand(cluster, process, client, inside, key, port, HopSigner(autoscaler, "autoscaler"), stop, cut, run)
+        stand = Stand(
+            cluster, process, client, inside, key, hop_key, port, HopSigner(autoscaler, "autoscaler"), stop, cut, run
+        )
         await until(lambda: _is_ready(inside))
         try:
             yield stand

@@ -4,7 +4,6 @@ import json
 
 import httpx
 import pytest
-
 from tests.gateway import manifests
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, Stand, until
@@ -88,7 +87,7 @@ async def test_a_client_that_leaves_mid_stream_stops_the_worker(stand: Stand, ma
         async for line in response.aiter_lines():
             if line:
                 break
-    await until(lambda: worker.seen[0].closed.is_set())
+    await until(worker.seen[0].closed.is_set)
     await until(lambda: _cancelled(stand, 1))
     assert stand.process.floor.open == 0
 

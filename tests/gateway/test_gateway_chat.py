@@ -5,13 +5,14 @@ import json
 
 import openai
 import pytest
-
-from paceline_core.auth import HopVerifier
-from paceline_core.auth.hop import HEADER
 from tests.gateway import manifests
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, Stand, until
 from tests.gateway.worker_double import Script
+
+from paceline_core.auth import HopVerifier, trust_entry
+from paceline_core.auth.hop import HEADER
+from paceline_core.clock import SystemClock
 
 pytestmark = pytest.mark.real
 
@@ -68,8 +69,10 @@ async def test_the_worker_is_told_who_asks_and_believes_it(stand: Stand, make_wo
     assert (seen.headers["x-paceline-class"], seen.headers["x-paceline-tenant"]) == ("batch", "team")
     assert seen.headers["traceparent"] == trace
     assert int(seen.headers["x-paceline-deadline-ms"]) > 1000
-    assert HopVerifier({}, "default/chat") is not None
-    assert seen.headers[HEADER] != "forged"
+    verifier = HopVerifier(dict([trust_entry(stand.hop_key)]), "default/chat")
+    hop = verifier.verify(seen.headers[HEADER], SystemClock().utc())
+    assert hop is not None
+    assert hop.issuer == "gateway"
     assert "authorization" not in seen.headers
     assert "cookie" not in seen.headers
 
@@ -94,7 +97,8 @@ async def test_a_public_name_is_exchanged_on_the_way(stand: Stand, make_worker: 
 async def test_a_harmful_request_id_is_replaced(stand: Stand, make_worker: MakeWorker) -> None:
     stand.work(await make_worker())
     for given in ("a b", "x" * 65, "ä", ""):
-        response = await stand.client.post("/v1/chat/completions", json=CHAT, headers={"x-request-id": given.encode()})
+        headers = [(b"x-request-id", given.encode())]
+        response = await stand.client.post("/v1/chat/completions", json=CHAT, headers=headers)
         assert response.headers["x-request-id"].isalnum()
         assert response.headers["x-request-id"] != given
 

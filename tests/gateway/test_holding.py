@@ -4,12 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
-
-from paceline_core.wire import WorkerState
 from tests.gateway import manifests
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, Stand, gateway, until
 from tests.gateway.worker_double import Script
+
+from paceline_core.wire import WorkerState
 
 pytestmark = pytest.mark.real
 STREAM = CHAT | {"stream": True}

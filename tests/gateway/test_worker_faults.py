@@ -7,11 +7,11 @@ from typing import Any
 import httpx
 import openai
 import pytest
-
-from paceline_core.wire import WorkerState
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, Stand, gateway, until
 from tests.gateway.worker_double import Script, Seen, WorkerDouble
+
+from paceline_core.wire import WorkerState
 
 pytestmark = pytest.mark.real
 STREAM = CHAT | {"stream": True}
@@ -216,7 +216,7 @@ async def test_a_stream_that_falls_silent_runs_into_the_limit(tmp_path: Any, mak
         response = await stand.client.post("/v1/chat/completions", json=STREAM)
         assert '"code": "upstream_timeout"' in response.text
         assert response.text.endswith("data: [DONE]\n\n")
-        await until(lambda: worker.seen[0].closed.is_set())
+        await until(worker.seen[0].closed.is_set)
         assert await stand.metric("paceline_requests_total", outcome="timeout") == 1
 
 

@@ -52,6 +52,13 @@ class Receiver(Protocol):
 class Upstream(asyncio.Protocol):
     """`on_idle` takes the connection back after a response, `on_closed` hears of its end."""
 
+    _headed: bool
+    _complete: bool
+    _keep: bool
+    _broken: bool
+    _until_close: bool
+    _head_size: int
+
     def __init__(self, on_idle: Callable[["Upstream"], None], on_closed: Callable[["Upstream"], None]) -> None:
         self._on_idle = on_idle
         self._on_closed = on_closed

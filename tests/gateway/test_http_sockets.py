@@ -1,0 +1,59 @@
+import asyncio
+import socket
+from typing import Any, cast
+
+from paceline_core.clock import ManualClock
+from paceline_core.errors import RequestError
+from paceline_gateway.config import Limits
+from paceline_gateway.http.connection import Connection
+from paceline_gateway.http.message import Head, Request
+from paceline_gateway.http.reader import Refusal
+from paceline_gateway.http.reply import Reply
+from paceline_gateway.http.server import Server
+from paceline_gateway.http.upstream import Upstream
+
+
+class Socket:
+    """Remembers its options."""
+
+    def __init__(self) -> None:
+        self.options: dict[tuple[int, int], int] = {}
+
+    def setsockopt(self, level: int, name: int, value: int) -> None:
+        self.options[level, name] = value
+
+
+class Transport:
+    """Just enough of one to be connected to."""
+
+    def __init__(self) -> None:
+        self.socket = Socket()
+
+    def get_extra_info(self, name: str) -> Socket:
+        assert name == "socket"
+        return self.socket
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+
+class Silent:
+    """An application that is never asked."""
+
+    def gate(self, head: Head) -> RequestError | None:
+        raise AssertionError(head)
+
+    def handle(self, request: Request, reply: Reply) -> None:
+        raise AssertionError(request)
+
+    def refuse(self, refusal: Refusal, reply: Reply) -> None:
+        raise AssertionError(refusal)
+
+
+def test_both_legs_send_without_delay() -> None:
+    connection = Connection(Server(Silent(), Limits(), ManualClock()))
+    upstream = Upstream(lambda _: None, lambda _: None)
+    for protocol in (connection, upstream):
+        transport: Any = Transport()
+        protocol.connection_made(cast("asyncio.Transport", transport))
+        assert transport.socket.options == {(socket.IPPROTO_TCP, socket.TCP_NODELAY): 1}
