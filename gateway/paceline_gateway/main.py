@@ -4,6 +4,7 @@ Exit status: 0 after a drain, 2 when the configuration or a port is wrong, 1 on 
 """
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -28,6 +29,7 @@ def main() -> int:
     try:
         config = from_environment(GatewayConfig)
         ports = Ports.take(config)
+        gc.freeze()  # what was imported lives for ever: a full collection need not walk it, nor hold requests up
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(config, ports))
     except PacelineError as error:

@@ -50,7 +50,7 @@ def whole_answer_targets(targets: Iterable[Target], tokens: int) -> list[Target]
 
 
 def _verdict(record: Record, target: Target) -> Verdict:
-    measured = {"ttft": record.ttft, "tpot": record.tpot, "e2e": record.e2e}[target.metric]
+    measured: float | None = getattr(record, target.metric)
     if measured is None or measured <= target.seconds:
         return Verdict.GOOD
     return _MISSED[target.metric]

@@ -71,15 +71,16 @@ class Fleet:
 
     def eligible(self, now: float) -> list[Worker]:
         """Workers that may be asked at all, with or without room."""
-        usable = [worker for worker in self._workers.values() if worker.suspect_until <= now]
-        ready = [worker for worker in usable if worker.standing(now, self._silence_s) is Standing.READY]
-        if ready:
-            return ready
-        return [
-            worker
-            for worker in usable
-            if worker.endpoint.ready and worker.standing(now, self._silence_s) is Standing.SILENT
-        ]
+        ready, silent = [], []
+        for worker in self._workers.values():
+            if worker.suspect_until > now:
+                continue
+            standing = worker.standing(now, self._silence_s)
+            if standing is Standing.READY:
+                ready.append(worker)
+            elif standing is Standing.SILENT and worker.endpoint.ready:
+                silent.append(worker)
+        return ready or silent
 
     def has_room(self, now: float) -> bool:
         """Whether anybody could take a request at once."""
@@ -88,7 +89,7 @@ class Fleet:
     def pick(self, prompt_tokens: int, now: float, avoid: frozenset[str] = frozenset()) -> Worker | None:
         """The worker for a prompt of this many tokens, None while nobody has room; `avoid` only if there are others."""
         eligible = self.eligible(now)
-        candidates = [worker for worker in eligible if worker.name not in avoid] or eligible
+        candidates = ([worker for worker in eligible if worker.name not in avoid] if avoid else ()) or eligible
         open_ones = [worker for worker in candidates if worker.has_room(self._lookahead_s)]
         if not open_ones:
             return None

@@ -29,7 +29,10 @@ class Standing(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """Mutable, owned by a Fleet. `unbegun` maps tickets to (prompt tokens, dispatched at, streams)."""
+    """Mutable, owned by a Fleet. `unbegun` maps tickets to (prompt tokens, dispatched at, streams).
+
+    `reported_tokens` and `kv_tokens` are sums over the last report, made once and read with every pick.
+    """
 
     endpoint: Endpoint
     report: LoadReport | None = None
@@ -40,6 +43,8 @@ class Worker:
     picked: int = 0
     unbegun: dict[int, tuple[int, float, bool]] = field(default_factory=dict)
     unbegun_tokens: int = 0
+    reported_tokens: int = 0
+    kv_tokens: int = 0
 
     @property
     def name(self) -> str:
@@ -65,8 +70,7 @@ class Worker:
     @property
     def backlog(self) -> int:
         """Prompt tokens it has yet to compute, as far as can be known."""
-        reported = sum(self.report.queued_tokens.values()) if self.report else 0
-        return max(reported, self.unbegun_tokens)
+        return max(self.reported_tokens, self.unbegun_tokens)
 
     @property
     def backlog_s(self) -> float:
@@ -83,12 +87,8 @@ class Worker:
         """Seconds of the step that would hold its backlog, this prompt, and everything it decodes."""
         if self.report is None:
             return 0.0
-        kv = self.report.kv
-        return self.report.step_time.seconds(
-            prefill_tokens=self.backlog + prompt_tokens,
-            sequences=self.in_flight + 1,
-            kv_tokens=max(kv.total - kv.free - kv.cached, 0) * kv.page_tokens,
-        )
+        tokens, sequences = self.backlog + prompt_tokens, self.in_flight + 1
+        return self.report.step_time.seconds(prefill_tokens=tokens, sequences=sequences, kv_tokens=self.kv_tokens)
 
     def take(self, ticket: int, prompt_tokens: int, now: float, *, stream: bool) -> None:
         """A request was dispatched here."""
@@ -110,6 +110,8 @@ class Worker:
     def says(self, report: LoadReport, now: float) -> None:
         """A line of the load stream."""
         self.report, self.heard, self.connected = report, now, True
+        self.reported_tokens = sum(report.queued_tokens.values())
+        self.kv_tokens = max(report.kv.total - report.kv.free - report.kv.cached, 0) * report.kv.page_tokens
         old = now - REPORT_LAG_S
         for ticket in [t for t, (_, sent, stream) in self.unbegun.items() if not stream and sent <= old]:
             self.began(ticket)

@@ -43,10 +43,10 @@ class ClassSeries:
         self._outcomes[record.outcome].inc()
         if record.outcome is Outcome.OK:
             self._duration.observe(record.e2e)
-        if record.ttft is not None:
-            self._ttft.observe(record.ttft)
-        if record.tpot is not None:
-            self._tpot.observe(record.tpot)
+        if (ttft := record.ttft) is not None:
+            self._ttft.observe(ttft)
+        if (tpot := record.tpot) is not None:
+            self._tpot.observe(tpot)
         for verdict in verdicts:
             self._verdicts[verdict].inc()
 

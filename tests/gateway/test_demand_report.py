@@ -1,0 +1,86 @@
+"""What a desk tells the autoscaler, and when."""
+
+from tests.gateway.manifests import service
+from tests.gateway.pieces import endpoint, picture, report
+
+from paceline_core.registry import Outcome, RequestClass, Verdict
+from paceline_core.telemetry import Metrics
+from paceline_core.wire import DemandReport, decode
+from paceline_gateway.config import Limits
+from paceline_gateway.demand import Bell, demand_lines, service_demand
+from paceline_gateway.desk import Desk
+from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.requests.nouns import Meter, Record
+from paceline_gateway.telemetry.series import ServiceSeries
+
+NOW = 100.0
+INTERACTIVE, BATCH, _ = RequestClass
+
+
+def desk() -> Desk:
+    chat = picture(service()).services["default/chat"]
+    return Desk(chat, ServiceSeries(Metrics("gateway"), chat), Limits())
+
+
+def record(outcome: Outcome, output: int = 5) -> Record:
+    return Record(outcome, 200, None, "team", None, 0.0, 0.0, 0.0, None, 1.0, 1, "w0", Meter(prompt=50, output=output))
+
+
+def test_a_class_that_was_never_asked_for_is_left_out() -> None:
+    made = desk()
+    assert service_demand(made, NOW).classes == ()
+    made.arrived(BATCH, 10)
+    assert [cls.name for cls in service_demand(made, NOW).classes] == [BATCH]
+
+
+def test_waiting_requests_are_described() -> None:
+    made = desk()
+    for number, (tokens, deadline) in enumerate([(30, NOW + 60), (12, NOW + 20)]):
+        made.arrived(INTERACTIVE, tokens)
+        made.dispatcher.join(Ticket(number, INTERACTIVE, tokens, 100, deadline), NOW - 3 + number)
+    (cls,) = service_demand(made, NOW).classes
+    assert (cls.arrivals, cls.prompt_tokens, cls.queued, cls.queued_prompt_tokens, cls.held) == (2, 42, 2, 42, 2)
+    assert (cls.oldest_wait_s, cls.nearest_deadline_s, cls.in_flight) == (3.0, 20.0, 0)
+
+
+def test_a_dispatched_request_is_in_flight_and_no_longer_held() -> None:
+    made = desk()
+    made.arrived(INTERACTIVE, 10)
+    made.dispatcher.join(Ticket(0, INTERACTIVE, 10, 100, NOW + 9), NOW)
+    made.fleet.update([endpoint()])
+    made.fleet.says("w0", report(), NOW)
+    made.dispatcher.assign(NOW)
+    demand = service_demand(made, NOW)
+    assert (demand.classes[0].in_flight, demand.classes[0].queued, demand.classes[0].held) == (1, 0, 0)
+    assert demand.workers == 1
+
+
+def test_only_answered_requests_are_completed() -> None:
+    made = desk()
+    for outcome in (Outcome.OK, Outcome.SHED, Outcome.CANCELLED):
+        made.arrived(INTERACTIVE, 10)
+        verdicts = [("ttft_p95", Verdict.GOOD if outcome is Outcome.OK else Verdict.BAD_FAILED)]
+        made.ended(record(outcome), [] if outcome is Outcome.CANCELLED else verdicts, INTERACTIVE, 200)
+    (cls,) = service_demand(made, NOW).classes
+    assert (cls.arrivals, cls.completed, cls.output_tokens, cls.good, cls.bad, cls.in_flight) == (3, 1, 5, 1, 1, 0)
+
+
+def test_prompts_are_estimated_better_after_the_first_answer() -> None:
+    made = desk()
+    assert made.ratio.tokens(200) == 50
+    made.arrived(INTERACTIVE, 50)
+    made.ended(record(Outcome.OK), [], INTERACTIVE, 100)
+    assert made.ratio.tokens(200) == 100
+
+
+async def test_a_rung_bell_brings_a_line_at_once_and_a_closed_one_the_end() -> None:
+    bell, desks = Bell(), [desk()]
+    lines = demand_lines("g0", "2026-01-01T00:00:00Z", lambda: desks, lambda: NOW, bell)
+    first = decode(DemandReport, await anext(lines))
+    assert bell.readers == 1
+    bell.ring()
+    second = decode(DemandReport, await anext(lines))
+    assert (first.seq, second.seq, second.gateway) == (0, 1, "g0")
+    bell.close()
+    assert [line async for line in lines] == []
+    assert bell.readers == 0
