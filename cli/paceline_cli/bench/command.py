@@ -66,7 +66,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one argument an option
     model: Annotated[str | None, typer.Option("--model", help="Model name; needed where several are served.")] = None,
     profile: Annotated[ProfileName, typer.Option("--profile", help="Shape of the load.")] = ProfileName.POISSON,
     rate: Annotated[float | None, typer.Option("--rate", help="Requests a second (burst: while calm).")] = None,
-    burst_rate: Annotated[str, typer.Option("--burst-rate", help="Rate in the burst: 12, or 5x the calm one.")] = "5x",
+    burst_rate: Annotated[str, typer.Option("--burst-rate", help="Rate in the burst: 12, or 6x the calm one.")] = "6x",
     duration: Annotated[str | None, typer.Option("--duration", help="60s; for a burst 30s,120s,120s.")] = None,
     prompt_tokens: Annotated[int | None, typer.Option("--prompt-tokens", help="Tokens of every prompt.")] = None,
     output_tokens: Annotated[int | None, typer.Option("--output-tokens", help="Tokens of every answer.")] = None,

@@ -31,7 +31,7 @@ class Options:
 
     profile: ProfileName
     rate: float | None = None
-    burst_rate: str = "5x"
+    burst_rate: str = "6x"
     duration: str | None = None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
