@@ -1,0 +1,1 @@
+"""Signals, demand, capacity, policies, decisions, and the loop that carries them out."""

@@ -46,11 +46,6 @@ class Subject:
         self._stored_at = desk.clock.monotonic()
         self._passed_at: float | None = None
 
-    @property
-    def standing(self) -> Decision | None:
-        """The decision that stands."""
-        return self._standing
-
     async def decide(self, seen: Observation, scales: dict[str, Scale]) -> Decision:
         """Decide, write it down, carry it out."""
         decision, state = decide(seen, self.state)
