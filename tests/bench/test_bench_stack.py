@@ -1,0 +1,97 @@
+"""The load generator and a stack of real processes: started for a run, joined by a second one, gone afterwards."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from paceline_cli.bench.attach import attach
+from paceline_cli.bench.client import Target
+from paceline_cli.bench.command import Load, Where, measure
+from paceline_cli.bench.options import Options, ProfileName, profile_of
+from paceline_cli.bench.own_stack import own_stack
+from paceline_cli.bench.promise import parse_target
+from paceline_core.clock import SystemClock
+from paceline_core.errors import InvalidInput, NotFound, Unreachable
+
+pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
+
+MANIFESTS = """
+apiVersion: paceline.dev/v1alpha1
+kind: InferenceService
+metadata: {name: tiny, namespace: default}
+spec:
+  model: {source: "builtin://demo", servedName: tiny}
+  engine: {maxModelLen: 4096, emulate: {accelerator: h100, model: llama-3.1-8b, coldStart: 0s}}
+  classes: {interactive: {slo: {ttft: {p95: 1s}}}}
+  pools: [{name: main, accelerator: cpu}]
+"""
+OPTIONS = Options(ProfileName.STEADY, rate=4, duration="3s", prompt_tokens=256, output_tokens=5)
+LOAD = Load(profile_of(OPTIONS), seed=0, targets=(), limit_s=30.0)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def state(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Path]:
+    file = tmp_path_factory.mktemp("stack") / "tiny.yaml"
+    file.write_text(MANIFESTS)
+    async with own_stack(file) as state:
+        yield state
+
+
+async def test_a_running_stack_is_joined_by_its_state_directory(state: Path) -> None:
+    report = await measure(Where(None, state, None, None, None), LOAD)
+    assert (report.model, report.overall.offered) == ("tiny", 12)
+    assert report.overall.endings == {"ok": 12}
+    assert report.overall.prompt_tokens == pytest.approx(12 * 256, rel=0.01)
+    assert report.overall.output_tokens == 12 * 5
+    assert [part.target for part in report.overall.promise] == ["ttft_p95"]
+    seen = report.observation
+    assert {sample.ready for sample in seen.replicas} == {1}
+    assert seen.decisions is not None
+    assert seen.decisions.different == 0
+    assert seen.emulation is not None
+    assert seen.emulation.steps > 0
+
+
+async def test_the_users_own_targets_replace_the_services(state: Path) -> None:
+    load = Load(LOAD.profile, 0, (parse_target("e2e_p99=10s"),), 30.0)
+    report = await measure(Where(None, state, None, None, "default/tiny"), load)
+    assert [part.target for part in report.overall.promise] == ["e2e_p99"]
+    assert report.overall.endings == {"ok": 12}
+
+
+async def test_any_endpoint_can_be_measured_without_its_stack(state: Path) -> None:
+    attached = await attach(state, None, SystemClock())
+    await attached.cluster.close()
+    report = await measure(Where(None, state, attached.record.endpoint, attached.key, "tiny"), LOAD)
+    assert report.overall.endings == {"ok": 12}
+    assert report.observation.replicas == ()
+
+
+async def test_a_wrong_key_ends_the_run_at_its_first_request(state: Path) -> None:
+    with pytest.raises(Unreachable, match="401 invalid_api_key"):
+        await measure(Where(None, state, None, "pl_wrong", None), LOAD)
+
+
+async def test_an_own_stack_is_gone_with_the_run(tmp_path: Path) -> None:
+    file = tmp_path / "tiny.yaml"
+    file.write_text(MANIFESTS)
+    async with own_stack(file) as state:
+        attached = await attach(state, None, SystemClock())
+        await attached.cluster.close()
+    assert not state.exists()
+    with pytest.raises(NotFound):
+        await attach(state, None, SystemClock())
+    host, port, _ = Target(attached.record.endpoint, "", "").address
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(host, port)
+
+
+async def test_manifests_with_a_fault_end_the_run(tmp_path: Path) -> None:
+    file = tmp_path / "tiny.yaml"
+    file.write_text(MANIFESTS.replace("servedName", "servdName"))
+    with pytest.raises((Unreachable, InvalidInput)):
+        async with own_stack(file):
+            pass
