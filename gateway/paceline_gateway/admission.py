@@ -19,6 +19,7 @@ class Admission:
     destination: Destination
     request_class: RequestClass
     stream: bool
+    max_tokens: int | None
     body: bytes
 
 
@@ -33,4 +34,4 @@ def admit(body: bytes, headers: Headers, tenant: ResolvedTenant, picture: Direct
         raise RequestError(Code.INVALID_REQUEST, message, param=asked.limit_field)
     if destination.model != asked.model:
         body = rename_model(body, asked.model, destination.model)
-    return Admission(destination, request_class, asked.stream, body)
+    return Admission(destination, request_class, asked.stream, asked.max_tokens, body)

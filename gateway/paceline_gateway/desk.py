@@ -16,6 +16,8 @@ from paceline_gateway.routing.policy import LeastWork
 from paceline_gateway.routing.worker import Standing
 from paceline_gateway.telemetry.series import ServiceSeries
 
+OUTPUT_PRIOR = 256
+
 
 @dataclass(slots=True)
 class Tally:
@@ -46,6 +48,12 @@ class Desk:
     def fleet(self) -> Fleet:
         """The service's workers."""
         return self.dispatcher.fleet
+
+    def expected_output(self, name: RequestClass, asked: int | None) -> int:
+        """Output tokens to expect of a request: the class's mean so far, never more than what was asked for."""
+        tally = self.tallies[name]
+        mean = round(tally.output_tokens / tally.completed) if tally.completed else OUTPUT_PRIOR
+        return mean if asked is None else min(mean, asked)
 
     def budget(self, share: float) -> RetryBudget:
         """The retry budget for requests that came under this share."""

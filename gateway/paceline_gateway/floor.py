@@ -18,6 +18,7 @@ from paceline_gateway.demand import Bell
 from paceline_gateway.desk import Desk
 from paceline_gateway.http.pool import Pool
 from paceline_gateway.proxy import Call
+from paceline_gateway.quota.quotas import Quotas, Reservation, used
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.judge import judge
 from paceline_gateway.requests.nouns import Record, Waits
@@ -55,6 +56,7 @@ class Floor:
         self.picture: Directory = NOTHING
         self.desks: dict[str, Desk] = {}
         self.tenants = TenantSeries(parts.metrics)
+        self.quotas = Quotas()
         self._parts = parts
         self._endpoints: dict[str, tuple[Endpoint, ...]] = {}
         self._calls: dict[int, Call] = {}
@@ -71,9 +73,14 @@ class Floor:
         """A token for this service's workers."""
         return self._parts.signer.token(service, self._parts.clock.utc())
 
-    def opened(self, ticket: int, call: Call) -> None:
-        """A call that `moved` will find by its ticket."""
-        self._calls[ticket] = call
+    def open_call(self, call: Call, reserved: Reservation | RequestError) -> None:
+        """A call under its reservation, from now on found by its ticket. Raises the error if there is none."""
+        if isinstance(reserved, RequestError):
+            raise reserved
+        if call.ticket is not None and call.desk is not None:
+            call.reservation = reserved
+            call.desk.arrived(call.ticket.request_class, call.ticket.prompt_tokens)
+            self._calls[call.ticket.id] = call
 
     def moved(self, desk: Desk) -> None:
         """Hand waiting requests to workers with room. What moves on the way is looked at again, not nested."""
@@ -98,9 +105,11 @@ class Floor:
         if call.ticket is None or call.desk is None:
             return
         desk, name = call.desk, call.ticket.request_class
-        self._calls.pop(call.ticket.id, None)
         verdicts = judge(record, desk.service.classes[name].targets)
-        desk.ended(record, verdicts, name, call.ticket.size)
+        if call.reservation is not None:
+            del self._calls[call.ticket.id]
+            self.quotas.settle(call.reservation, used(record, call.reservation.use), self.now())
+            desk.ended(record, verdicts, name, call.ticket.size)
         desk.series.classes[name].ended(record, verdicts)
         desk.series.ended(record, phases(record))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import count
 
 from paceline_core.errors import Code, RequestError
+from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.telemetry import get_logger
 from paceline_gateway import models
 from paceline_gateway.admission import Admission, admit
@@ -16,6 +17,7 @@ from paceline_gateway.http.reply import Reply, json_fields, request_id_field
 from paceline_gateway.identity import authenticate
 from paceline_gateway.proxy import Call
 from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.quota.quotas import Use
 from paceline_gateway.requests import events as e
 from paceline_gateway.routes import Route, find_route
 from paceline_gateway.telemetry.access import AccessLog
@@ -57,10 +59,6 @@ class Gateway:
                     reply.whole(200, json_fields(request_id), b'{"status":"ok"}')
         except RequestError as error:
             reply.fail(error, request_id_field(request_id))
-        except Exception:  # noqa: BLE001 - the last boundary: a fault of ours must still end with an answer
-            _log.exception("a request failed", extra={"request_id": request_id.decode("latin-1")})
-            fault = RequestError(Code.INTERNAL_ERROR, "The gateway failed on this request.")
-            reply.fail(fault, request_id_field(request_id))
 
     def refuse(self, refusal: Refusal, reply: Reply) -> None:
         """Answer a request that was refused while it was read."""
@@ -77,20 +75,25 @@ class Gateway:
         call = Call(self._floor, request, reply, request_id)
         call.on(e.Authenticated(tenant.name))
         try:
-            self._queue(call, admit(request.body, request.head.headers, tenant, self._floor.picture, self._draw()))
+            admission = admit(request.body, request.head.headers, tenant, self._floor.picture, self._draw())
+            self._queue(call, admission, tenant)
         except RequestError as error:
             call.on(e.Refused(error))
+        except Exception:  # noqa: BLE001 - the last boundary: a fault of ours must still end with an answer
+            _log.exception("a request failed", extra={"request_id": request_id.decode("latin-1")})
+            call.on(e.Refused(RequestError(Code.INTERNAL_ERROR, "The gateway failed on this request.")))
 
-    def _queue(self, call: Call, admission: Admission) -> None:
-        """Stand in line. Raises RequestError when the line is full."""
+    def _queue(self, call: Call, admission: Admission, tenant: ResolvedTenant) -> None:
+        """Stand in line. Raises RequestError when the tenant's limits are used up or the line is full."""
         service, name, size = admission.destination.service, admission.request_class, len(admission.body)
         desk, now = self._floor.desks[service.key], self._floor.now()
         tokens, terms = desk.ratio.tokens(size), service.classes[name]
         deadline = now + terms.hold_timeout_s
-        ticket = Ticket(next(self._tickets), name, tokens, size, deadline, stream=admission.stream)
-        desk.arrived(name, tokens)
-        self._floor.opened(ticket.id, call)
-        call.admitted(desk, admission, ticket)
+        call.admitted(
+            desk, admission, Ticket(next(self._tickets), name, tokens, size, deadline, stream=admission.stream)
+        )
+        expected = Use(1, tokens, desk.expected_output(name, admission.max_tokens))
+        self._floor.open_call(call, self._floor.quotas.reserve(tenant, expected, now))
         refusal = desk.dispatcher.refusal(name, size, terms.queue_limit, now)
         if refusal is not None:
             raise refusal

@@ -16,10 +16,11 @@ from paceline_core.clock import SystemClock
 from paceline_core.config import LEVEL_VARIABLE, from_environment
 from paceline_core.errors import InvalidInput, PacelineError
 from paceline_core.kube import LocalCluster
-from paceline_core.telemetry import configure
+from paceline_core.telemetry import configure, get_logger
 from paceline_gateway.config import GatewayConfig
 from paceline_gateway.process import GatewayProcess, Ports
 
+_log = get_logger(__name__)
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -35,6 +36,9 @@ def main() -> int:
     except PacelineError as error:
         sys.stderr.write(f"paceline gateway: {error}\n")
         return 2 if isinstance(error, InvalidInput) else 1
+    except Exception:  # noqa: BLE001 - the process ends here: one line in the log's form, no trace for its user
+        _log.exception("the gateway failed")
+        return 1
     return 0
 
 

@@ -16,6 +16,7 @@ from paceline_gateway.http.pool import Exchange, Pool
 from paceline_gateway.http.reply import Reply, request_id_field
 from paceline_gateway.http.upstream import Loss
 from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.quota.quotas import Reservation
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.life import Life, State
 from paceline_gateway.requests.nouns import Record, Terms, Waits
@@ -76,6 +77,7 @@ class Call:
         "reply",
         "request",
         "request_id",
+        "reservation",
         "ticket",
     )
 
@@ -90,6 +92,7 @@ class Call:
         self.desk: Desk | None = None
         self.admission: Admission | None = None
         self.ticket: Ticket | None = None
+        self.reservation: Reservation | None = None
         self._reset()
         reply.on_gone = self._client_gone
         reply.on_pressure = self._pressure

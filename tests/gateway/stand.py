@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,12 @@ class Stand:
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if all(part in line for part in wanted))
 
 
+def plain_client(**settings: Any) -> httpx.AsyncClient:
+    """A client without TLS, whose certificates take longer to read than most tests."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False, verify=context, **settings)
+
+
 async def until(condition: Callable[[], Any]) -> None:
     """Wait for something that will be so; a test's own time limit is the other end."""
     async with asyncio.timeout(PATIENCE_S):
@@ -104,8 +111,8 @@ async def gateway(directory: Path, limits: dict[str, Any] | None = None, drain_s
     run = asyncio.create_task(process.run(stop, cut))
     base, headers = f"http://127.0.0.1:{port}", {"authorization": f"Bearer {key}"}
     async with (
-        httpx.AsyncClient(base_url=base, headers=headers, timeout=PATIENCE_S, trust_env=False) as client,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{admin}", timeout=PATIENCE_S, trust_env=False) as inside,
+        plain_client(base_url=base, headers=headers) as client,
+        plain_client(base_url=f"http://127.0.0.1:{admin}") as inside,
     ):
         stand = Stand(
             cluster, process, client, inside, key, hop_key, port, HopSigner(autoscaler, "autoscaler"), stop, cut, run

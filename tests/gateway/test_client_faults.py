@@ -9,6 +9,8 @@ from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, Stand, until
 from tests.gateway.worker_double import Script
 
+from paceline_core.registry import RequestClass
+
 pytestmark = pytest.mark.real
 
 
@@ -122,3 +124,24 @@ async def test_a_prompt_never_reaches_the_metrics(stand: Stand, make_worker: Mak
     await stand.client.post("/v1/chat/completions", json=body)
     assert "secret plan" not in (await stand.admin.get("/metrics")).text
     assert "secret plan" not in json.dumps(await stand.debug())
+
+
+async def test_a_tenant_over_its_limit_is_told_when_to_come_again(stand: Stand, make_worker: MakeWorker) -> None:
+    stand.work(await make_worker())
+    stand.cluster.put(manifests.tenant(limits={"requestsPerMinute": 2}))
+    answers = [await stand.client.post("/v1/chat/completions", json=CHAT) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert code(answers[-1]) == (429, "rate_limit_exceeded")
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= 30
+    assert await stand.metric("paceline_requests_total", outcome="quota") == 1
+    assert await stand.metric("paceline_slo_requests_total", slo="availability", verdict="bad_failed") == 0
+    assert stand.process.floor.desks["default/chat"].tallies[RequestClass.INTERACTIVE].arrivals == 2
+
+
+async def test_a_request_that_no_worker_could_answer_is_not_charged(stand: Stand, make_worker: MakeWorker) -> None:
+    worker = await make_worker()
+    worker.script = lambda _: Script(cut_after=0)
+    stand.work(worker)
+    stand.cluster.put(manifests.tenant(limits={"requestsPerMinute": 1, "concurrency": 1}))
+    for _ in range(2):
+        assert code(await stand.client.post("/v1/chat/completions", json=CHAT)) == (502, "upstream_error")

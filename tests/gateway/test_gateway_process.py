@@ -12,12 +12,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 import yaml
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.pieces import endpoint
-from tests.gateway.stand import CHAT, PATIENCE_S, Stand, gateway, until
+from tests.gateway.stand import CHAT, PATIENCE_S, Stand, gateway, plain_client, until
 from tests.gateway.worker_double import Script, as_argument
 
 from paceline_core.auth import new_hop_key
@@ -125,7 +124,7 @@ async def test_without_a_configuration_it_says_which_variable_is_missing() -> No
 
 
 async def test_without_a_supervisor_it_serves_health_and_is_not_ready(tmp_path: Path) -> None:
-    async with running(configuration(tmp_path)) as started, httpx.AsyncClient(trust_env=False) as client:
+    async with running(configuration(tmp_path)) as started, plain_client() as client:
         assert (await client.get(f"http://127.0.0.1:{started.public}/health")).status_code == 200
         assert (await client.get(f"http://127.0.0.1:{started.admin}/healthz")).status_code == 200
         assert (await client.get(f"http://127.0.0.1:{started.admin}/readyz")).status_code == 503
@@ -155,7 +154,7 @@ async def test_a_drain_finishes_streams_and_refuses_the_rest(stand: Stand, make_
 
 
 async def _refused(stand: Stand) -> bool:
-    async with httpx.AsyncClient(trust_env=False) as fresh:
+    async with plain_client() as fresh:
         url = f"http://127.0.0.1:{stand.port}/v1/chat/completions"
         response = await fresh.post(url, json=CHAT, headers={"authorization": f"Bearer {stand.key}"})
     if response.status_code != 503:

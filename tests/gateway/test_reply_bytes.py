@@ -90,6 +90,16 @@ def test_an_error_after_it_is_an_event() -> None:
     assert events[2] == b"data: [DONE]"
 
 
+def test_an_error_after_half_an_event_is_an_event_of_its_own() -> None:
+    wire, made = reply()
+    made.begin(200, b"", b"data: {}\n\n")
+    made.more(b'data: {"half":1}\n')
+    made.fail(LOST)
+    blocks = [block for block in parse(wire)[2].split(b"\n\n") if block.strip()]
+    assert blocks[1] == b'data: {"half":1}'
+    assert json.loads(blocks[2].strip().removeprefix(b"data: "))["error"]["code"] == "stream_lost"
+
+
 def test_the_client_hears_nothing_after_the_end() -> None:
     wire, made = reply()
     made.whole(200, b"", b"ok")

@@ -181,6 +181,15 @@ def test_workers_to_avoid_are_avoided_if_there_are_others() -> None:
     assert picked(made, avoid=frozenset({"a", "b"})) is not None
 
 
+def test_a_worker_to_avoid_is_better_than_a_blocked_line() -> None:
+    made = fleet("a", "b")
+    full = made.get("b")
+    assert full is not None
+    for ticket in range(4):
+        full.take(ticket, 1, NOW, stream=True)
+    assert picked(made, avoid=frozenset({"a"})) == "a"
+
+
 def test_a_name_under_another_address_is_another_worker() -> None:
     made = fleet("a")
     old = made.get("a")

@@ -106,6 +106,7 @@ class Pool:
             upstream.abort()
             raise
         except OSError:  # TimeoutError is one
+            upstream.abort()
             if not exchange.aborted:
                 receiver.lost(Loss.REFUSED)
             return

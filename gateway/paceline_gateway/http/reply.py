@@ -41,12 +41,13 @@ def _ignore(_paused: bool) -> None:
 class Reply:
     """One answer. `on_gone` is called once if the client leaves before the end, `on_pressure` when it reads slowly."""
 
-    __slots__ = ("_chunked", "_keep_alive", "_wire", "begun", "done", "on_gone", "on_pressure")
+    __slots__ = ("_chunked", "_keep_alive", "_last", "_wire", "begun", "done", "on_gone", "on_pressure")
 
     def __init__(self, wire: Wire, *, keep_alive: bool, chunked: bool) -> None:
         self._wire = wire
         self._keep_alive = keep_alive
         self._chunked = chunked
+        self._last = b""
         self.begun = False
         self.done = False
         self.on_gone: Callable[[], None] | None = None
@@ -64,7 +65,7 @@ class Reply:
         """Head and first piece in one write."""
         if self.done:
             return
-        self.begun = True
+        self.begun, self._last = True, first
         keep = self._keep_alive and self._chunked
         coding = b"transfer-encoding: chunked\r\n" if self._chunked else b""
         head = (status_line(status), fields, coding, self._common(keep), b"\r\n", self._frame(first))
@@ -73,6 +74,7 @@ class Reply:
     def more(self, data: bytes) -> None:
         """A further piece; an empty one is nothing."""
         if data and not self.done:
+            self._last = data
             self._wire.write(self._frame(data))
 
     def end(self, last: bytes = b"") -> None:
@@ -88,7 +90,8 @@ class Reply:
             return
         spoken = answer(error)
         if self.begun:
-            self.end(spoken.event)
+            # an event that the worker left half sent must not swallow ours
+            self.end(spoken.event if self._last.endswith(b"\n\n") else b"\n\n" + spoken.event)
         else:
             lines = block([(name.encode(), value.encode()) for name, value in spoken.headers.items()])
             self.whole(spoken.status, lines + fields, spoken.body)

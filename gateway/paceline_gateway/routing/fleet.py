@@ -87,13 +87,16 @@ class Fleet:
         return any(worker.has_room(self._lookahead_s) for worker in self.eligible(now))
 
     def pick(self, prompt_tokens: int, now: float, avoid: frozenset[str] = frozenset()) -> Worker | None:
-        """The worker for a prompt of this many tokens, None while nobody has room; `avoid` only if there are others."""
-        eligible = self.eligible(now)
-        candidates = ([worker for worker in eligible if worker.name not in avoid] if avoid else ()) or eligible
-        open_ones = [worker for worker in candidates if worker.has_room(self._lookahead_s)]
-        if not open_ones:
+        """The worker for a prompt of this many tokens, None while nobody has room.
+
+        Those to avoid are asked only if no other has room: a request must not block the line behind it.
+        """
+        candidates = [worker for worker in self.eligible(now) if worker.has_room(self._lookahead_s)]
+        if avoid:
+            candidates = [worker for worker in candidates if worker.name not in avoid] or candidates
+        if not candidates:
             return None
-        worker = self._policy.pick(open_ones, prompt_tokens)
+        worker = self._policy.pick(candidates, prompt_tokens)
         self._picks += 1
         worker.picked = self._picks
         return worker
