@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.autoscaler.fake_cluster import FakeCluster
-from tests.autoscaler.talkers import Talkers, demand_report, eventually, load_report
+from tests.autoscaler.talkers import Talker, Talkers, demand_report, eventually, load_report
 from tests.autoscaler.test_scaling_goals import manifest
 
 from paceline_autoscaler.actuator import Actuator, state_key
@@ -51,7 +51,7 @@ class Rig:
         clock: ManualClock | None = None,
     ) -> None:
         self.clock = clock or ManualClock()
-        self.talkers = Talkers(clock=self.clock)
+        self.talkers = Talkers({"10.0.0.1:81": Talker()}, self.clock)
         self.cluster = cluster or FakeCluster(scales={})
         self.metrics = Metrics("autoscaler")
         self.bell = asyncio.Event()

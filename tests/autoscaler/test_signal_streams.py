@@ -213,18 +213,20 @@ async def test_a_held_request_rings_the_bell_and_a_served_one_does_not(talkers: 
     await front.gateways.close()
 
 
-def endpoints(*names: str, service: str = "default/chat") -> ServiceEndpoints:
-    rows = (Endpoint(name, "main", "stable", "r", "10.1.0.1", 90 + n, True) for n, name in enumerate(names))
+def endpoints(*names: str, service: str = "default/chat", host: str = "10.1.0.1") -> ServiceEndpoints:
+    rows = (Endpoint(name, "main", "stable", "r", host, 90 + n, True) for n, name in enumerate(names))
     return ServiceEndpoints(Key.parse(service), tuple(rows))
 
 
 async def test_workers_are_heard_by_service(talkers: Talkers) -> None:
     workers = Workers(talkers.link())
-    workers.follow([endpoints("main-1", "main-2"), endpoints("other-1", service="default/other")])
+    silent, other = talkers["10.1.0.1:91"], talkers["10.1.0.2:90"]
+    workers.follow([endpoints("main-1", "main-2"), endpoints("other-1", service="default/other", host="10.1.0.2")])
     talkers["10.1.0.1:90"].say(load_report("main-1"))
     await eventually(lambda: bool(workers.loads("default/chat")))
     assert set(workers.loads("default/chat")) == {"main-1"}
     assert workers.loads("default/other") == {}
+    assert len(silent.readers) == len(other.readers) == 1
     talkers.clock.advance(13)
     assert workers.loads("default/chat") == {}
     await workers.close()
