@@ -1,7 +1,7 @@
 """The promise under a burst: broken, kept again by more replicas, which are given back; beside it one replica alone.
 
 Both runs start `examples/burst.yaml` afresh; the control has min = max = 1. A row's peer is the control's value.
-The run is void, and fails, when emulated steps ended late: then the machine was measured and not the service.
+A run in which emulated steps ended late, or requests were sent late, is void and fails: it measured the machine.
 """
 
 import json
@@ -15,6 +15,9 @@ from typing import Any
 
 import yaml
 from benchmarks.harness import ROOT, Bar, Measured, Row, main
+
+from paceline_cli.bench.observe import LATENESS_LIMIT
+from paceline_cli.bench.report import SEND_LATENESS_LIMIT_S
 
 MANIFEST = ROOT / "examples" / "burst.yaml"
 DURATION, QUICK_DURATION = "30s,150s,150s", "15s,75s,90s"
@@ -99,7 +102,9 @@ def _trust(report: Document, name: str) -> Iterator[Row]:
     yield Row(f"streams cut, {name}", report["cut_streams"], "streams", bar=Bar(0))
     yield Row(f"ledger entries that replay differently, {name}", seen["decisions"]["different"], "entries", bar=Bar(0))
     lateness = seen["emulation"]["p99_at_most"]
-    yield Row(f"emulated steps' lateness p99, at most, {name}", lateness, "of a step", bar=Bar(0.05))
+    yield Row(f"emulated steps' lateness p99, at most, {name}", lateness, "of a step", bar=Bar(LATENESS_LIMIT))
+    late_s = report["overall"]["send_lateness"]["p99"]
+    yield Row(f"requests sent late, p99, {name}", late_s * 1000, "ms", bar=Bar(SEND_LATENESS_LIMIT_S * 1000))
     yield Row(f"host CPU, mean, {name}", seen["host"]["mean"], f"of {seen['host']['cores']} cores")
 
 

@@ -21,7 +21,7 @@ def report(ratios: list[float], ready: list[int], recovery: float | None) -> dic
         "recovery_s": recovery,
         "profile": {"phases": PHASES},
         "phases": [{"name": phase["name"], "promise": promise, "ttft": {"n": 1}} for phase in PHASES],
-        "overall": {"endings": {"ok": 9}},
+        "overall": {"endings": {"ok": 9}, "send_lateness": {"p99": 0.002}},
         "timeline": [
             {"start": 5.0 * n, "end": 5.0 * n + 5, "offered": 10, "attainment": {"ttft_p95": ratio}}
             for n, ratio in enumerate(ratios)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_cli.bench.samples import Usage
-from paceline_cli.bench.sse import EVENT_LIMIT, ChatStream, Verdict
+from paceline_cli.bench.samples import Ending, Usage
+from paceline_cli.bench.sse import EVENT_LIMIT, ChatStream
 
 Event = dict[str, Any] | str
 
@@ -37,7 +37,7 @@ def wire(events: Sequence[Event], newline: str = "\n") -> bytes:
     return "".join(f"data: {line}{newline}{newline}" for line in lines).encode()
 
 
-def checked(*pieces: bytes, expect_usage: bool = True) -> tuple[Verdict, ChatStream, int]:
+def checked(*pieces: bytes, expect_usage: bool = True) -> tuple[Ending, ChatStream, int]:
     stream = ChatStream(expect_usage=expect_usage)
     count = sum(stream.feed(piece) for piece in pieces)
     return stream.close(), stream, count
@@ -54,14 +54,14 @@ borders = st.lists(st.integers(0, 10_000), max_size=12)
 
 @given(texts, borders, st.sampled_from(["\n", "\r\n"]))
 def test_a_right_stream_is_ok_however_it_is_cut(words: list[str], edges: list[int], newline: str) -> None:
-    verdict, stream, count = checked(*cut(wire(answer(words), newline), edges))
-    assert (verdict, stream.faults) == (Verdict.OK, [])
+    ending, stream, count = checked(*cut(wire(answer(words), newline), edges))
+    assert (ending, stream.faults) == (Ending.OK, [])
     assert count == len(words)
     assert (stream.usage, stream.finish) == (Usage(3, 2), "stop")
 
 
 @given(st.binary(max_size=300), borders)
-def test_the_verdict_depends_on_the_bytes_and_not_on_their_borders(junk: bytes, edges: list[int]) -> None:
+def test_the_ending_depends_on_the_bytes_and_not_on_their_borders(junk: bytes, edges: list[int]) -> None:
     data = wire(answer(["a"]))[:-20] + junk
     whole, _, whole_count = checked(data)
     parts, _, parts_count = checked(*cut(data, edges))
@@ -71,23 +71,23 @@ def test_the_verdict_depends_on_the_bytes_and_not_on_their_borders(junk: bytes, 
 @given(texts, st.integers(1, 10_000))
 def test_a_truncated_stream_is_never_ok(words: list[str], missing: int) -> None:
     data = wire(answer(words))
-    verdict, _, _ = checked(data[: -(missing % len(data) or 1)])
-    assert verdict is Verdict.CUT
+    ending, _, _ = checked(data[: -(missing % len(data) or 1)])
+    assert ending is Ending.CUT
 
 
 @given(texts, st.sampled_from(["role", "finish", "usage", "done"]))
 def test_a_stream_without_one_of_its_marks_is_not_ok(words: list[str], mark: str) -> None:
     gone = {"role": ROLE, "finish": FINISH, "usage": usage(), "done": DONE}[mark]
-    verdict, _, _ = checked(wire([event for event in answer(["x", *words]) if event != gone]))
-    assert verdict is (Verdict.CUT if mark == "done" else Verdict.VIOLATION)
+    ending, _, _ = checked(wire([event for event in answer(["x", *words]) if event != gone]))
+    assert ending is (Ending.CUT if mark == "done" else Ending.VIOLATION)
 
 
 @given(texts, st.integers(0, 100), st.booleans())
 def test_an_error_event_fails_the_stream_wherever_it_comes(words: list[str], place: int, with_done: bool) -> None:
     events = answer(words)[:-1]
     events.insert(place % (len(events) + 1), {"error": {"message": "lost", "code": "stream_lost"}})
-    verdict, stream, _ = checked(wire([*events, DONE] if with_done else events))
-    assert (verdict, stream.error) == (Verdict.FAILED, "stream_lost: lost")
+    ending, stream, _ = checked(wire([*events, DONE] if with_done else events))
+    assert (ending, stream.error) == (Ending.FAILED, "stream_lost: lost")
 
 
 WRONG = {
@@ -115,8 +115,8 @@ WRONG = {
 
 @pytest.mark.parametrize("events", WRONG.values(), ids=WRONG.keys())
 def test_a_violation_is_named(events: list[Event]) -> None:
-    verdict, stream, _ = checked(wire(events))
-    assert verdict is Verdict.VIOLATION
+    ending, stream, _ = checked(wire(events))
+    assert ending is Ending.VIOLATION
     assert stream.faults
 
 
@@ -125,21 +125,21 @@ def test_a_violation_is_named(events: list[Event]) -> None:
     [b"event: x\n\n", b"data\n\n", b"data: \xff\xfe\n\n", b"HTTP/1.1 200 OK\r\n", b"data: " + b"x" * EVENT_LIMIT],
 )
 def test_bytes_that_are_no_event_stream_are_a_violation(data: bytes) -> None:
-    assert checked(data)[0] is Verdict.VIOLATION
+    assert checked(data)[0] is Ending.VIOLATION
 
 
 def test_usage_that_nobody_asked_for_is_a_violation() -> None:
-    assert checked(wire(answer(["a"])), expect_usage=False)[0] is Verdict.VIOLATION
+    assert checked(wire(answer(["a"])), expect_usage=False)[0] is Ending.VIOLATION
 
 
 def test_comments_are_counted_and_ignored() -> None:
-    verdict, stream, _ = checked(b": hello\n\n" + wire(answer(["a"])).replace(b"data", b": p 1 2\ndata", 1))
-    assert (verdict, stream.comments) == (Verdict.OK, 2)
+    ending, stream, _ = checked(b": hello\n\n" + wire(answer(["a"])).replace(b"data", b": p 1 2\ndata", 1))
+    assert (ending, stream.comments) == (Ending.OK, 2)
 
 
 def test_one_event_may_have_several_data_lines() -> None:
     whole = wire(answer(["a"])).replace(b'"id": "c1", ', b'"id": "c1",\ndata: ', 1)
-    assert checked(whole)[0] is Verdict.OK
+    assert checked(whole)[0] is Ending.OK
 
 
 def test_the_list_of_faults_is_bounded() -> None:

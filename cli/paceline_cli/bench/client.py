@@ -15,17 +15,11 @@ from urllib.parse import urlsplit
 import httptools
 
 from paceline_cli.bench.samples import Arrival, Ending, Sample
-from paceline_cli.bench.sse import ChatStream, Verdict
+from paceline_cli.bench.sse import ChatStream
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
 
 REFUSAL_LIMIT = 1 << 16
-_ENDINGS = {
-    Verdict.OK: Ending.OK,
-    Verdict.FAILED: Ending.FAILED,
-    Verdict.CUT: Ending.CUT,
-    Verdict.VIOLATION: Ending.VIOLATION,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +127,10 @@ class Exchange(asyncio.Protocol):
             return Ending.UNREACHABLE, f"no answer: the connection was {self._lost}"
         if self.status != 200:
             return Ending.REFUSED, f"{self.status} {_code(bytes(self._refusal))}".strip()
-        verdict = self.stream.close()
-        if verdict is Verdict.OK and self._framed and not self._complete:
+        ending = self.stream.close()
+        if ending is Ending.OK and self._framed and not self._complete:
             return Ending.CUT, "[DONE] came, the end of the HTTP message did not"
-        return _ENDINGS[verdict], self.stream.error or "; ".join(self.stream.faults)
+        return ending, self.stream.error or "; ".join(self.stream.faults)
 
     def _finish(self) -> None:
         if not self.ended.done():

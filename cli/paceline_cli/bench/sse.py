@@ -1,29 +1,19 @@
-"""A strict, incremental checker of OpenAI chat streams: bytes in at any borders, one verdict out.
+"""A strict, incremental checker of OpenAI chat streams: bytes in at any borders, one ending out.
 
 Two machines: `EventReader` cuts bytes into SSE events, `ChatStream` walks them through role, text, finish, usage and
-`[DONE]`. Invariant: the verdict depends on the bytes alone, not on how they were cut. HTTP 200 proves nothing here: an
+`[DONE]`. Invariant: the ending depends on the bytes alone, not on how they were cut. HTTP 200 proves nothing here: an
 error event is `failed`, a stream without `[DONE]` is `cut`. Known hole: one choice only, as the load generator asks.
 """
 
 import json
 from collections.abc import Iterator
-from enum import StrEnum
 from typing import Any
 
-from paceline_cli.bench.samples import Usage
+from paceline_cli.bench.samples import Ending, Usage
 
 EVENT_LIMIT = 1 << 20
 FAULTS_LIMIT = 8
 _FINISHES = frozenset({"stop", "length", "tool_calls", "content_filter"})
-
-
-class Verdict(StrEnum):
-    """What a finished stream was."""
-
-    OK = "ok"
-    FAILED = "failed"
-    CUT = "cut"
-    VIOLATION = "violation"
 
 
 class Malformed(Exception):
@@ -96,13 +86,13 @@ class ChatStream:
             self._fault(str(error))
         return count
 
-    def close(self) -> Verdict:
+    def close(self) -> Ending:
         """The stream has ended: judge it. Neither an error nor a fault is ever excused by a later `[DONE]`."""
         if self.error is not None:
-            return Verdict.FAILED
+            return Ending.FAILED
         if self.faults:
-            return Verdict.VIOLATION
-        return Verdict.OK if self._done else Verdict.CUT
+            return Ending.VIOLATION
+        return Ending.OK if self._done else Ending.CUT
 
     def _event(self, text: str) -> bool:
         if self._done:
