@@ -52,7 +52,7 @@ def service_demand(desk: Desk, now: float) -> ServiceDemand:
     held = desk.dispatcher.held(now) > 0
     classes = tuple(_class_demand(desk, name, now, held=held) for name, tally in desk.tallies.items() if tally.arrivals)
     connected = sum(worker.connected for worker in desk.fleet)
-    return ServiceDemand(service=desk.service.key, classes=classes, workers=connected)
+    return ServiceDemand(service=desk.key, classes=classes, workers=connected)
 
 
 def _class_demand(desk: Desk, name: RequestClass, now: float, *, held: bool) -> ClassDemand:

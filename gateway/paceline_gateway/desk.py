@@ -35,6 +35,7 @@ class Desk:
     """One service. `service` and `series` are replaced when the object changes; the rest stays."""
 
     def __init__(self, service: ResolvedService, series: ServiceSeries, limits: Limits) -> None:
+        self.key = service.key
         self.service = service
         self.series = series
         fleet = Fleet(LeastWork(), silence_s=limits.load_silence_s, lookahead_s=limits.lookahead_s)

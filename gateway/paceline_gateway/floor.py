@@ -84,7 +84,7 @@ class Floor:
 
     def moved(self, desk: Desk) -> None:
         """Hand waiting requests to workers with room. What moves on the way is looked at again, not nested."""
-        key = desk.service.key
+        key = desk.key
         if not desk.dispatcher.waiting:
             self._held.discard(key)
             return
@@ -190,7 +190,7 @@ class Floor:
                 return
 
     def _watch_held(self, desk: Desk) -> None:
-        key, held = desk.service.key, desk.dispatcher.held(self.now()) > 0
+        key, held = desk.key, desk.dispatcher.held(self.now()) > 0
         if held and key not in self._held:
             self._held.add(key)
             self.bell.ring()

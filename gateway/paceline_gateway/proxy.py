@@ -107,7 +107,7 @@ class Call:
         self.desk, self.admission, self.ticket = desk, admission, ticket
         name = admission.request_class
         terms = Terms(
-            service=desk.service.key,
+            service=desk.key,
             request_class=name,
             stream=admission.stream,
             prompt_tokens=ticket.prompt_tokens,
@@ -219,9 +219,9 @@ class Call:
         return False
 
     def _do_send(self, _: e.Send, _now: float) -> bool:
-        if self._worker is not None and self.admission is not None:
+        if self._worker is not None and self.admission is not None and self.desk is not None:
             self._reset()
-            message = self._message(self._worker, self.admission)
+            message = self._message(self._worker, self.admission, self._front.hop(self.desk.key))
             self._exchange = self._front.pool.send(self._worker.address, message, self)
         return False
 
@@ -269,13 +269,13 @@ class Call:
         self._size = 0
         self._last = 0.0
 
-    def _message(self, worker: Worker, admission: Admission) -> list[bytes]:
+    def _message(self, worker: Worker, admission: Admission, hop: str) -> list[bytes]:
         head, body = self.request.head, admission.body
         host, port = worker.address
         lines = (
             f"POST {head.path} HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nx-request-id: {self.request_id.decode()}\r\n"
-            f"x-paceline-hop: {self._front.hop(admission.destination.service.key)}\r\n"
+            f"x-paceline-hop: {hop}\r\n"
             f"x-paceline-class: {admission.request_class}\r\nx-paceline-tenant: {self._tenant()}\r\n"
             f"x-paceline-deadline-ms: {self._deadline_ms()}\r\n"
         ).encode()

@@ -238,6 +238,7 @@ class Room(RuleBasedStateMachine):
         standing = {each.id for line in self.desk.lines.values() for each in line}
         assert standing == set(self.joined)
         assert self.desk.waiting == len(self.joined)
+        assert self.desk.size == sum(each.size for each in self.joined.values())
 
     @invariant()
     def slots_are_kept(self) -> None:
@@ -248,7 +249,6 @@ class Room(RuleBasedStateMachine):
     @invariant()
     def sums_are_right(self) -> None:
         for line in self.desk.lines.values():
-            assert line.size == sum(each.size for each in line)
             assert line.prompt_tokens == sum(each.prompt_tokens for each in line)
         for worker in self.desk.fleet:
             assert worker.unbegun_tokens == sum(tokens for tokens, _, _ in worker.unbegun.values())

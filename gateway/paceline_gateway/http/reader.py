@@ -118,7 +118,6 @@ class RequestReader:
 
     def on_message_begin(self) -> None:
         """httptools: a request starts."""
-        self._clear()
         self._begun = self._progress = True
 
     def on_url(self, url: bytes) -> None:

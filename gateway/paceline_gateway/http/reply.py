@@ -75,7 +75,7 @@ class Reply:
         """A further piece; an empty one is nothing."""
         if data and not self.done:
             self._last = data
-            self._wire.write(self._frame(data))
+            self._wire.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def end(self, last: bytes = b"") -> None:
         """The last piece, which may be empty."""

@@ -119,6 +119,9 @@ class Upstream(asyncio.Protocol):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._broken = True
+        if self._headed and not self._complete and not self._broken:
+            self._deliver_body(self._receiver)  # all packets of a stream but the first and the last
+            return
         if not self._headed:
             self._head_size += len(data)
             self._broken = self._broken or self._head_size > HEAD_LIMIT
@@ -173,13 +176,17 @@ class Upstream(asyncio.Protocol):
         if receiver is not None and self._status >= 200 and not self._headed:
             self._headed = True
             receiver.head(self._status, self._headers)
-        body, self._body = self._body, []
-        if body and self._receiver is not None:
-            self._receiver.data(body[0] if len(body) == 1 else b"".join(body))
+        if self._receiver is not None:
+            self._deliver_body(self._receiver)
         if self._complete and self._receiver is not None:
             self._finish()
         elif self._broken:
             self._lose(Loss.INVALID)
+
+    def _deliver_body(self, receiver: Receiver) -> None:
+        body, self._body = self._body, []
+        if body:
+            receiver.data(body[0] if len(body) == 1 else b"".join(body))
 
     def _finish(self) -> None:
         receiver, self._receiver = self._receiver, None

@@ -27,7 +27,7 @@ class Caps:
 
 
 class Dispatcher:
-    """`waiting` counts the requests in all lines."""
+    """`waiting` counts the requests in all lines, `size` the bytes of their bodies."""
 
     def __init__(self, fleet: Fleet, caps: Caps) -> None:
         self.fleet = fleet
@@ -36,6 +36,7 @@ class Dispatcher:
         self._drain = {name: DrainRate() for name in RequestClass}
         self._in_flight: dict[int, Worker] = {}
         self.waiting = 0
+        self.size = 0
 
     def held(self, now: float) -> int:
         """Requests that wait because nobody is eligible."""
@@ -46,7 +47,7 @@ class Dispatcher:
         waiting = len(self.lines[request_class])
         if waiting >= limit and (self.waiting or not self.fleet.has_room(now)):
             code, why = Code.QUEUE_FULL, f"{waiting} {request_class} requests wait already."
-        elif sum(line.size for line in self.lines.values()) + size > self._caps.size:
+        elif self.size + size > self._caps.size:
             code, why = Code.QUEUE_FULL, "The waiting requests are too large together."
         elif self.waiting >= self._caps.held and not self.fleet.eligible(now):
             code, why = Code.NO_CAPACITY, f"No worker is ready, and {self.waiting} requests wait for one already."
@@ -58,18 +59,18 @@ class Dispatcher:
     def join(self, ticket: Ticket, now: float) -> None:
         """Wait at the end of the class's line."""
         ticket.joined = now
-        self.lines[ticket.request_class].join(ticket)
-        self.waiting += 1
+        self._join(ticket, front=False)
 
     def rejoin(self, ticket: Ticket, deadline: float) -> None:
         """Wait again, at the front: its worker failed it."""
         ticket.deadline = deadline
-        self.lines[ticket.request_class].join(ticket, front=True)
-        self.waiting += 1
+        self._join(ticket, front=True)
 
     def leave(self, ticket: Ticket) -> None:
         """Wait no longer."""
-        self.waiting -= self.lines[ticket.request_class].leave(ticket)
+        if self.lines[ticket.request_class].leave(ticket):
+            self.waiting -= 1
+            self.size -= ticket.size
 
     def assign(self, now: float) -> list[tuple[Ticket, Worker]]:
         """Everybody who can go now, in order, each with a worker whose slot is already taken."""
@@ -100,3 +101,8 @@ class Dispatcher:
             ticket.avoid |= {worker.name}
             if suspect:
                 self.fleet.suspect(worker.name, now)
+
+    def _join(self, ticket: Ticket, *, front: bool) -> None:
+        self.lines[ticket.request_class].join(ticket, front=front)
+        self.waiting += 1
+        self.size += ticket.size

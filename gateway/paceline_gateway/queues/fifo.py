@@ -11,7 +11,6 @@ class Fifo:
 
     def __init__(self) -> None:
         self._line: OrderedDict[int, Ticket] = OrderedDict()
-        self.size = 0
         self.prompt_tokens = 0
 
     def __len__(self) -> int:
@@ -41,13 +40,11 @@ class Fifo:
         self._line[ticket.id] = ticket
         if front:
             self._line.move_to_end(ticket.id, last=False)
-        self.size += ticket.size
         self.prompt_tokens += ticket.prompt_tokens
 
     def leave(self, ticket: Ticket) -> bool:
         """Step out; False when the ticket does not stand here."""
         if self._line.pop(ticket.id, None) is None:
             return False
-        self.size -= ticket.size
         self.prompt_tokens -= ticket.prompt_tokens
         return True

@@ -42,9 +42,9 @@ class StreamScan:
         """What may be forwarded now. `fresh` is how many tokens this packet brought."""
         lines = packet if not self._rest and packet.endswith(b"\n") else self._whole_lines(packet)
         before = self._meter.output
-        if lines.startswith(b":"):
+        if lines.startswith(b": p "):  # what all packets of our workers begin with
             end = lines.find(b"\n") + 1
-            self._comment(lines[:end])
+            self._position(lines[4:end])
             lines = lines[end:]
         if b"\n:" in lines or lines.startswith(b":"):
             lines = self._without_comments(lines)
@@ -84,13 +84,17 @@ class StreamScan:
 
     def _comment(self, line: bytes) -> None:
         if line.startswith(b": p "):
-            position, _, ids = line[4:].partition(b" ")
-            if position.isdigit():
-                self._meter.output = int(position) + ids.count(b",") + (not ids.isspace())
+            self._position(line[4:])
         elif line.startswith(b": phases "):
             self._meter.worker = _phases(line[9:])
         elif line.startswith(b": usage "):
             read_usage(line, self._meter)
+
+    def _position(self, text: bytes) -> None:
+        """`<position> <ids>`: how many tokens there are now."""
+        position, _, ids = text.partition(b" ")
+        if position.isdigit():
+            self._meter.output = int(position) + ids.count(b",") + (not ids.isspace())
 
     def _first(self, lines: bytes) -> bytes:
         self._held += lines
