@@ -36,7 +36,7 @@ class Limits(Config):
     answer_s: float = Field(default=600.0, gt=0)
     """From dispatch to the end of an answer that does not stream."""
     upstream_idle_s: float = Field(default=30.0, gt=0)
-    load_silence_s: float = Field(default=2.0, gt=0)
+    load_silence_s: float = Field(default=6.0, gt=0)
     """A worker whose load stream says nothing for this long is picked only when nobody else is left."""
 
     held_requests: int = Field(default=1024, ge=1)

@@ -170,6 +170,15 @@ def test_the_drain_rate_predicts_the_wait() -> None:
     assert 9.0 < rate.retry_after(40, now) < 11.0
 
 
+def test_idle_hours_before_a_burst_do_not_make_its_clients_wait_longer() -> None:
+    rate, now = DrainRate(), 3600.0
+    rate.departed(0.0)
+    for _ in range(200):
+        now += 0.01
+        rate.departed(now)
+    assert 1.6 < rate.retry_after(200, now) < 2.4
+
+
 @given(st.lists(st.floats(0, 100), max_size=50), st.integers(1, 10_000), st.floats(0, 1000))
 def test_retry_after_is_always_within_its_bounds(waits: list[float], waiting: int, later: float) -> None:
     rate, now = DrainRate(), 0.0

@@ -1,5 +1,6 @@
 """What is wrong with a document, in words that name the field and the fix instead of a library's terms."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -86,9 +87,17 @@ def _pattern(value: Any, context: Mapping[str, Any], _: Schema) -> str:
 def _type(value: Any, _: Mapping[str, Any], node: Schema) -> str:
     wanted = {"object": "a map of fields", "array": "a list", "integer": "a whole number"}
     kind = node.get("type", "object")
-    quoted = kind == "string" and isinstance(value, (int, float)) and not isinstance(value, bool)
-    hint = f'; write it in quotes: "{value}"' if quoted else ""
+    hint = _quoted(value, node) if kind == "string" else ""
     return f"must be {wanted.get(kind, f'a {kind}')}, not {_shown(value)}{hint}"
+
+
+def _quoted(value: Any, node: Schema) -> str:
+    """How a number becomes the text that is wanted; a bare one is not, where a unit belongs to it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return ""
+    pattern = str(node.get("pattern", ""))
+    wrong = pattern and re.search(pattern, str(value)) is None
+    return f"; {FIXES.get(pattern, f'it must match {pattern}')}" if wrong else f'; write it in quotes: "{value}"'
 
 
 def _bound(word: str, key: str) -> Callable[[Any, Mapping[str, Any], Schema], str]:

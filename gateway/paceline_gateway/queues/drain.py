@@ -3,25 +3,37 @@
 import math
 
 MEMORY_S = 10.0
+SHORTEST_S = 1.0
 SOONEST_S = 1.0
 LATEST_S = 60.0
 UNKNOWN_S = 5.0
 
 
 class DrainRate:
-    """Departures per second with a memory of ten seconds; an exponential average over irregular events."""
+    """Departures per second with a memory of ten seconds; an exponential average over irregular events.
+
+    After as long without a departure it begins anew, and weighs a young average by its age (at least a second): the
+    idle time before a burst says nothing about how fast the burst is served.
+    """
 
     def __init__(self) -> None:
         self._level = 0.0
-        self._at = 0.0
+        self._began = -math.inf
+        self._at = -math.inf
 
     def departed(self, now: float) -> None:
         """One ticket went to a worker."""
-        self._level = self.per_second(now) + 1 / MEMORY_S
+        if now - self._at > MEMORY_S:
+            self._level, self._began = 0.0, now
+        self._level = self._decayed(now) + 1 / MEMORY_S
         self._at = now
 
     def per_second(self, now: float) -> float:
         """Departures per second now."""
+        age = max(now - self._began, SHORTEST_S)
+        return self._decayed(now) / -math.expm1(-age / MEMORY_S)
+
+    def _decayed(self, now: float) -> float:
         return self._level * math.exp((self._at - now) / MEMORY_S) if self._level else 0.0
 
     def retry_after(self, waiting: int, now: float) -> float:
