@@ -1,0 +1,88 @@
+"""Read another process's messages for as long as it lives: one GET, a line a message, a new try after every break.
+
+Lines are bounded, so that a peer that never ends one cannot fill this process; tries come with growing delay.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import httpx
+
+from paceline_core.auth import HopSigner
+from paceline_core.auth.hop import HEADER
+from paceline_core.clock import Clock
+from paceline_core.errors import InvalidInput
+from paceline_core.telemetry import get_logger
+from paceline_core.wire.message import LINE_LIMIT, Message, decode
+
+DELAYS_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+CONNECT_S = 2.0
+_log = get_logger(__name__)
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream(Generic[M]):
+    """Where messages of one kind come from. `audience` is what the hop token is for; `name` is for the log."""
+
+    kind: type[M]
+    name: str
+    url: str
+    audience: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What reading needs of the process."""
+
+    http: httpx.AsyncClient
+    signer: HopSigner
+    clock: Clock
+
+
+async def keep_reading(
+    stream: Stream[M], link: Link, on_message: Callable[[M], None], on_cut: Callable[[], None]
+) -> None:
+    """Read until cancelled. A message that `on_message` refuses with InvalidInput breaks the stream."""
+    failures = 0
+    while True:
+        try:
+            async for message in _messages(stream, link):
+                failures = 0
+                on_message(message)
+            reason = "the other side closed the stream"
+        except (httpx.HTTPError, InvalidInput) as error:
+            reason = str(error) or type(error).__name__
+        on_cut()
+        if failures == 0:
+            _log.info("stream cut", extra={"stream": stream.name, "reason": reason})
+        await link.clock.sleep(DELAYS_S[min(failures, len(DELAYS_S) - 1)])
+        failures += 1
+
+
+def stream_client(silence_s: float) -> httpx.AsyncClient:
+    """A client for streams that may be silent for `silence_s`."""
+    timeout = httpx.Timeout(CONNECT_S, read=silence_s)
+    return httpx.AsyncClient(timeout=timeout, limits=httpx.Limits(max_connections=None), trust_env=False)
+
+
+async def _messages(stream: Stream[M], link: Link) -> AsyncIterator[M]:
+    headers = {HEADER: link.signer.token(stream.audience, link.clock.utc())}
+    async with link.http.stream("GET", stream.url, headers=headers) as response:
+        if response.status_code != httpx.codes.OK:
+            raise InvalidInput("", f"{stream.url} answered {response.status_code}")
+        async for line in _lines(response):
+            yield decode(stream.kind, line)
+
+
+async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
+    rest = b""
+    async for chunk in response.aiter_bytes():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line.strip():
+                yield line
+        if len(rest) > LINE_LIMIT:
+            raise InvalidInput("", f"a line is over the limit of {LINE_LIMIT} bytes")
