@@ -10,25 +10,25 @@ from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import Endpoint
 from paceline_core.wire import LoadReport
-from paceline_core.wire.stream import Link, Stream, keep_reading, stream_client
+from paceline_core.wire.stream import Link, Place, keep_reading, stream_client
 
 SILENCE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Worker:
     """Whose stream, and where it is read."""
 
     service: str
-    worker: str
+    name: str
     host: str
     port: int
 
     @property
-    def stream(self) -> Stream[LoadReport]:
-        """What to read of this worker."""
+    def place(self) -> Place:
+        """Where its stream is."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return Stream(LoadReport, self.worker, f"http://{host}:{self.port}/internal/load", self.service)
+        return Place(self.name, f"http://{host}:{self.port}/internal/load", self.service)
 
 
 class Listener(Protocol):
@@ -59,15 +59,15 @@ class LoadStreams:
     def __init__(self, signer: HopSigner, clock: Clock) -> None:
         self.listener: Listener = Nobody()
         self._link = Link(stream_client(SILENCE_S), signer, clock)
-        self._tasks: dict[Place, asyncio.Task[None]] = {}
+        self._tasks: dict[Worker, asyncio.Task[None]] = {}
 
     def follow(self, service: str, endpoints: Iterable[Endpoint]) -> None:
         """These are a service's workers now: open what is missing, close what is gone."""
-        wanted = {Place(service, e.name, e.host, e.port) for e in endpoints}
-        for place in [p for p in self._tasks if p.service == service and p not in wanted]:
-            self._tasks.pop(place).cancel()
-        for place in wanted - self._tasks.keys():
-            self._tasks[place] = asyncio.create_task(self._read(place))
+        wanted = {Worker(service, e.name, e.host, e.port) for e in endpoints}
+        for worker in [w for w in self._tasks if w.service == service and w not in wanted]:
+            self._tasks.pop(worker).cancel()
+        for worker in wanted - self._tasks.keys():
+            self._tasks[worker] = asyncio.create_task(self._read(worker))
 
     async def close(self) -> None:
         """Close every stream."""
@@ -78,13 +78,13 @@ class LoadStreams:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._link.http.aclose()
 
-    async def _read(self, place: Place) -> None:
+    async def _read(self, worker: Worker) -> None:
         def heard(report: LoadReport) -> None:
-            if report.service != place.service:
-                raise InvalidInput("service", f"{report.service!r} answers where {place.service!r} should be")
-            self.listener.on_report(place.service, place.worker, report)
+            if report.service != worker.service:
+                raise InvalidInput("service", f"{report.service!r} answers where {worker.service!r} should be")
+            self.listener.on_report(worker.service, worker.name, report)
 
         def cut() -> None:
-            self.listener.on_cut(place.service, place.worker)
+            self.listener.on_cut(worker.service, worker.name)
 
-        await keep_reading(place.stream, self._link, heard, cut)
+        await keep_reading(LoadReport, worker.place, self._link, heard, cut)

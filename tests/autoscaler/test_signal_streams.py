@@ -8,7 +8,7 @@ from tests.autoscaler.talkers import KEY, Talkers, demand_report, eventually, lo
 
 from paceline_autoscaler.now import anchored
 from paceline_autoscaler.signals import Gateways, Workers, resolve
-from paceline_autoscaler.signals.streams import Place, Streams
+from paceline_autoscaler.signals.streams import Streams
 from paceline_autoscaler.signals.workers import load_of
 from paceline_core.auth import HopVerifier, trust_entry
 from paceline_core.auth.hop import HEADER
@@ -16,6 +16,7 @@ from paceline_core.kube import Endpoint, Key, ServiceEndpoints
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import DemandReport, KVLoad, StepTime, WorkerState
 from paceline_core.wire.message import LINE_LIMIT
+from paceline_core.wire.stream import Place
 
 PLACE = Place("here", "http://one:1/internal/demand", "paceline/gateway")
 

@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from paceline_autoscaler.demand import SILENCE_S, DemandMeter
 from paceline_autoscaler.nouns import Demand
 from paceline_autoscaler.now import Now
-from paceline_autoscaler.signals.streams import Link, Place, Streams
+from paceline_autoscaler.signals.streams import Streams
 from paceline_core.telemetry import get_logger
 from paceline_core.wire import DemandReport
+from paceline_core.wire.stream import Link, Place
 
 AUDIENCE = "paceline/gateway"
 RESOLVE_S = 10.0

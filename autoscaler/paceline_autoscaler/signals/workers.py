@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from paceline_autoscaler.nouns import WorkerLoad
-from paceline_autoscaler.signals.streams import Link, Place, Streams
+from paceline_autoscaler.signals.streams import Streams
 from paceline_core.kube import Endpoint, ServiceEndpoints
 from paceline_core.wire import LoadReport, WorkerState
+from paceline_core.wire.stream import Link, Place
 
 SILENCE_S = 12.0
 

@@ -5,7 +5,7 @@ Lines are bounded, so that a peer that never ends one cannot fill this process; 
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import httpx
 
@@ -24,10 +24,9 @@ M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
-class Stream(Generic[M]):
-    """Where messages of one kind come from. `audience` is what the hop token is for; `name` is for the log."""
+class Place:
+    """Whose stream it is, where it is read, and for which audience the hop token is made."""
 
-    kind: type[M]
     name: str
     url: str
     audience: str
@@ -35,7 +34,7 @@ class Stream(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What reading needs of the process."""
+    """What reading a stream takes: a client made by `stream_client`, a signer of hop tokens, a clock."""
 
     http: httpx.AsyncClient
     signer: HopSigner
@@ -43,13 +42,13 @@ class Link:
 
 
 async def keep_reading(
-    stream: Stream[M], link: Link, on_message: Callable[[M], None], on_cut: Callable[[], None]
+    kind: type[M], place: Place, link: Link, on_message: Callable[[M], None], on_cut: Callable[[], None]
 ) -> None:
     """Read until cancelled. A message that `on_message` refuses with InvalidInput breaks the stream."""
     failures = 0
     while True:
         try:
-            async for message in _messages(stream, link):
+            async for message in _messages(kind, place, link):
                 failures = 0
                 on_message(message)
             reason = "the other side closed the stream"
@@ -57,7 +56,7 @@ async def keep_reading(
             reason = str(error) or type(error).__name__
         on_cut()
         if failures == 0:
-            _log.info("stream cut", extra={"stream": stream.name, "reason": reason})
+            _log.info("stream cut", extra={"place": place.name, "reason": reason})
         await link.clock.sleep(DELAYS_S[min(failures, len(DELAYS_S) - 1)])
         failures += 1
 
@@ -68,13 +67,13 @@ def stream_client(silence_s: float) -> httpx.AsyncClient:
     return httpx.AsyncClient(timeout=timeout, limits=httpx.Limits(max_connections=None), trust_env=False)
 
 
-async def _messages(stream: Stream[M], link: Link) -> AsyncIterator[M]:
-    headers = {HEADER: link.signer.token(stream.audience, link.clock.utc())}
-    async with link.http.stream("GET", stream.url, headers=headers) as response:
+async def _messages(kind: type[M], place: Place, link: Link) -> AsyncIterator[M]:
+    headers = {HEADER: link.signer.token(place.audience, link.clock.utc())}
+    async with link.http.stream("GET", place.url, headers=headers) as response:
         if response.status_code != httpx.codes.OK:
-            raise InvalidInput("", f"{stream.url} answered {response.status_code}")
+            raise InvalidInput("", f"{place.url} answered {response.status_code}")
         async for line in _lines(response):
-            yield decode(stream.kind, line)
+            yield decode(kind, line)
 
 
 async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
