@@ -12,6 +12,7 @@ FAILED, BAD_INPUT = 1, 2
 
 def explain(error: Exception, stream: TextIO) -> int:
     """Write the error; the exit status that goes with it."""
+    error = _named(error)
     if not isinstance(error, PacelineError):
         stream.write(f"error: unexpected: {type(error).__name__}: {error} (paceline --debug shows where)\n")
     else:
@@ -21,3 +22,12 @@ def explain(error: Exception, stream: TextIO) -> int:
     if os.environ.get(LEVEL_VARIABLE, "").upper() == "DEBUG":
         stream.write("".join(traceback.format_exception(error)))
     return BAD_INPUT if isinstance(error, InvalidInput) else FAILED
+
+
+def _named(error: Exception) -> Exception:
+    """A path that the system refuses is the user's input like any other; its trace stays with it."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return error
+    path, reason = os.fsdecode(error.filename), error.strerror
+    refused = InvalidInput(path, f"cannot be used: {reason}; choose another folder with --state")
+    return refused.with_traceback(error.__traceback__)

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from paceline_cli.failures import LEVEL_VARIABLE, explain
+from paceline_core import __version__
 
 COMMANDS = {
     "up": "paceline_cli.commands.up",
@@ -41,8 +42,19 @@ _group = typer.Typer(
 )
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"paceline {__version__}")
+        raise typer.Exit
+
+
 @_group.callback()
-def _about(debug: Annotated[bool, typer.Option("--debug", help="Show stack traces and debug logs.")] = False) -> None:
+def _about(
+    debug: Annotated[bool, typer.Option("--debug", help="Show stack traces and debug logs.")] = False,
+    version: Annotated[  # noqa: ARG001 - its callback has answered
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Say the latency you promise; paceline keeps it at the least GPU cost."""
     if debug:
         os.environ[LEVEL_VARIABLE] = "DEBUG"

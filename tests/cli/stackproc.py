@@ -22,7 +22,7 @@ LIMIT_S = 90.0
 
 @dataclass(frozen=True)
 class Api:
-    """The gateway of a run, as a client sees it."""
+    """The gateway of a run, as a client sees it; `endpoint` is without its /v1."""
 
     endpoint: str
     key: str
@@ -84,7 +84,7 @@ class Up:
     def ready(self) -> Api:
         """How to use it, once it is up."""
         event = self.event("ready")
-        return Api(event["endpoint"], event["key"], event["model"])
+        return Api(event["endpoint"].removesuffix("/v1"), event["key"], event["model"])
 
     def left(self) -> tuple[int, str]:
         """Exit status and standard error, after its end."""

@@ -20,6 +20,20 @@ spec:
 """
 
 
+EMULATED = f"{GOOD}  engine: {{emulate: {{accelerator: h100, model: llama-3.1-8b}}}}\n"
+HERE = [
+    (
+        EMULATED.replace("h100", "potato"),
+        "spec.engine.emulate.accelerator: 'potato' cannot be emulated; use one of h100",
+    ),
+    (EMULATED.replace("llama-3.1-8b", "gpt-9"), "spec.engine.emulate.model: 'gpt-9' cannot be emulated; use one of"),
+    (EMULATED.replace("h100", "l4").replace("llama-3.1-8b", "llama-3.3-70b"), "spec.engine.emulate: "),
+    (EMULATED.replace("emulate", "maxModelLen: 9000000, emulate"), "spec.engine.maxModelLen: 9000000 is over"),
+    (GOOD.replace("builtin://demo", "file:///nonexistent"), "spec.model.source: /nonexistent is not a folder on this"),
+    (GOOD.replace("cpu", "h100"), "spec.pools[0].accelerator: this version computes on cpu"),
+]
+
+
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Call:
     def run(*arguments: str) -> tuple[int, str, str]:
@@ -34,6 +48,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
 
 def test_the_version_is_the_packages(call: Call) -> None:
     assert call("version") == (0, f"paceline {__version__}\n", "")
+    assert call("--version") == call("version")
     assert json.loads(call("version", "--json")[1])["paceline"] == __version__
 
 
@@ -65,6 +80,42 @@ def test_lint_prints_every_fault_of_every_file(call: Call, tmp_path: Path) -> No
     assert any("spec.pools[0].colour" in line for line in lines)
     assert any("two.yaml" in line and "metadata.name" in line for line in lines)
     assert any("missing.yaml: cannot be read" in line for line in lines)
+
+
+@pytest.mark.parametrize(("text", "message"), HERE)
+def test_lint_notes_what_up_would_refuse_here_and_fails_nothing(
+    call: Call, tmp_path: Path, text: str, message: str
+) -> None:
+    file = tmp_path / "chat.yaml"
+    file.write_text(text)
+    code, out, err = call("lint", str(file))
+    assert (code, out) == (0, f"{file}: ok\n")
+    assert err.startswith("note: paceline up on this machine: ")
+    assert message in err
+    assert len(json.loads(call("lint", "--json", str(file))[1])["notes"][str(file)]) == 1
+
+
+def test_lint_notes_who_answers_to_a_shared_name(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "chat.yaml"
+    served = GOOD.replace('"builtin://demo"', '"builtin://demo", servedName: demo')
+    file.write_text(f"{served}---{served.replace('name: chat', 'name: other')}")
+    code, _, err = call("lint", str(file))
+    assert code == 0
+    assert err == (
+        "note: default/other: the older, default/chat, answers to 'demo'; change spec.model.servedName of one\n"
+    )
+
+
+@pytest.mark.parametrize("command", [("keys", "create", "team"), ("up", "-f", "FILE", "--port", "0")])
+@pytest.mark.parametrize("state", ["/proc/x", "FILE", "FILE/below"])
+def test_an_impossible_state_folder_is_named(call: Call, tmp_path: Path, command: tuple[str, ...], state: str) -> None:
+    file = tmp_path / "chat.yaml"
+    file.write_text(GOOD)
+    code, _, err = call(*(word.replace("FILE", str(file)) for word in (*command, "--state", state)))
+    assert code == 2
+    assert err.startswith(f"error: {state.replace('FILE', str(file))}")
+    assert err.endswith("; choose another folder with --state\n")
+    assert len(err.splitlines()) == 1
 
 
 def test_lint_speaks_json(call: Call, tmp_path: Path) -> None:
@@ -119,6 +170,7 @@ def test_without_a_run_commands_say_how_to_start_one(call: Call, tmp_path: Path,
         (GOOD.replace("model:", "modle:"), "spec.modle"),
         (GOOD.replace("builtin://demo", "ftp://x"), "spec.model.source"),
         (GOOD.replace("builtin://demo", "hf://org/name"), "spec.model.source: this version loads"),
+        *HERE,
     ],
 )
 def test_up_refuses_bad_manifests_before_it_starts_anything(

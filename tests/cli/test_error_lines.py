@@ -1,3 +1,4 @@
+import errno
 import io
 
 from paceline_cli.failures import explain
@@ -22,6 +23,14 @@ def test_the_end_of_a_log_stands_below_the_error() -> None:
     assert told(Unreachable("it failed; its log ends with\n    last words")) == (
         1,
         "error: it failed; its log ends with\n    last words\n",
+    )
+
+
+def test_a_path_that_the_system_refuses_is_named_with_the_way_out() -> None:
+    error = PermissionError(errno.EACCES, "Permission denied", "/srv/.paceline")
+    assert told(error) == (
+        2,
+        "error: /srv/.paceline: cannot be used: Permission denied; choose another folder with --state\n",
     )
 
 

@@ -7,7 +7,9 @@ import pytest
 from paceline_cli.up.interrupts import interrupts
 
 
-@pytest.mark.parametrize("pair", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGINT)])
+@pytest.mark.parametrize(
+    "pair", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGINT), (signal.SIGHUP, signal.SIGTERM)]
+)
 async def test_the_first_signal_asks_and_every_further_one_insists(pair: tuple[signal.Signals, signal.Signals]) -> None:
     calls: list[str] = []
     called = asyncio.Event()
@@ -27,6 +29,15 @@ async def test_the_first_signal_asks_and_every_further_one_insists(pair: tuple[s
             async with asyncio.timeout(5):
                 await called.wait()
     assert calls == ["first", "second", "second"]
+
+
+async def test_under_nohup_a_closed_terminal_changes_nothing() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interrupts(lambda: None, lambda: None):
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 async def test_afterwards_the_signals_are_pythons_again() -> None:

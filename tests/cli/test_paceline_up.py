@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ def test_a_killed_part_comes_back(shared: Up, api: Api, module: str) -> None:
     kill(shared, module)
     wait_until(api.answers)
     assert api.chat().status_code == 200
-    assert any(f"{module.split('.')[0].partition('_')[2]} ended (-9)" in told for told in events(shared))
+    assert any(f"{module.split('.')[0].partition('_')[2]} ended (signal 9)" in told for told in events(shared))
 
 
 def test_a_second_run_in_the_same_place_is_refused(shared: Up) -> None:
@@ -96,8 +97,10 @@ def test_status_shows_the_services_and_the_parts(shared: Up, api: Api) -> None:
     state = ("--state", str(shared.state))
     wait_until(lambda: "default/quick  1/1 ready" in said("status", *state).stdout)
     shown = json.loads(said("status", "--json", *state).stdout)
-    assert shown["endpoint"] == api.endpoint
+    assert shown["endpoint"] == f"{api.endpoint}/v1"
     assert set(shown["parts"]) == {"gateway", "autoscaler", "prometheus"}
+    assert httpx.get(shown["metrics"]["gateway"], trust_env=False).status_code == 200
+    assert shown["logs"] == str(shared.state / "run" / "logs")
 
 
 def test_why_tells_the_last_decisions_in_sentences(shared: Up) -> None:
@@ -162,6 +165,22 @@ def test_ctrl_c_finishes_the_streams_and_leaves_no_process_no_port_and_no_file(t
     assert not (run.state / "run").exists()
 
 
+def test_a_closed_terminal_ends_it_in_order_too(tmp_path: Path) -> None:
+    with up(tmp_path) as run:
+        parts = [run.ready() and part for part in run.descendants()]
+        run.process.send_signal(signal.SIGHUP)
+        assert run.left() == (0, "")
+    assert run.events()[-1] == {"event": "stopped"}
+    assert alive(parts) == []
+
+
+def test_a_key_for_a_tenant_that_the_run_does_not_know_comes_with_a_warning(shared: Up) -> None:
+    made = said("keys", "create", "stranger", "--state", str(shared.state))
+    assert made.stdout.startswith("pl_")
+    assert made.stderr == "note: no Tenant stranger in this run; the key works once it exists\n"
+    assert said("keys", "create", "local", "--state", str(shared.state)).stderr == ""
+
+
 def test_a_second_ctrl_c_ends_it_now(tmp_path: Path) -> None:
     with up(tmp_path) as run:
         api = run.ready()
@@ -195,14 +214,17 @@ def test_nothing_outlives_a_killed_supervisor_and_the_next_run_clears_up_even_wi
     assert files(run.state) == [".keys.lock", "keys.json", "local.key"]
 
 
-def test_a_model_that_is_not_there_fails_the_start_with_the_workers_own_words(tmp_path: Path) -> None:
-    text = EMULATED.read_text().replace("builtin://demo", "file:///nowhere/at/all")
+def test_a_folder_without_a_model_fails_the_start_with_the_workers_own_words(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    text = EMULATED.read_text().replace("builtin://demo", f"file://{empty}")
     file = tmp_path / "lost.yaml"
     file.write_text("\n".join(line for line in text.splitlines() if "emulate:" not in line))
     failed = said("up", "-f", str(file), "--state", str(tmp_path / "state"), "--port", "0")
     assert failed.returncode == 1
-    assert "quick-main-1 keeps ending" in failed.stderr
-    assert "/nowhere/at/all" in failed.stderr
+    reason = failed.stderr.splitlines()[-1]
+    assert reason.startswith("error: quick-main-1 keeps ending: ")
+    assert str(empty) in reason
     assert "Traceback" not in failed.stderr
     assert "quick-main-1.log" in files(tmp_path / "state" / "run" / "logs")
 

@@ -94,11 +94,22 @@ def test_a_line_is_written_once_until_something_changes() -> None:
 def test_the_screen_shows_replicas_promises_decision_and_what_is_down() -> None:
     console = Console(file=io.StringIO(), width=100)
     event = {"time": "2026-01-01T12:00:01Z", "reason": "BackOff", "message": "chat-main-1 ended (-9)"}
-    parts = {"gateway": "down", "autoscaler": "running"}
+    parts = {"gateway": "down", "autoscaler": "running", "prometheus": "starting"}
     console.print(screen([row(busy())], run(parts=parts, events=[event])))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
-    for part in ("down: gateway", "up 1m20s", "1/3 ready", "620ms", "500ms", "3.2", "demand:", "$7.50/h", "12:00:01"):
+    for part in (
+        "down: gateway",
+        "starting: prometheus",
+        "up 1m20s",
+        "1/3 ready",
+        "620ms",
+        "500ms",
+        "3.2",
+        "demand:",
+        "$7.50/h",
+        "12:00:01",
+    ):
         assert part in text
 
 
@@ -109,7 +120,7 @@ def test_plain_output_tells_the_whole_story() -> None:
     plain.ready(TARGET)
     for _ in range(3):
         plain.update(run(busy()))
-    plain.checked(ANSWER)
+    plain.checked(TARGET, ANSWER)
     plain.stopping()
     plain.stopped()
     text = "\n".join(lines)
@@ -117,8 +128,18 @@ def test_plain_output_tells_the_whole_story() -> None:
     assert "embedded source, since there is no prometheus on PATH" in text
     assert curl(TARGET) in text
     assert text.count("1/3 ready") == 1
-    assert "ttft 120 ms, 11 tokens, 20.0 tokens/s" in text
+    assert "check   demo: ttft 120 ms, 11 tokens, 20.0 tokens/s" in text
     assert lines[-1] == "stopped"
+
+
+def test_plain_output_says_once_that_a_process_ended() -> None:
+    lines: list[str] = []
+    plain = Plain(lines.append)
+    ended = {"time": "2026-01-01T12:00:01Z", "reason": "BackOff", "message": "gateway ended (signal 9)"}
+    scaled = {"time": "2026-01-01T12:00:02Z", "reason": "Scaled", "message": "1 -> 2"}
+    for events in ([], [ended], [ended, scaled], [ended, scaled, {**ended, "time": "2026-01-01T12:00:09Z"}]):
+        plain.update(run(events=events))
+    assert lines == ["gateway ended (signal 9)"] * 2
 
 
 def test_json_output_is_one_object_a_line() -> None:
@@ -128,12 +149,12 @@ def test_json_output_is_one_object_a_line() -> None:
     out.ready(TARGET)
     out.update(run(busy()))
     out.update(run(busy(), uptime_s=81.0))
-    out.checked(ANSWER)
+    out.checked(TARGET, ANSWER)
     out.stopped()
     events = [json.loads(text) for text in lines]
     assert [event["event"] for event in events] == ["starting", "ready", "status", "checked", "stopped"]
-    assert events[1] == {"event": "ready", "endpoint": TARGET.endpoint, "key": TARGET.key, "model": "demo"}
-    assert events[3]["tokens_per_s"] == 20.0
+    assert events[1] == {"event": "ready", "endpoint": "http://127.0.0.1:8000/v1", "key": TARGET.key, "model": "demo"}
+    assert (events[3]["model"], events[3]["tokens_per_s"]) == ("demo", 20.0)
 
 
 def test_the_curl_is_ready_to_paste() -> None:
@@ -142,6 +163,7 @@ def test_the_curl_is_ready_to_paste() -> None:
     assert "Bearer pl_abc_def" in text
     body = text.partition("-d '")[2].rstrip("'")
     assert json.loads(body)["model"] == "demo"
+    assert json.loads(body)["temperature"] == 0
 
 
 def test_output_without_a_terminal_is_plain() -> None:

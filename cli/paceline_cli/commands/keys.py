@@ -27,6 +27,7 @@ def create(
         raise InvalidInput("tenant", f"{tenant!r} is not a Tenant's name ({FIXES[LABEL_PATTERN]})")
     record, text = KeyFile(state).create(tenant, SystemClock())
     _refresh(state)
+    _warn(state, tenant)
     typer.echo(json.dumps({"key": text, "id": record.key_id, "tenant": tenant}) if as_json else text)
 
 
@@ -52,6 +53,12 @@ def revoke(
     record = KeyFile(state).revoke(identity)
     _refresh(state)
     typer.echo(f"{record.key_id} of {record.tenant} is revoked")
+
+
+def _warn(state: Path, tenant: str) -> None:
+    with suppress(NotFound):  # nothing runs: the next run may well have it
+        if tenant not in ask(state, "GET", "/run")["tenants"]:
+            typer.echo(f"note: no Tenant {tenant} in this run; the key works once it exists", err=True)
 
 
 def _refresh(state: Path) -> None:

@@ -1,18 +1,32 @@
-"""`paceline lint`: every fault of the given manifests, as the API server and local mode would find them."""
+"""`paceline lint`: every fault of the given manifests, as the API server would find them.
+
+What only `paceline up` on this machine would refuse is a note, since a cluster may well have it; notes fail nothing.
+"""
 
 import json
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from paceline_cli.commands import command_app
+from paceline_cli.supervisor.wishes import notes, refused
 from paceline_core.errors import InvalidInput
-from paceline_core.manifests import read_manifests
+from paceline_core.manifests import Manifest, read_manifests
 from paceline_core.objects import ManifestError
 
 app = command_app()
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """About one file, each as `place: field: message`: what is wrong, and what is worth a second look."""
+
+    faults: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @app.command(help="Check manifests; print every fault; exit 1 if there is one.")
@@ -21,29 +35,36 @@ def lint(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check each file by itself."""
-    faults = {str(file): faults_of(file) for file in files}
+    found = {str(file): examine(file) for file in files}
     if as_json:
-        typer.echo(json.dumps({"files": faults}, indent=1))
+        faults = {name: of.faults for name, of in found.items()}
+        remarks = {name: of.notes for name, of in found.items()}
+        typer.echo(json.dumps({"files": faults, "notes": remarks}, indent=1))
     else:
-        _print(faults)
-    if any(faults.values()):
+        _print(found)
+    if any(of.faults for of in found.values()):
         raise typer.Exit(1)
 
 
-def faults_of(file: Path) -> list[str]:
-    """The faults of one file as `place: field: message`; none when it is fine."""
+def examine(file: Path) -> Findings:
+    """Read one file and look at it as the API server and as local mode do."""
     try:
-        read_manifests(file)
+        return Findings(notes=tuple(_notes(read_manifests(file))))
     except ManifestError as error:
-        return [str(problem) for problem in error.problems]
+        return Findings(tuple(str(problem) for problem in error.problems))
     except InvalidInput as error:
-        return [str(error)]
-    return []
+        return Findings((str(error),))
 
 
-def _print(faults: dict[str, list[str]]) -> None:
-    for file, found in faults.items():
-        for fault in found:
-            typer.echo(f"error: {fault}", file=sys.stderr)
-        if not found:
+def _notes(manifests: Sequence[Manifest]) -> Iterator[str]:
+    yield from notes(manifests)
+    yield from (f"paceline up on this machine: {problem}" for problem in refused(manifests))
+
+
+def _print(found: Mapping[str, Findings]) -> None:
+    for file, of in found.items():
+        for word, lines in (("error", of.faults), ("note", of.notes)):
+            for line in lines:
+                typer.echo(f"{word}: {line}", file=sys.stderr)
+        if not of.faults:
             typer.echo(f"{file}: ok")

@@ -30,11 +30,13 @@ def ask(state: Path, method: str, path: str) -> Any:
     return answer.json() if answer.content else None
 
 
-def get(url: str) -> Any:
+def get(part: str, url: str) -> Any:
     """One question to a part's admin port; raises Unreachable."""
     try:
         answer = httpx.get(url, timeout=LIMIT_S, trust_env=False)
         answer.raise_for_status()
+    except httpx.ConnectError:
+        raise Unreachable(f"the {part} is restarting; try again in a moment") from None
     except httpx.HTTPError as error:
         raise Unreachable(f"{url} did not answer: {error}") from None
     return answer.json()

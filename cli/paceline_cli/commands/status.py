@@ -20,7 +20,8 @@ def status(state: State = DEFAULT, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(run, indent=1))
         return
     typer.echo(f"endpoint  {run['endpoint']}  metrics: {run['source']}")
+    typer.echo(f"logs  {run['logs']}")
     for name, word in run["parts"].items():
-        typer.echo(f"{name}  {word}")
+        typer.echo(f"{name}  {word}  {run['metrics'][name]}")
     for document in run["services"]:
         typer.echo(line(row(document)))

@@ -13,6 +13,7 @@ from paceline_cli.commands.state import DEFAULT, AsJson, State, ask, get
 from paceline_cli.supervisor.rundir import read_record
 from paceline_core.clock import rfc3339
 from paceline_core.errors import NotFound
+from paceline_core.units import counted
 
 app = command_app()
 
@@ -30,7 +31,7 @@ def why(
     if key not in served:
         raise NotFound(f"{key} is not served here; the services are {', '.join(served)}")
     query = urlencode({"service": key, "limit": limit})
-    entries = get(f"{read_record(state).autoscaler}/debug/decisions?{query}")
+    entries = get("autoscaler", f"{read_record(state).autoscaler}/debug/decisions?{query}")
     if as_json:
         typer.echo(json.dumps(entries, indent=1))
         return
@@ -51,4 +52,4 @@ def told(entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"    missing: {', '.join(decision['gaps'])}"
     yield from (f"    not {rejected}" for rejected in decision["rejected"])
     if entry["held"]:
-        yield f"    before it, {entry['held']} passes decided the same as the one above"
+        yield f"    before it, {counted(entry['held'], 'pass', 'passes')} decided the same as the one above"

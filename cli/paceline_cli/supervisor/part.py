@@ -1,5 +1,6 @@
 """A process of the control plane (gateway, autoscaler, Prometheus): supervised, with one URL that says it is ready."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from paceline_cli.supervisor.logs import tail
 from paceline_cli.supervisor.process import Command, Supervised
 from paceline_cli.supervisor.site import HOST, Site
 from paceline_core.errors import Unreachable
-from paceline_core.launch import Probe
+from paceline_core.launch import Probe, in_manifest_words
 
 POLL_S = 0.1
 ENDS_TOLERATED = 2
@@ -35,12 +36,16 @@ class Part:
         self._site = site
         self._tell = tell
         self._leaving = False
+        self._ready = False
+        self._waiting: asyncio.Task[None] | None = None
         self._process = Supervised(spec.name, self._command, site.clock, self._on_process)
 
     @property
-    def running(self) -> bool:
-        """Whether there is a process now."""
-        return self._process.child is not None
+    def state(self) -> str:
+        """`down`; `starting` from a process's start until it first says that it is ready; then `running`."""
+        if self._process.child is None:
+            return "down"
+        return "running" if self._ready else "starting"
 
     def start(self) -> None:
         """Begin to run."""
@@ -50,7 +55,7 @@ class Part:
         """Return when it is ready; raises Unreachable with the end of its log when it is not within its limit."""
         limit_s = self.spec.ready.period_s * self.spec.ready.failures
         began = self._site.clock.monotonic()
-        while not await self._site.prober.ask(HOST, self.spec.port, self.spec.ready):
+        while not self._ready:
             if self._process.backoff.exits >= ENDS_TOLERATED:
                 raise failure(self.spec.name, f"ended {self._process.backoff.exits} times while it started", self.log)
             if self._site.clock.monotonic() - began > limit_s:
@@ -68,14 +73,28 @@ class Part:
         self._process.kill()
 
     def _on_process(self) -> None:
-        if not (self.running or self._leaving):
-            self._tell(self.spec.name, f"{self.spec.name} ended ({self._process.last_exit}) and will come back")
+        self._ready = False
+        if self._waiting:
+            self._waiting.cancel()
+        if self._process.child:
+            self._waiting = asyncio.create_task(self._await_ready(), name=f"await {self.spec.name}")
+        elif not self._leaving:
+            self._tell(self.spec.name, self._process.ending)
+
+    async def _await_ready(self) -> None:
+        while not await self._site.prober.ask(HOST, self.spec.port, self.spec.ready):
+            await self._site.clock.sleep(POLL_S)
+        self._ready = True
 
     def _command(self) -> Command:
         return Command(self.spec.argv, self.spec.env, self.log)
 
 
 def failure(name: str, what: str, log: Path) -> Unreachable:
-    """One sentence, where the log is, and how it ends."""
-    lines = "\n".join(f"    {line}" for line in tail(log))
-    return Unreachable(f"{name} {what}; its log is {log} and ends with\n{lines}")
+    """The end of its log, then one last line that says it all: the program's own last words where it had any."""
+    lines = tail(log)
+    words = next((line.strip() for line in reversed(lines) if line.strip() and not line.startswith("{")), "")
+    if words:
+        return Unreachable(f"{name} {what}: {in_manifest_words(words)}; its log is {log}")
+    shown = "".join(f"    {line}\n" for line in lines)
+    return Unreachable(f"{shown}{name} {what}; its log is {log}")

@@ -119,6 +119,13 @@ class Supervised:
         self._stopping.set()
         self.restart()
 
+    @property
+    def ending(self) -> str:
+        """How it ended last and when it comes back, for a user's eyes."""
+        code = self.last_exit or 0
+        how = f"signal {-code}" if code < 0 else f"status {code}"
+        return f"{self.name} ended ({how}); started again in {self.backoff.delay_s:g} s"
+
     def restart(self) -> None:
         """End it now; it comes back after its back-off."""
         if self.child:

@@ -20,7 +20,7 @@ from paceline_cli.supervisor.launcher import Launcher
 from paceline_cli.supervisor.part import Part, PartSpec
 from paceline_cli.supervisor.rundir import RunRecord
 from paceline_cli.supervisor.server import serving
-from paceline_cli.supervisor.site import HOST, Site
+from paceline_cli.supervisor.site import HOST, NAMESPACE, Site
 from paceline_cli.supervisor.store import Store
 from paceline_cli.supervisor.wishes import Wishes
 from paceline_core.kube.cluster import ScaleTarget, ServiceEndpoints
@@ -89,10 +89,13 @@ class Stack:
     def snapshot(self) -> dict[str, Any]:
         """What `paceline status` shows."""
         return {
-            "endpoint": self._site.endpoint,
+            "endpoint": f"{self._site.endpoint}/v1",
             "uptime_s": round(self._site.clock.monotonic() - self._born, 1),
             "source": "prometheus" if self._ports.prometheus else "embedded",
-            "parts": {name: "running" if part.running else "down" for name, part in self._parts.items()},
+            "parts": {name: part.state for name, part in self._parts.items()},
+            "metrics": {name: f"http://{HOST}:{part.spec.port}/metrics" for name, part in self._parts.items()},
+            "logs": str(self._site.run.logs),
+            "tenants": self._tenants(),
             "services": self.store.objects.list(KIND),
             "watches_cut": self.store.topics.cuts,
             "events": list(self.store.events)[-EVENTS_SHOWN:],
@@ -125,6 +128,11 @@ class Stack:
     def log(self, name: str) -> Path:
         """A part's log file."""
         return self._parts[name].log
+
+    def _tenants(self) -> list[str]:
+        """Those that the gateway honours."""
+        found = (tenant["metadata"] for tenant in self.store.objects.list("Tenant"))
+        return [metadata["name"] for metadata in found if metadata["namespace"] == NAMESPACE]
 
     def _on_end(self, name: str, sentence: str) -> None:
         event = {"kind": "Process", "key": name, "type": "Warning", "reason": "BackOff", "message": sentence}

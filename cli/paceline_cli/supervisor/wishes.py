@@ -1,22 +1,22 @@
 """What the user's files ask for, checked as a cluster would check it, plus what local mode adds.
 
-A wish that needs a cluster (a variable from a Secret) or a later version is refused here, before anything is started.
+What this machine cannot serve is refused here, before anything is started.
 """
 
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from paceline_cli.supervisor.keys import LOCAL_TENANT
+from paceline_cli.supervisor.machine import refusals
 from paceline_cli.supervisor.site import NAMESPACE
 from paceline_core.clock import rfc3339
 from paceline_core.errors import InvalidInput
 from paceline_core.kube.cluster import Key
-from paceline_core.launch import unsupported
 from paceline_core.manifests import Manifest, read_manifests
 from paceline_core.objects import (
     API_VERSION,
@@ -41,14 +41,14 @@ class Wishes:
 def read_wishes(files: Sequence[Path], now: datetime) -> Wishes:
     """Read and check the files. Raises ManifestError with every fault, InvalidInput for what cannot be read."""
     manifests = [manifest for file in files for manifest in read_manifests(file)]
-    services = [(m, resolve(m.found)) for m in manifests if isinstance(m.found, InferenceService)]
+    services = [resolve(m.found) for m in manifests if isinstance(m.found, InferenceService)]
     if not services:
         raise InvalidInput(", ".join(map(str, files)), "holds no InferenceService; add one to serve")
-    if faults := [*_twins(manifests), *(fault for pair in services for fault in _refused(*pair))]:
+    if faults := [*_twins(manifests), *refused(manifests)]:
         raise ManifestError(faults)
     local = [] if any(_is_local_tenant(m) for m in manifests) else [_local_tenant()]
     documents = tuple(_served(document, now) for document in [*(m.document for m in manifests), *local])
-    return Wishes(documents, {Key.parse(s.key): s for _, s in services}, tuple(_notes(manifests)))
+    return Wishes(documents, {Key.parse(s.key): s for s in services}, tuple(notes(manifests)))
 
 
 def _served(document: dict[str, Any], now: datetime) -> dict[str, Any]:
@@ -65,16 +65,12 @@ def _twins(manifests: Sequence[Manifest]) -> Iterator[Problem]:
             yield Problem(f"{manifest.context}: metadata.name", "stands in two files; rename one of them")
 
 
-def _refused(manifest: Manifest, service: ResolvedService) -> Iterator[Problem]:
-    for problem in (*unsupported(service), *_clusterbound(service)):
-        yield Problem(f"{manifest.context}: {problem.field}", problem.message)
-
-
-def _clusterbound(service: ResolvedService) -> Iterator[Problem]:
-    for index, variable in enumerate(service.runtime.env):
-        if variable.value_from is not None:
-            field = f"spec.runtime.env[{index}].valueFrom"
-            yield Problem(field, "local mode has no Secrets or ConfigMaps; write the value itself as `value`")
+def refused(manifests: Iterable[Manifest]) -> Iterator[Problem]:
+    """What this machine cannot serve of valid manifests, with its places."""
+    for manifest in manifests:
+        if isinstance(manifest.found, InferenceService):
+            for problem in refusals(resolve(manifest.found)):
+                yield Problem(f"{manifest.context}: {problem.field}", problem.message)
 
 
 def _is_local_tenant(manifest: Manifest) -> bool:
@@ -91,7 +87,19 @@ def _local_tenant() -> dict[str, Any]:
     }
 
 
-def _notes(manifests: Sequence[Manifest]) -> Iterator[str]:
+def notes(manifests: Sequence[Manifest]) -> Iterator[str]:
+    """What is allowed, and probably not meant."""
     for manifest in manifests:
         if isinstance(manifest.found, Tenant) and manifest.found.namespace != NAMESPACE:
             yield f"{manifest.context}: not honoured; a Tenant counts only in the namespace {NAMESPACE}"
+    yield from _shared_names(resolve(m.found) for m in manifests if isinstance(m.found, InferenceService))
+
+
+def _shared_names(services: Iterable[ResolvedService]) -> Iterator[str]:
+    """Services of one run are of one age, so that the gateway takes the first by name."""
+    answering: dict[str, str] = {}
+    for service in sorted(services, key=lambda service: service.key):
+        for name in dict.fromkeys((service.model.served_name, service.name)):
+            older = answering.setdefault(name, service.key)
+            if older != service.key:
+                yield f"{service.key}: the older, {older}, answers to {name!r}; change spec.model.servedName of one"

@@ -120,9 +120,7 @@ class Worker:
         running = self._process.child is not None
         self._health = Health(self._site.clock.monotonic()) if running else None
         if not running and not self.draining:
-            self._hooks.tell(
-                self.target, "BackOff", f"{self.name} ended ({self._process.last_exit}) and will come back"
-            )
+            self._hooks.tell(self.target, "BackOff", self._process.ending)
         self._hooks.changed()
 
     async def _probe(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from paceline_cli.supervisor.replicas import Counts
 from paceline_core.objects.naming import STABLE
 from paceline_core.objects.resolved import ResolvedService
+from paceline_core.units import counted
 
 MANAGER = "paceline-operator"
 Condition = dict[str, Any]
@@ -71,7 +72,7 @@ def _conditions(observed: Observed) -> list[Condition]:
 
 def _readiness(observed: Observed) -> tuple[str, str]:
     if observed.ready:
-        return "WorkersReady", f"{observed.ready} workers take requests."
+        return "WorkersReady", f"{counted(observed.ready, 'worker')} ready for requests."
     if observed.desired:
         return "NoWorkerReady", "No worker is ready yet; requests are held."
     return "AtZero", "Scaled to zero; the next request wakes a worker."

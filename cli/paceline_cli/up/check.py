@@ -25,9 +25,14 @@ class Target:
 
     @property
     def body(self) -> dict[str, Any]:
-        """The request, as `curl` and `--check` send it."""
+        """The request, as `curl` and `--check` send it: greedy, so that everybody gets the same sentence."""
         messages = [{"role": "user", "content": QUESTION}]
-        return {"model": self.model, "stream": True, "messages": messages}
+        return {"model": self.model, "stream": True, "temperature": 0, "messages": messages}
+
+    @property
+    def base_url(self) -> str:
+        """What an OpenAI client is given."""
+        return f"{self.endpoint}/v1"
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Session:
             answer = await ask(self.target, self.clock)
         except Unreachable as error:
             raise failure("the check", f"failed: {error}", self.stack.log(GATEWAY)) from None
-        self.output.checked(answer)
+        self.output.checked(self.target, answer)
 
     async def _time(self) -> None:
         await (asyncio.Event().wait() if self.options.duration_s is None else self.clock.sleep(self.options.duration_s))

@@ -11,7 +11,7 @@ from rich.live import Live as RichLive
 from paceline_cli.up.check import Answer, Target
 from paceline_cli.view.rows import row
 from paceline_cli.view.screen import screen
-from paceline_cli.view.text import changed, line
+from paceline_cli.view.text import changed, ends, line
 
 Run = Mapping[str, Any]
 
@@ -31,8 +31,8 @@ class Output(Protocol):
         """How it is now; called about twice a second."""
         ...
 
-    def checked(self, answer: Answer) -> None:
-        """The check's answer."""
+    def checked(self, target: Target, answer: Answer) -> None:
+        """The check's answer, and which model gave it."""
         ...
 
     def stopping(self) -> None:
@@ -50,6 +50,7 @@ class Plain:
     def __init__(self, write: Callable[[str], None] = typer.echo) -> None:
         self._write = write
         self._seen: dict[str, tuple[object, ...]] = {}
+        self._told: Sequence[Run] = ()
 
     def starting(self, run: Run, notes: Sequence[str]) -> None:
         """One line a service and a note."""
@@ -60,19 +61,21 @@ class Plain:
 
     def ready(self, target: Target) -> None:
         """Endpoint, key and a curl to paste."""
-        self._write(
-            f"\nready  endpoint {target.endpoint}/v1  key {target.key}  model {target.model}\n\n{curl(target)}\n"
-        )
+        self._write(f"\nready  endpoint {target.base_url}  key {target.key}  model {target.model}\n\n{curl(target)}\n")
 
     def update(self, run: Run) -> None:
-        """The services that changed."""
+        """The processes that ended, the services that changed."""
+        for event in ends(run["events"]):
+            if event not in self._told:
+                self._write(event["message"])
+        self._told = run["events"]
         for news in changed([row(document) for document in run["services"]], self._seen):
             self._write(line(news))
 
-    def checked(self, answer: Answer) -> None:
+    def checked(self, target: Target, answer: Answer) -> None:
         """What was measured."""
         self._write(f"answer  {answer.text.strip()!r}")
-        self._write(f"check   {_speed(answer)}")
+        self._write(f"check   {target.model}: {_speed(answer)}")
 
     def stopping(self) -> None:
         """One line."""
@@ -116,7 +119,7 @@ class Json:
 
     def ready(self, target: Target) -> None:
         """`{"event": "ready", "endpoint": ..., "key": ..., "model": ...}`."""
-        self._say("ready", endpoint=target.endpoint, key=target.key, model=target.model)
+        self._say("ready", endpoint=target.base_url, key=target.key, model=target.model)
 
     def update(self, run: Run) -> None:
         """`{"event": "status", "services": [...]}`."""
@@ -125,10 +128,11 @@ class Json:
             self._last = news
             self._say("status", **run)
 
-    def checked(self, answer: Answer) -> None:
-        """`{"event": "checked", "ttft_ms": ...}`."""
+    def checked(self, target: Target, answer: Answer) -> None:
+        """`{"event": "checked", "model": ..., "ttft_ms": ...}`."""
         self._say(
             "checked",
+            model=target.model,
             ttft_ms=round(answer.ttft_s * 1000, 1),
             tokens=answer.tokens,
             tokens_per_s=round(answer.tokens_per_s, 1),
@@ -157,7 +161,7 @@ def choose(*, as_json: bool, terminal: bool) -> Output:
 def curl(target: Target) -> str:
     """A command to paste into a shell."""
     return (
-        f"curl -N {target.endpoint}/v1/chat/completions \\\n"
+        f"curl -N {target.base_url}/chat/completions \\\n"
         f"  -H 'Authorization: Bearer {target.key}' -H 'Content-Type: application/json' \\\n"
         f"  -d '{json.dumps(target.body)}'"
     )

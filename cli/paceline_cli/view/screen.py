@@ -12,6 +12,7 @@ from paceline_cli.view.rows import Promise, Row
 from paceline_core.units import duration
 
 EVENTS = 4
+TROUBLES = {"down": "bold red", "starting": "yellow"}
 
 
 def screen(rows: Sequence[Row], run: Mapping[str, Any]) -> RenderableType:
@@ -20,12 +21,12 @@ def screen(rows: Sequence[Row], run: Mapping[str, Any]) -> RenderableType:
 
 
 def _header(run: Mapping[str, Any]) -> Text:
-    down = [name for name, state in run["parts"].items() if state != "running"]
     text = Text.assemble(
         ("paceline ", "bold"), run["endpoint"], f"  up {duration(int(run['uptime_s']))}", f"  metrics: {run['source']}"
     )
-    if down:
-        text.append(f"  down: {', '.join(down)}", style="bold red")
+    for state, style in TROUBLES.items():
+        if names := [name for name, now in run["parts"].items() if now == state]:
+            text.append(f"  {state}: {', '.join(names)}", style=style)
     return text
 
 

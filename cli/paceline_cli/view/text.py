@@ -1,6 +1,7 @@
 """Plain lines: for terminals that cannot redraw, files and pipes. A line is written when something changed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from paceline_cli.view.rows import Promise, Row
 
@@ -25,6 +26,11 @@ def changed(rows: Iterable[Row], before: dict[str, tuple[object, ...]]) -> list[
     news = [row for row in rows if before.get(row.name) != _essence(row)]
     before.update({row.name: _essence(row) for row in news})
     return news
+
+
+def ends(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Processes that ended by themselves."""
+    return [event for event in events if event["reason"] == "BackOff"]
 
 
 def _essence(row: Row) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from paceline_core.launch.build import build
 from paceline_core.launch.supported import unsupported
+from paceline_core.launch.words import in_manifest_words
 from paceline_core.launch.worker import Binding, LaunchFile, Probe, Resources, WorkerLaunch
 
-__all__ = ["Binding", "LaunchFile", "Probe", "Resources", "WorkerLaunch", "build", "unsupported"]
+__all__ = ["Binding", "LaunchFile", "Probe", "Resources", "WorkerLaunch", "build", "in_manifest_words", "unsupported"]

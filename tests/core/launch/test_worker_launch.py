@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.config import parse
-from paceline_core.launch import Binding, WorkerLaunch, build
+from paceline_core.launch import Binding, WorkerLaunch, build, in_manifest_words
 from paceline_core.objects import InferenceService, resolve, validate
 from paceline_workers.config import WorkerConfig
 
@@ -120,3 +120,10 @@ def test_the_startup_probe_waits_for_the_whole_cold_start(cold_start: int) -> No
     startup = launch(engine=engine).startup
     assert startup.path == "/readyz"
     assert startup.period_s * startup.failures > cold_start
+
+
+def test_a_workers_last_words_name_the_manifests_field() -> None:
+    said = "paceline worker: engine.page_tokens: 7 is no power of two"
+    assert in_manifest_words(said) == "spec.engine.kvCache.pageTokens: 7 is no power of two"
+    assert in_manifest_words("paceline worker: the engine ended") == "paceline worker: the engine ended"
+    assert in_manifest_words("paceline worker: listen: is taken") == "paceline worker: listen: is taken"
