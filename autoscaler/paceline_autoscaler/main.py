@@ -11,11 +11,13 @@ import socket
 import sys
 
 from paceline_autoscaler.config import AutoscalerConfig
-from paceline_autoscaler.process import Site, bind, read_key, serve
+from paceline_autoscaler.process import Site, serve
+from paceline_core.auth import read_hop_key
 from paceline_core.clock import SystemClock
 from paceline_core.config import LEVEL_VARIABLE, from_environment
 from paceline_core.errors import InvalidInput, PacelineError
 from paceline_core.kube import LocalCluster
+from paceline_core.listening import bind
 from paceline_core.telemetry import configure
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -27,7 +29,7 @@ def main() -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it writes a line for every request at INFO
     try:
         config = from_environment(AutoscalerConfig)
-        key = read_key(config.hop_key)
+        key = read_hop_key(config.hop_key)
         with bind(config.listen) as listening:
             asyncio.run(_run(config, key, listening))
     except PacelineError as error:

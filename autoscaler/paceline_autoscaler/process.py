@@ -9,7 +9,6 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 import uvicorn
@@ -27,13 +26,10 @@ from paceline_autoscaler.source import EmbeddedSource, MetricsSource, Prometheus
 from paceline_autoscaler.subject import Desk
 from paceline_core.auth import HopSigner
 from paceline_core.clock import Clock
-from paceline_core.config import Listen
-from paceline_core.errors import InvalidInput
 from paceline_core.kube import Cluster
 from paceline_core.telemetry import Metrics, get_logger
 
 ISSUER = "autoscaler"
-KEY_BYTES = 32
 CLOSE_S = 1
 SCRAPE_LIMIT_S = 2.0
 MEASURE_S = 5.0
@@ -90,31 +86,6 @@ async def assembled(config: AutoscalerConfig, site: Site) -> AsyncIterator[tuple
         measures = Measures(source, site.clock, metrics, max(config.interval_s, MEASURE_S))
         senses = Senses(gateways, Workers(link), measures, bell)
         yield Autoscaler(config.name, site.cluster, senses, desk, config.interval_s), desk
-
-
-def bind(listen: Listen) -> socket.socket:
-    """Take the port. Raises InvalidInput naming the field, the address and the fix."""
-    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
-    taken = socket.socket(family, socket.SOCK_STREAM)
-    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        taken.bind((listen.host, listen.port))
-    except OSError as error:
-        taken.close()
-        where = f"{listen.host}:{listen.port}"
-        raise InvalidInput("listen", f"{where} cannot be taken ({error.strerror}); choose another port") from None
-    return taken
-
-
-def read_key(path: Path) -> bytes:
-    """A private key of 32 raw bytes. Raises InvalidInput naming the field and the fix."""
-    try:
-        key = path.read_bytes()
-    except OSError as error:
-        raise InvalidInput("hop_key", f"{path} cannot be read: {error.strerror}") from None
-    if len(key) != KEY_BYTES:
-        raise InvalidInput("hop_key", f"{path} must hold {KEY_BYTES} raw bytes and holds {len(key)}")
-    return key
 
 
 def _source(config: AutoscalerConfig, http: httpx.AsyncClient, gateways: Gateways, clock: Clock) -> MetricsSource:

@@ -56,6 +56,11 @@ class Desk:
         mean = round(tally.output_tokens / tally.completed) if tally.completed else OUTPUT_PRIOR
         return mean if asked is None else min(mean, asked)
 
+    def prompt_tokens(self, size: int) -> int:
+        """Prompt tokens to expect of a body; what is beyond the model's context is refused and must buy no replica."""
+        tokens = self.ratio.tokens(size)
+        return min(tokens, self.fleet.context) if self.fleet.context else tokens
+
     def budget(self, share: float) -> RetryBudget:
         """The retry budget for requests that came under this share."""
         return self._budgets.setdefault(share, RetryBudget(share))

@@ -87,7 +87,7 @@ class Gateway:
         """Stand in line. Raises RequestError when the tenant's limits are used up or the line is full."""
         service, name, size = admission.destination.service, admission.request_class, len(admission.body)
         desk, now = self._floor.desks[service.key], self._floor.now()
-        tokens, terms = desk.ratio.tokens(size), service.classes[name]
+        tokens, terms = desk.prompt_tokens(size), service.classes[name]
         deadline = now + terms.hold_timeout_s
         call.admitted(
             desk, admission, Ticket(next(self._tickets), name, tokens, size, deadline, stream=admission.stream)

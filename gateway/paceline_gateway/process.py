@@ -11,22 +11,22 @@ import socket
 import sys
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
-from paceline_core.auth import HopSigner
+from paceline_core.auth import HopSigner, read_hop_key
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import Cluster
+from paceline_core.listening import bind
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_gateway.admin import Seen, create_admin
 from paceline_gateway.config import GatewayConfig
 from paceline_gateway.floor import Floor, Parts
 from paceline_gateway.gateway import Gateway
-from paceline_gateway.http.server import Server, bind
+from paceline_gateway.http.server import Server
 from paceline_gateway.loads import LoadStreams
 from paceline_gateway.telemetry.access import AccessLog
 from paceline_gateway.watch import Watcher
@@ -34,7 +34,6 @@ from paceline_gateway.watch import Watcher
 SWEEP_S = 0.25
 POLL_S = 0.05
 CLOSE_S = 1
-KEY_BYTES = 32
 _log = get_logger(__name__)
 
 
@@ -69,7 +68,7 @@ class GatewayProcess:
     """Everything of one gateway."""
 
     def __init__(self, config: GatewayConfig, cluster: Cluster, clock: Clock, ports: Ports) -> None:
-        metrics, signer = Metrics("gateway"), HopSigner(_read_key(config.hop_key), issuer="gateway")
+        metrics, signer = Metrics("gateway"), HopSigner(read_hop_key(config.hop_key), issuer="gateway")
         access = AccessLog(sys.stderr if config.access_log else None, clock.utc)
         loads = LoadStreams(signer, clock)
         loads.listener = floor = Floor(Parts(config.limits, clock, signer, metrics, access, loads.follow))
@@ -144,16 +143,6 @@ def _settings(app: FastAPI) -> uvicorn.Config:
         server_header=False,
         timeout_graceful_shutdown=CLOSE_S,
     )
-
-
-def _read_key(path: Path) -> bytes:
-    try:
-        key = path.read_bytes()
-    except OSError as error:
-        raise InvalidInput("hop_key", f"{path} cannot be read: {error.strerror}") from None
-    if len(key) != KEY_BYTES:
-        raise InvalidInput("hop_key", f"{path} holds {len(key)} bytes; a private key has {KEY_BYTES}")
-    return key
 
 
 def _where(sock: socket.socket) -> str:

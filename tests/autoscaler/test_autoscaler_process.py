@@ -285,7 +285,7 @@ async def test_a_port_in_use_is_one_line_and_status_two(stage: Stage) -> None:
 async def test_a_key_of_the_wrong_size_is_refused(stage: Stage) -> None:
     (stage.folder / "short").write_bytes(b"short")
     status, line = await ended(stage, hop_key=str(stage.folder / "short"))
-    assert (status, "must hold 32 raw bytes and holds 5" in line) == (2, True)
+    assert (status, "holds 5 bytes; a private key has 32" in line) == (2, True)
 
 
 async def test_the_supervisor_may_come_later_than_the_autoscaler(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_core.units import dollars, duration, quantity, seconds
+from paceline_core.units import counted, dollars, duration, quantity, seconds
 
 
 @given(st.integers(min_value=0, max_value=10**10))
@@ -40,3 +40,8 @@ def test_dollars_are_exact_decimals() -> None:
 def test_a_bad_amount_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="dollars"):
         dollars(text)
+
+
+def test_counts_are_written_as_people_write_them() -> None:
+    assert [counted(n, "request") for n in (0, 1, 2)] == ["0 requests", "1 request", "2 requests"]
+    assert [counted(n, "pass", "passes") for n in (1, 2)] == ["1 pass", "2 passes"]

@@ -11,15 +11,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from paceline_core.errors import InvalidInput
+
 HEADER = "x-paceline-hop"
 LIFETIME_S = 300
 _SKEW_S = 30
 _CACHE_LIMIT = 256
+_KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,17 @@ class Hop:
 def new_hop_key() -> bytes:
     """A fresh private key, 32 raw bytes."""
     return Ed25519PrivateKey.generate().private_bytes_raw()
+
+
+def read_hop_key(path: Path, field: str = "hop_key") -> bytes:
+    """A private key of 32 raw bytes. Raises InvalidInput naming the field, the file and the fix."""
+    try:
+        key = path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(field, f"{path} cannot be read: {error.strerror}") from None
+    if len(key) != _KEY_BYTES:
+        raise InvalidInput(field, f"{path} holds {len(key)} bytes; a private key has {_KEY_BYTES}")
+    return key
 
 
 def trust_entry(private: bytes) -> tuple[str, str]:

@@ -1,42 +1,13 @@
 """The listening side: connections, their limits, and a clean end."""
 
 import asyncio
-import errno
 import socket
 from email.utils import format_datetime
 
 from paceline_core.clock import Clock
-from paceline_core.config import Listen
-from paceline_core.errors import InvalidInput
 from paceline_gateway.config import Limits
 from paceline_gateway.http.connection import Application, Connection
 from paceline_gateway.http.reader import Memory, RequestReader
-
-BACKLOG = 1024
-
-
-def bind(listen: Listen, field: str) -> socket.socket:
-    """A listening socket. Raises InvalidInput naming the configuration's field, the address and the fix."""
-    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((listen.host, listen.port))
-        sock.listen(BACKLOG)
-        sock.setblocking(False)
-    except OSError as error:
-        sock.close()
-        raise InvalidInput(field, _why(listen, error)) from None
-    return sock
-
-
-def _why(listen: Listen, error: OSError) -> str:
-    place = f"{listen.host}:{listen.port}"
-    if error.errno == errno.EADDRINUSE:
-        return f"{place} is already in use; stop the other program or choose another port"
-    if error.errno == errno.EACCES:
-        return f"{place} may not be used by this user; choose a port above 1023"
-    return f"cannot listen on {place}: {error.strerror}; choose an address of this machine"
 
 
 class Server:

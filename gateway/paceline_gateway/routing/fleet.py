@@ -23,6 +23,8 @@ class Fleet:
         self._lookahead_s = lookahead_s
         self._workers: dict[str, Worker] = {}
         self._picks = 0
+        self.context = 0
+        """Tokens that a request may have, as a worker last told; 0 before one did."""
 
     def __iter__(self) -> Iterator[Worker]:
         return iter(self._workers.values())
@@ -52,6 +54,7 @@ class Fleet:
         worker = self._workers.get(name)
         if worker is not None:
             worker.says(report, now)
+            self.context = report.max_model_len or self.context
 
     def cut(self, name: str) -> None:
         """A worker's load stream broke."""

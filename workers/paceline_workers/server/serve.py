@@ -15,7 +15,7 @@ import uvicorn
 
 from paceline_core.clock import SystemClock
 from paceline_core.config import Listen
-from paceline_core.errors import InvalidInput
+from paceline_core.listening import BACKLOG, bind
 from paceline_core.telemetry import get_logger
 from paceline_workers.config import WorkerConfig
 from paceline_workers.server.app import create_app
@@ -24,7 +24,6 @@ from paceline_workers.server.engine_link import EngineProcess
 from paceline_workers.server.worker import Worker, create_worker
 
 _log = get_logger(__name__)
-BACKLOG = 2048
 KEEP_ALIVE_S = 75
 CLOSE_S = 3
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -39,23 +38,10 @@ class HttpServer(uvicorn.Server):
         yield
 
 
-def bind(listen: Listen) -> socket.socket:
-    """A listening socket; who connects early waits. Raises InvalidInput naming host, port and the fix."""
-    where = f"{listen.host}:{listen.port}"
-    try:
-        family, _, _, _, address = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise InvalidInput("listen", f"{where} is no address: {error.strerror}") from None
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def take_port(listen: Listen) -> socket.socket:
+    """A listening socket whose stalled readers the kernel drops. Raises InvalidInput as `bind`."""
+    sock = bind(listen)
     _drop_stalled(sock)
-    try:
-        sock.bind(address)
-        sock.listen(BACKLOG)
-    except OSError as error:
-        sock.close()
-        fix = "end what listens there or set another listen.port"
-        raise InvalidInput("listen", f"{where} cannot be bound ({error.strerror}); {fix}") from None
     return sock
 
 
@@ -92,6 +78,7 @@ def _settings(worker: Worker) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="error",  # below that it tells of every malformed request, which is for strangers to write
         access_log=False,
         server_header=False,
         date_header=False,
