@@ -11,6 +11,7 @@ from paceline_planner.cost import replica_price
 from paceline_planner.hardware import Accelerator, accelerator
 
 _LOAD_PRIOR_S = 60.0
+_CPU_PRIOR_S = 10.0
 
 Find = Callable[[str], Accelerator | None]
 
@@ -43,9 +44,12 @@ def goal_of(service: ResolvedService, find: Find = built_in) -> Goal:
 
 
 def start_prior_s(service: ResolvedService) -> float:
-    """How long a start is thought to take until one has been seen."""
-    emulation = service.engine.emulation
-    return emulation.cold_start_s if emulation else SCHEDULE + PULL + WARM + _LOAD_PRIOR_S
+    """How long a start is thought to take until one has been seen; what runs on CPUs is small and compiles nothing."""
+    if service.engine.emulation:
+        return service.engine.emulation.cold_start_s
+    if all(pool.accelerator == "cpu" for pool in service.pools):
+        return _CPU_PRIOR_S
+    return SCHEDULE + PULL + WARM + _LOAD_PRIOR_S
 
 
 def _pool(pool: ResolvedPool, service: ResolvedService, find: Find) -> PoolGoal:

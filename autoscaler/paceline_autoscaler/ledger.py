@@ -6,6 +6,7 @@ An entry is whole: the state before, the observation, the decision. One is writt
 Run as `python -m paceline_autoscaler.ledger FILE` to read one and check it.
 """
 
+import contextlib
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -21,10 +22,12 @@ from paceline_autoscaler.policies import decide
 from paceline_core.clock import rfc3339
 from paceline_core.errors import InvalidInput
 from paceline_core.telemetry import get_logger
+from paceline_core.units import counted
 
 KEYFRAME_S = 60.0
 KEPT = 512
 FILE_LIMIT = 16 << 20
+TAIL_LIMIT = 4 << 20
 _log = get_logger(__name__)
 
 
@@ -61,11 +64,14 @@ class _Last:
 
 
 class Ledger:
-    """The last entries in memory, all in a file if there is one; the file before the current one is kept."""
+    """The last entries in memory, all in a file if there is one; the file before the current one is kept.
+
+    What an earlier process wrote at the end of the file is remembered; what it wrote before a new file began is not.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._entries: deque[Entry] = deque(maxlen=KEPT)
+        self._entries: deque[Entry] = deque(tail(path) if path is not None else (), maxlen=KEPT)
         self._last: dict[str, _Last] = {}
 
     def add(self, state: State, observation: Observation, decision: Decision) -> Entry | None:
@@ -128,6 +134,21 @@ def read(path: Path) -> Iterator[Entry]:
             raise InvalidInput(f"{path}:{number}", f"is not an entry of a ledger: {error.errors()[0]['msg']}") from None
 
 
+def tail(path: Path, limit: int = TAIL_LIMIT) -> list[Entry]:
+    """The entries in the last `limit` bytes of a file, oldest first; lines that are none are left out."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - limit, 0))
+            lines = file.read().splitlines()[-KEPT:]
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValidationError):
+            found.append(_ENTRY.validate_json(line))
+    return found
+
+
 def replay(entries: Iterable[Entry]) -> list[Entry]:
     """Decide everything again; the entries whose decision does not come out the same, byte for byte."""
     return [entry for entry in entries if not _same(decide(entry.observation, entry.state)[0], entry.decision)]
@@ -149,7 +170,7 @@ def explain(entry: Entry) -> str:
 
 
 def _folded(entry: Entry) -> str:
-    return f"; {entry.held} times the same before" if entry.held else ""
+    return f"; {counted(entry.held, 'time')} the same before" if entry.held else ""
 
 
 def _same(one: Decision, other: Decision) -> bool:
@@ -168,7 +189,7 @@ def main(arguments: list[str]) -> int:
         return 2
     different = replay(entries)
     sys.stdout.writelines(f"{explain(entry)}\n" for entry in entries)
-    sys.stdout.write(f"{len(entries)} decisions replayed, {len(different)} came out differently\n")
+    sys.stdout.write(f"{counted(len(entries), 'decision')} replayed, {len(different)} came out differently\n")
     return 1 if different else 0
 
 

@@ -106,6 +106,7 @@ def _starts(seen: Observation, known: State) -> State:
     before = dict(known.starting)
     ready = _named(replicas, ReplicaState.READY)
     took = [seen.now - before[name] for name in ready if name in before]
+    took += _unseen(replicas, known, start_s(seen.goal, known))
     starting = tuple(
         (
             replica.name,
@@ -119,6 +120,13 @@ def _starts(seen: Observation, known: State) -> State:
     return replace(
         known, starts_s=(*known.starts_s, *took)[-_KEPT:], starting=starting[:_NAMES], started=started[:_NAMES]
     )
+
+
+def _unseen(replicas: Iterable[Replica], known: State, usual_s: float) -> list[float]:
+    """Starts that fell between two passes: who is ready when first seen took no longer than its age."""
+    met = {*known.started, *(name for name, _ in known.starting)}
+    fresh = [replica for replica in replicas if replica.state is ReplicaState.READY and replica.name not in met]
+    return [replica.age_s for replica in fresh if 0 < replica.age_s < usual_s]
 
 
 def _drains(seen: Observation, known: State) -> State:

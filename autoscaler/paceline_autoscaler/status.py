@@ -1,7 +1,8 @@
 """What the autoscaler says in an object's status: scaling, slo, cost and its conditions. Pure.
 
-The last decision that differs from its predecessor in kind stands there until the next; numbers are rounded to two
-figures, so that a quiet service writes nothing. `desired` is what is wanted, also where `advise` only says so.
+The decision there stands until one differs from it in kind or in who is ready, or until something else is worth a
+write; numbers are rounded to two figures. So a quiet service writes nothing, and no write tells of the past. `desired`
+is what is wanted, also where `advise` only says so.
 """
 
 from collections.abc import Mapping
@@ -25,13 +26,17 @@ Turned = Mapping[str, tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The decision that stands, since when (RFC 3339), what it was taken from, and the latest of each."""
+    """The decision that stands, since when (RFC 3339), what it was taken from, and the latest of each.
+
+    `starting`: since when (as `now`) each replica has been starting, be it for the first time or again.
+    """
 
     since: str
     decision: Decision
     latest: Decision
     observation: Observation
     quantiles: Mapping[Target, float]
+    starting: Mapping[str, float]
 
 
 def status_of(standing: Standing, turned: Turned, generation: int, now: str) -> Status:
@@ -162,16 +167,18 @@ def _scaling_limited(standing: Standing) -> Fact:
 def _capacity_blocked(standing: Standing) -> Fact:
     usual = standing.latest.reading.start_s
     limit = max(OVERDUE * usual, OVERDUE_LEAST_S)
+    seen = standing.observation
     late = [
         replica.name
-        for pool in standing.observation.pools
+        for pool in seen.pools
         for replica in pool.replicas
-        if replica.state is ReplicaState.STARTING and replica.age_s > limit
+        if replica.state is ReplicaState.STARTING and seen.now - standing.starting.get(replica.name, seen.now) > limit
     ]
     if not late:
         return "False", "StartsInTime", f"replicas start in about {duration(float(round(usual)))}"
     names = ", ".join(late[:3]) + (" and others" if len(late) > 3 else "")
-    return "True", "StartsOverdue", f"{names}: not ready after {duration(limit)}; see their events and logs"
+    verb = "is" if len(late) == 1 else "are"
+    return "True", "StartsOverdue", f"{names} {verb} not ready after {duration(float(round(limit)))}"
 
 
 def _frozen(standing: Standing) -> Fact:

@@ -1,6 +1,6 @@
 """One service under the autoscaler's care: a pass over it, and what is said of it between passes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paceline_autoscaler import series
 from paceline_autoscaler.actuator import Actuator
@@ -18,6 +18,9 @@ from paceline_core.telemetry import Metrics
 STATUS_PACE_S = 5.0
 STATUS_REPEAT_S = 60.0
 STATE_PACE_S = 30.0
+
+Supply = tuple[tuple[int, int], ...]
+"""Ready and ordered replicas of each pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Subject:
         self._desk = desk
         self._standing: Decision | None = None
         self._since = ""
+        self._supply: Supply = ()
         self._said: Status | None = None
         self._said_at = 0.0
         self._stored_at = desk.clock.monotonic()
@@ -53,6 +57,9 @@ class Subject:
         self.state = state
         self._count(seen, decision)
         await self._act(decision, scales)
+        supply = tuple((pool.ready, pool.desired) for pool in seen.pools)
+        if supply != self._supply:
+            self._standing, self._supply = decision, supply
         return decision
 
     async def say(
@@ -61,10 +68,14 @@ class Subject:
         """Bring the object's status up to date, if it is worth a write."""
         if self._standing is None:
             return
-        now = self._desk.clock.monotonic()
-        standing = Standing(self._since, self._standing, decision, seen, quantiles)
-        said = status_of(standing, self._turned(service), service.metadata.generation, self._time())
-        if self._due(said, now) and await self._desk.actuator.say(self.key, said):
+        now, turned, generation = self._desk.clock.monotonic(), self._turned(service), service.metadata.generation
+        starting = dict(self.state.starting)
+        standing = Standing(self._since, self._standing, decision, seen, quantiles, starting)
+        if not self._due(status_of(standing, turned, generation, self._time()), now):
+            return
+        self._standing = decision
+        said = status_of(replace(standing, decision=decision), turned, generation, self._time())
+        if await self._desk.actuator.say(self.key, said):
             self._said, self._said_at = said, now
 
     async def remember(self, *, at_once: bool = False) -> None:

@@ -1,4 +1,7 @@
-"""Durations, bytes and money as the manifests write them, in seconds, bytes and dollars as the code uses them."""
+"""Durations, bytes and money as the manifests write them, in seconds, bytes and dollars as the code uses them.
+
+And counts as sentences write them.
+"""
 
 import re
 from decimal import Decimal, InvalidOperation
@@ -29,6 +32,11 @@ def duration(value: float) -> str:
         if count:
             out.append(f"{count}{unit}")
     return "".join(out) or "0s"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 request`, `2 requests`; `many` where an s does not do."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def quantity(text: str) -> int:

@@ -129,7 +129,7 @@ def _argv(program: str, folder: Path, target: str, port: int) -> list[str]:
     ]
 
 
-async def until(ask: Callable[[], Awaitable[T]], good: Callable[[T], bool], limit_s: float = 20.0) -> T:
+async def until(ask: Callable[[], Awaitable[T]], good: Callable[[T], bool], limit_s: float = 60.0) -> T:
     """Ask again until the answer is good; fails with the last answer after `limit_s`."""
     answer = await ask()
     try:

@@ -175,7 +175,7 @@ class Plant:
 
     def _start(self, ready_at: float) -> None:
         self._named += 1
-        self.servers.append(Server(f"main-{self._named}", self.now, ready_at, busy_until=ready_at))
+        self.servers.append(Server(f"main-{self._named}", ready_at - self.cold_start_s, ready_at, ready_at))
 
     def _report(self) -> DemandReport:
         row = ClassDemand(

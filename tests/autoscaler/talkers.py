@@ -68,13 +68,16 @@ class Talkers:
         return httpx.Response(talker.status, content=talker.stream())
 
 
-async def eventually(condition: Callable[[], bool], turns: int = 2000) -> None:
-    """Let other tasks run until the condition holds; it never waits on a clock."""
-    for _ in range(turns):
-        if condition():
-            return
-        await asyncio.sleep(0)
-    pytest.fail("the condition never came true")
+async def eventually(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+    """Let other tasks run until the condition holds, however many turns they need; fails after `limit_s`."""
+    try:
+        async with asyncio.timeout(limit_s):
+            while True:
+                if condition():
+                    return
+                await asyncio.sleep(0)
+    except TimeoutError:
+        pytest.fail(f"the condition did not come true within {limit_s:g} s")
 
 
 def demand_report(gateway: str = "g1", service: str = "default/chat", **row: Any) -> DemandReport:

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.real
 
 KEY = Key("default", "chat")
 POOL = ScaleTarget(KEY, "main")
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class Server(uvicorn.Server):

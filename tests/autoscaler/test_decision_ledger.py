@@ -146,3 +146,22 @@ def test_the_command_prints_and_checks(burst: Path, capsys: pytest.CaptureFixtur
 def test_the_command_refuses_what_it_cannot_read(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert module.main(arguments) == 2
     assert capsys.readouterr().err
+
+
+def test_a_restarted_ledger_still_knows_the_newest_entries(burst: Path) -> None:
+    written = list(read(burst))
+    with burst.open("ab") as file:
+        file.write(b"half a li")
+    heir = Ledger(burst)
+    assert heir.recent(limit=module.KEPT) == written[::-1]
+    entry = keep(heir, observation(now=written[-1].observation.now + 1))
+    assert entry is not None
+    assert (entry.kind, entry.held) == ("change", 0)
+    assert heir.recent(limit=2) == [entry, written[-1]]
+
+
+def test_only_the_end_of_a_long_file_is_read_back(burst: Path) -> None:
+    written = list(read(burst))
+    size = sum(len(entry_json(entry)) + 1 for entry in written[-3:])
+    assert module.tail(burst, size + 5) == written[-3:]
+    assert module.tail(burst.with_name("none"), size) == []

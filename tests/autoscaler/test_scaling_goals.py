@@ -58,6 +58,12 @@ def test_an_emulated_service_is_priced_as_what_it_emulates() -> None:
     assert (wish.pools[0].gpus, wish.pools[0].dollars_per_hour, wish.start_prior_s) == (1, 3.93, 20.0)
 
 
+def test_a_process_on_cpus_is_not_thought_to_start_like_a_node_of_gpus() -> None:
+    pools = [{"name": "main", "accelerator": "cpu", "replicas": {"min": 1, "max": 4}}]
+    assert goal_of(resolved(pools=pools)).start_prior_s == 10.0
+    assert goal_of(resolved(pools=[{"name": "main", "accelerator": "h100"}])).start_prior_s == 81.0
+
+
 def test_several_gpus_cost_several_times() -> None:
     pools = [{"name": "main", "accelerator": "h100", "gpusPerReplica": 4}]
     assert goal_of(resolved(pools=pools)).pools[0].dollars_per_hour == pytest.approx(15.72)

@@ -286,6 +286,20 @@ async def test_a_quiet_service_is_written_about_once_a_minute(rig: Rig) -> None:
     assert len(rig.cluster.statuses) - before == 2
 
 
+async def test_the_sentence_follows_who_is_ready(rig: Rig) -> None:
+    pools = [{"name": "main", "accelerator": "h100", "replicas": {"min": 2, "max": 4}}]
+    await rig.start(ready=1, desired=2, pools=pools)
+    await rig.seconds(3, ready=1)
+    assert "1 ready, 1 starting" in rig.cluster.statuses[-1][1]["scaling"]["decision"]
+    await rig.see(2)
+    await rig.seconds(1, ready=2)
+    scaling = rig.cluster.statuses[-1][1]["scaling"]
+    assert scaling["decision"].endswith("2 ready")
+    written = len(rig.cluster.statuses)
+    await rig.seconds(10, ready=2)
+    assert len(rig.cluster.statuses) <= written + 1
+
+
 async def test_a_limit_that_begins_to_bind_is_an_event(rig: Rig) -> None:
     await rig.start(pools=[{"name": "main", "accelerator": "h100", "replicas": {"min": 1, "max": 1}}])
     await rig.seconds(5, ready=1, requests=25)

@@ -33,6 +33,16 @@ def test_one_that_was_ready_when_first_seen_teaches_nothing() -> None:
     assert after((0, (("a", READY, 300.0),)), (5, (("a", READY, 305.0),))).starts_s == ()
 
 
+def test_a_start_faster_than_the_passes_took_no_longer_than_its_age() -> None:
+    known = after((0, ()), (5, (("a", READY, 4.0),)), (10, (("a", READY, 9.0),)))
+    assert known.starts_s == (4.0,)
+    assert start_s(goal(), known) == 4.0
+    asleep = learn(observation(now=NOW + 300, pools=(PoolView("main", 0),)), known)
+    woken = (Replica("a", READY, 3.0),)
+    awake = learn(observation(now=NOW + 305, pools=(PoolView("main", 1, woken),)), asleep)
+    assert start_s(goal(), awake) <= 4.0
+
+
 def test_a_restart_counts_from_when_it_stopped_being_ready() -> None:
     known = after((0, (("a", READY, 900.0),)), (5, (("a", STARTING, 905.0),)), (12, (("a", READY, 912.0),)))
     assert known.starts_s == (7.0,)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.autoscaler.factories import (
     INTERACTIVE,
+    NOW,
     answered,
     attainment,
     demand,
@@ -29,13 +30,17 @@ TTFT = Target(INTERACTIVE, "ttft", 0.95, 0.5)
 
 def told(seen: Observation, turned: Turned | None = None, **changes: Any) -> dict[str, Any]:
     decision: Decision = decide(seen, seasoned(seen, 60))[0]
-    standing = Standing(SINCE, decision, decision, seen, {TTFT: 0.4219})
+    standing = Standing(SINCE, decision, decision, seen, {TTFT: 0.4219}, {})
     return status_of(replace(standing, **changes), turned or {}, 7, NOW_TEXT)
 
 
 def condition(status: dict[str, Any], kind: str) -> tuple[str, str]:
     (found,) = [row for row in status["conditions"] if row["type"] == kind]
     return found["status"], found["reason"]
+
+
+def message(status: dict[str, Any], kind: str) -> str:
+    return next(str(row["message"]) for row in status["conditions"] if row["type"] == kind)
 
 
 def test_the_status_is_one_that_the_objects_model_takes() -> None:
@@ -122,8 +127,20 @@ def test_a_limit_that_binds_is_a_condition() -> None:
 def test_a_start_that_never_ends_is_blocked_capacity() -> None:
     late = view(ready=1, starting=1)
     replicas = tuple(replace(replica, age_s=500.0) for replica in late.replicas)
-    status = told(observation(pools=(replace(late, replicas=replicas),)))
+    seen = observation(pools=(replace(late, replicas=replicas),))
+    status = told(seen, starting={"starting-0": NOW - 90})
     assert condition(status, "CapacityBlocked") == ("True", "StartsOverdue")
+    assert message(status, "CapacityBlocked") == "starting-0 is not ready after 1m"
+    many = tuple(replace(replicas[1], name=f"r{n}") for n in range(5))
+    status = told(observation(pools=(replace(late, replicas=many),)), starting={r.name: NOW - 90 for r in many})
+    assert message(status, "CapacityBlocked") == "r0, r1, r2 and others are not ready after 1m"
+
+
+def test_a_replica_that_was_ready_until_just_now_is_not_overdue() -> None:
+    old = view(ready=1, starting=1)
+    replicas = tuple(replace(replica, age_s=500.0) for replica in old.replicas)
+    status = told(observation(pools=(replace(old, replicas=replicas),)), starting={"starting-0": NOW - 5})
+    assert condition(status, "CapacityBlocked") == ("False", "StartsInTime")
 
 
 def test_a_freeze_is_two_conditions() -> None:

@@ -73,6 +73,18 @@ def test_prompts_are_estimated_better_after_the_first_answer() -> None:
     assert made.ratio.tokens(200) == 100
 
 
+def test_an_estimate_is_never_more_than_the_model_takes() -> None:
+    made = desk()
+    assert made.prompt_tokens(3_000_000) == 750_000
+    made.fleet.update([endpoint("w0")])
+    made.fleet.says("w0", report("w0", max_model_len=0), NOW)
+    assert made.prompt_tokens(3_000_000) == 750_000
+    made.fleet.says("w0", report("w0", max_model_len=4096), NOW)
+    assert (made.prompt_tokens(3_000_000), made.prompt_tokens(400)) == (4096, 100)
+    made.fleet.update([])
+    assert made.prompt_tokens(3_000_000) == 4096
+
+
 async def test_a_rung_bell_brings_a_line_at_once_and_a_closed_one_the_end() -> None:
     bell, desks = Bell(), [desk()]
     lines = demand_lines("g0", "2026-01-01T00:00:00Z", lambda: desks, lambda: NOW, bell)

@@ -9,6 +9,7 @@ from paceline_autoscaler.picture import Picture
 from paceline_autoscaler.policies.guards import judge
 from paceline_autoscaler.policies.proposal import Proposal, Rule
 from paceline_core.registry.enums import ScaleReason
+from paceline_core.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def _asleep(picture: Picture, proposal: Proposal) -> Proposal:
         if not any(wishes[column.goal.name] for column in group.columns):
             wishes[first] = 1
     held = sum(max(cls.held, cls.queued) for cls in picture.observation.demand.classes)
-    body = f"{held} requests wait for the first replica"
+    body = f"{counted(held, 'request')} waiting for the first replica"
     return replace(proposal, wishes=wishes, reason=ScaleReason.WAKE, body=body)
 
 

@@ -16,6 +16,7 @@ from paceline_autoscaler.picture import Group, Picture
 from paceline_autoscaler.policies.fluid import Fluid, fluid_of
 from paceline_autoscaler.policies.proposal import Draft, Proposal, join
 from paceline_core.registry.enums import ScaleReason
+from paceline_core.units import counted
 
 SPARE = 1.1
 LEAST_DERATE = 0.5
@@ -138,7 +139,7 @@ def _rest(case: _Case) -> Draft:
         return Draft(
             case.say(case.counts, ScaleReason.COOLDOWN, f"{total} would do, if the next {_left(case):.0f} s agree"), 1
         )
-    return Draft(case.say(fewer, ScaleReason.CONSOLIDATE, f"{told} fits {room:.2f} of {total} replicas"), 2)
+    return Draft(case.say(fewer, ScaleReason.CONSOLIDATE, f"{told} fits {room:.2f} of {counted(total, 'replica')}"), 2)
 
 
 def _one_fewer(case: _Case) -> dict[str, int] | None:
