@@ -99,6 +99,14 @@ def test_a_loading_worker_ends_on_a_signal(folder: Path) -> None:
         assert worker.ended() == 0
 
 
+def test_what_strangers_send_leaves_no_line_in_the_log(slow: WorkerProcess) -> None:
+    with socket.create_connection(("127.0.0.1", int(slow.url.rpartition(":")[2])), LIMIT_S) as stranger:
+        stranger.sendall(b"rubbish\r\n\r\n")
+        assert stranger.recv(100).startswith(b"HTTP/1.1 400")
+    assert HTTP.post(slow.url + CHAT, json=HELLO).status_code == 200
+    assert {json.loads(line)["logger"].partition(".")[0] for line in slow.said().splitlines()} == {"paceline_workers"}
+
+
 def test_a_load_stream_does_not_hold_up_the_end(slow: WorkerProcess) -> None:
     with HTTP.stream("GET", f"{slow.url}/internal/load", headers=slow.hop) as response:
         lines = response.iter_lines()
@@ -123,8 +131,8 @@ def test_a_port_in_use_is_one_clear_line(folder: Path) -> None:
         with worker_process(folder, Script(), listen={"port": port}) as worker:
             assert worker.ended() == 2
             assert worker.said() == (
-                f"paceline worker: listen: 127.0.0.1:{port} cannot be bound (Address already in use); "
-                "end what listens there or set another listen.port\n"
+                f"paceline worker: listen: 127.0.0.1:{port} is already in use; "
+                "stop the other program or choose another port\n"
             )
 
 
