@@ -28,6 +28,7 @@ def _named(error: Exception) -> Exception:
     """A path that the system refuses is the user's input like any other; its trace stays with it."""
     if not isinstance(error, OSError) or error.filename is None:
         return error
-    path, reason = os.fsdecode(error.filename), error.strerror
+    path = os.fsdecode(error.filename)
+    reason = "it is not a folder" if isinstance(error, FileExistsError) else error.strerror
     refused = InvalidInput(path, f"cannot be used: {reason}; choose another folder with --state")
     return refused.with_traceback(error.__traceback__)

@@ -167,7 +167,8 @@ def test_ctrl_c_finishes_the_streams_and_leaves_no_process_no_port_and_no_file(t
 
 def test_a_closed_terminal_ends_it_in_order_too(tmp_path: Path) -> None:
     with up(tmp_path) as run:
-        parts = [run.ready() and part for part in run.descendants()]
+        run.ready()
+        parts = run.descendants()
         run.process.send_signal(signal.SIGHUP)
         assert run.left() == (0, "")
     assert run.events()[-1] == {"event": "stopped"}

@@ -15,12 +15,12 @@ FIELDS: Final[Mapping[str, str]] = {
     "engine.emulate.model": "spec.engine.emulate.model",
     "engine.emulate.cold_start_s": "spec.engine.emulate.coldStart",
 }
-_LAST_WORDS: Final = re.compile(r"^paceline worker: (?P<field>[a-z_.]+): ")
+_SPEAKER: Final = "paceline worker: "
+_FIELD: Final = re.compile(r"^[a-z_.]+(?=: )")
 
 
 def in_manifest_words(line: str) -> str:
-    """A worker's last line, `paceline worker: field: message`, with the manifest's field; any other line as it is."""
-    found = _LAST_WORDS.match(line)
-    if found is None or found["field"] not in FIELDS:
+    """A worker's last line, `paceline worker: field: message`, as `field: message` with the manifest's field."""
+    if not line.startswith(_SPEAKER):
         return line
-    return f"{FIELDS[found['field']]}: {line[found.end() :]}"
+    return _FIELD.sub(lambda found: FIELDS.get(found[0], found[0]), line.removeprefix(_SPEAKER))

@@ -125,5 +125,6 @@ def test_the_startup_probe_waits_for_the_whole_cold_start(cold_start: int) -> No
 def test_a_workers_last_words_name_the_manifests_field() -> None:
     said = "paceline worker: engine.page_tokens: 7 is no power of two"
     assert in_manifest_words(said) == "spec.engine.kvCache.pageTokens: 7 is no power of two"
-    assert in_manifest_words("paceline worker: the engine ended") == "paceline worker: the engine ended"
-    assert in_manifest_words("paceline worker: listen: is taken") == "paceline worker: listen: is taken"
+    assert in_manifest_words("paceline worker: the engine ended") == "the engine ended"
+    assert in_manifest_words("paceline worker: listen: is taken") == "listen: is taken"
+    assert in_manifest_words("MemoryError: model: 3") == "MemoryError: model: 3"
