@@ -19,12 +19,13 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from paceline_core import __version__
 from paceline_core.clock import Clock, SystemClock, rfc3339
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PLAIN_WIDTH = 140
-PACKAGES = ("paceline", "torch", "triton", "httptools", "uvloop", "fastapi", "prometheus-client")
+PACKAGES = ("torch", "triton", "httptools", "uvloop", "fastapi", "prometheus-client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def machine() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Python's and the installed packages'."""
-    found = {"python": platform.python_version()}
+    found = {"paceline": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:
             found[package] = version(package)
