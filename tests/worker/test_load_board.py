@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
-from tests.worker.harness import settings
+from tests.worker.harness import running, settings
+from tests.worker.scripted_engine import Script
 
 from paceline_core.registry import RequestClass
 from paceline_core.wire import LoadReport, WorkerState, decode
@@ -62,6 +64,16 @@ def test_a_report_holds_what_the_engine_said(board: LoadBoard) -> None:
     assert (report.step_time.base, report.step_time.context, report.step_time.observations) == (0.01, 0.004, 7)
 
 
+async def test_a_ready_line_always_knows_the_step_time(folder: Path) -> None:
+    reports: list[LoadReport] = []
+    async with running(Script(), folder=folder, ready=False) as rig:
+        rig.worker.parts.engine.listen(lambda _: reports.append(rig.worker.board.report))
+        await rig.reaches(EngineState.UP)
+    ready = [report for report in reports if report.state is WorkerState.READY]
+    assert ready
+    assert all(report.step_time.base == 0.01 for report in ready)
+
+
 def test_a_dead_engine_is_a_failed_worker(board: LoadBoard) -> None:
     board.on_engine(EngineState.DOWN)
     assert board.report.state is WorkerState.FAILED
@@ -92,8 +104,8 @@ async def test_a_subscriber_sees_the_state_now_and_each_turn_at_once(board: Load
 async def test_changes_between_two_lines_come_as_one(board: LoadBoard) -> None:
     lines = board.lines()
     await line(lines)
-    for running in (1, 2, 3):
-        board.on_engine(beat(running))
+    for count in (1, 2, 3):
+        board.on_engine(beat(count))
     assert (await line(lines)).running == 3
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import Code, RequestError
-from paceline_workers.server.openai.lengths import room
+from paceline_workers.server.openai.lengths import refuse_overlong, room
 from paceline_workers.server.openai.requests import NEUTRAL, ChatRequest, CompletionRequest, parse
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -63,25 +63,47 @@ def test_text_parts_are_joined() -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content", "text only"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content", "text or a list of parts"),
         ({"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}]}, "messages", "tool_calls"),
-        ({"temperature": -1}, "temperature", "greater than or equal to 0"),
+        ({"messages": [*MESSAGES, {"role": "user", "content": None}]}, "messages[1].content", "is required"),
+        ({"messages": [{"role": "system"}]}, "messages[0].content", "is required"),
+        ({"messages": MESSAGES * 2049}, "messages", "at most 2048"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "`stream` is true"),
+        ({"stream_options": {}, "stream": False}, "stream_options", "`stream` is true"),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, "max_tokens", "`max_completion_tokens`"),
+        ({"temperature": -1}, "temperature", "must be 0 or more"),
         ({"temperature": "hot"}, "temperature", "valid number"),
         ({"top_p": 0}, "top_p", "greater than 0"),
-        ({"top_k": -2}, "top_k", "-1"),
-        ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
-        ({"max_completion_tokens": 0}, "max_completion_tokens", "greater than or equal to 1"),
+        ({"top_k": -2}, "top_k", "must be -1 or more"),
+        ({"max_tokens": 0}, "max_tokens", "must be 1 or more"),
+        ({"max_tokens": -1}, "max_tokens", "must be 1 or more"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens", "must be 1 or more"),
         ({"top_logprobs": 21}, "top_logprobs", "20"),
         ({"stop": ""}, "stop", "none of them empty"),
         ({"stop": ["a", 1]}, "stop", "list of texts"),
         ({"stop": ["a"] * 17}, "stop", "at most 16"),
         ({"stop": "a" * 257}, "stop", "256 characters"),
         ({"seed": 1 << 63}, "seed", "less than"),
-        ({"stream_options": {"include_usage": "perhaps"}}, "stream_options.include_usage", "boolean"),
+        ({"stream": True, "stream_options": {"include_usage": "perhaps"}}, "stream_options.include_usage", "boolean"),
     ],
 )
 def test_a_wrong_field_is_named_with_the_reason(fields: dict[str, Any], param: str, words: str) -> None:
     error = refused(**fields)
     assert (error.code, error.param) == (Code.INVALID_REQUEST, param)
     assert words in error.message
+
+
+def test_an_assistants_turn_may_be_without_content() -> None:
+    turns = [*MESSAGES, {"role": "assistant", "content": None}, *MESSAGES]
+    assert chat(messages=turns).messages[1].content == ""
+
+
+def test_both_limits_may_stand_where_they_agree() -> None:
+    assert chat(max_tokens=5, max_completion_tokens=5).max_completion_tokens == 5
+
+
+def test_a_completion_without_a_stream_has_no_stream_options() -> None:
+    with pytest.raises(RequestError, match="`stream` is true") as caught:
+        completion(stream_options={"include_usage": True})
+    assert caught.value.param == "stream_options"
 
 
 def test_a_missing_model_is_named() -> None:
@@ -162,6 +184,12 @@ def test_prompt_and_answer_fit_the_context_or_are_refused(prompt: int, asked: in
 def test_a_too_long_prompt_is_told_its_numbers() -> None:
     with pytest.raises(RequestError, match=r"maximum context length is 100 tokens.*resulted in 120 tokens"):
         room(120, None, None, 100, "messages")
+
+
+def test_a_hopeless_prompt_is_told_the_least_it_can_be() -> None:
+    with pytest.raises(RequestError, match=r"maximum context length is 100 tokens.*resulted in at least 100 tokens"):
+        refuse_overlong(100, 100, "messages")
+    refuse_overlong(99, 100, "messages")
 
 
 def test_a_too_long_wish_is_told_its_numbers() -> None:

@@ -192,6 +192,23 @@ async def test_an_unknown_route_and_a_wrong_method_are_named(rig: Rig) -> None:
     check_error(await rig.http.get("/healthz/"), Code.ROUTE_NOT_FOUND)
 
 
+async def test_embeddings_are_refused_in_words_for_a_client(rig: Rig) -> None:
+    message = check_error(await rig.http.post("/v1/embeddings", json={"input": "a"}), Code.ROUTE_NOT_FOUND)
+    assert message == (
+        "This model generates text and serves no embeddings; use /v1/chat/completions or /v1/completions, "
+        "or ask a model that is made for embeddings."
+    )
+
+
+async def test_a_hopeless_text_is_refused_before_it_is_encoded(folder: Path) -> None:
+    text = "hello " * 500_000
+    async with running(Script(), folder=folder) as rig:
+        chat = await rig.http.post(CHAT, json=HELLO | {"messages": [{"role": "user", "content": text}]})
+        assert "in at least " in check_error(chat, Code.CONTEXT_LENGTH_EXCEEDED, "messages")
+        completion = await rig.http.post(TEXTS, json=PROMPT | {"prompt": text})
+        assert "in at least " in check_error(completion, Code.CONTEXT_LENGTH_EXCEEDED, "prompt")
+
+
 async def test_a_harmless_request_id_comes_back_on_every_answer(rig: Rig) -> None:
     for path in (CHAT, "/healthz", "/v1/nothing", "/internal/load"):
         response = await rig.http.post(path, json=HELLO, headers={"x-request-id": "abc_1"})
@@ -247,6 +264,7 @@ async def test_the_load_stream_tells_the_state_and_follows_it(rig: Rig) -> None:
     assert await call.status() == 200
     first = decode(LoadReport, await call.write())
     assert (first.state, first.max_model_len, first.seq) == (WorkerState.READY, 2048, 0)
+    assert first.step_time.base == 0.01
     rig.worker.board.drain()
     report = first
     while report.state is not WorkerState.DRAINING:

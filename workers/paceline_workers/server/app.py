@@ -28,6 +28,7 @@ def create_app(worker: Worker) -> App:
     app.routes.append(Route("/internal/load", LoadRoute(worker.board, worker.parts.write_limit_s), methods=["GET"]))
     _add_probes(app, worker)
     _add_models(app, worker)
+    app.add_api_route("/v1/embeddings", _no_embeddings, methods=["POST"])
     return Edge(app, worker.trust)
 
 
@@ -73,6 +74,14 @@ def _add_models(app: FastAPI, worker: Worker) -> None:
             if model["id"] == name:
                 return model
         raise RequestError(Code.MODEL_NOT_FOUND, f"The model `{name}` does not exist here.", param="model")
+
+
+async def _no_embeddings() -> Response:
+    raise RequestError(
+        Code.ROUTE_NOT_FOUND,
+        "This model generates text and serves no embeddings; use /v1/chat/completions or /v1/completions, "
+        "or ask a model that is made for embeddings.",
+    )
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -160,12 +160,13 @@ class EngineClient:
             case Tokens():
                 if stream := self._streams.get(message.id):
                     stream.put(message)
-            case Heartbeat():
-                self._tell(message)
             case Started():
                 self.started, self._up_at = message, self._clock.monotonic()
                 self._tell(message)
-                self._enter(EngineState.UP)
+            case Heartbeat():
+                self._tell(message)
+                if self.state is EngineState.LOADING and self._up_at is not None:
+                    self._enter(EngineState.UP)  # not before: nobody could tell how long its steps take
             case Failed():
                 self._failed = message.message
 

@@ -12,7 +12,7 @@ from paceline_workers.server.chat import ChatTemplate
 from paceline_workers.server.openai.answers import Shape, Usage, Writer
 from paceline_workers.server.openai.chat_answers import ChatShape
 from paceline_workers.server.openai.completion_answers import CompletionShape
-from paceline_workers.server.openai.lengths import room
+from paceline_workers.server.openai.lengths import refuse_overlong, room
 from paceline_workers.server.openai.requests import (
     ChatRequest,
     CompletionRequest,
@@ -70,6 +70,7 @@ async def chat_job(model: ServedModel, body: bytes, caller: Caller, context: int
     if model.template is None:
         raise _invalid("This model has no chat template; use /v1/completions.", "messages")
     text = model.template.render([message.plain() for message in request.messages])
+    refuse_overlong(model.tokenizer.least(text), context, "messages")
     ids = await model.tokenizer.encode(text, special=False)
     max_tokens = room(len(ids), request.max_completion_tokens or request.max_tokens, None, context, "messages")
     shape = ChatShape(model.tokenizer.token_bytes if request.logprobs else None)
@@ -81,7 +82,7 @@ async def completion_job(model: ServedModel, body: bytes, caller: Caller, contex
     """A job from the body of `/v1/completions`. Raises RequestError."""
     request = parse(CompletionRequest, body)
     _known(model, request.model)
-    ids = await _ids(model.tokenizer, request.prompt)
+    ids = await _ids(model.tokenizer, request.prompt, context)
     max_tokens = room(len(ids), request.max_tokens, COMPLETION_TOKENS, context, "prompt")
     shape = CompletionShape(None if request.logprobs is None else model.tokenizer.token_bytes)
     logprobs = -1 if request.logprobs is None else request.logprobs
@@ -99,7 +100,9 @@ def _known(model: ServedModel, name: str) -> None:
         raise RequestError(Code.MODEL_NOT_FOUND, f"The model `{name}` does not exist here.", param="model")
 
 
-async def _ids(tokenizer: Tokenizer, prompt: str | list[int]) -> list[int]:
+async def _ids(tokenizer: Tokenizer, prompt: str | list[int], context: int) -> list[int]:
+    if isinstance(prompt, str):
+        refuse_overlong(tokenizer.least(prompt), context, "prompt")
     ids = await tokenizer.encode(prompt, special=True) if isinstance(prompt, str) else prompt
     if not ids:
         raise _invalid("`prompt` must hold at least one token.", "prompt")

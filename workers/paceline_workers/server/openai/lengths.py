@@ -10,10 +10,7 @@ def room(prompt: int, asked: int | None, default: int | None, context: int, para
     """
     left = context - prompt
     if left < 1:
-        raise _too_long(
-            f"This model's maximum context length is {context} tokens. However, your {param} resulted in {prompt} "
-            f"tokens. Please reduce the length of the {param}.", param
-        )  # fmt: skip
+        raise _no_room(str(prompt), context, param)
     if asked is not None and asked > left:
         raise _too_long(
             f"This model's maximum context length is {context} tokens. However, you requested {prompt + asked} tokens "
@@ -21,6 +18,19 @@ def room(prompt: int, asked: int | None, default: int | None, context: int, para
             "completion.", param
         )  # fmt: skip
     return asked or min(default or left, left)
+
+
+def refuse_overlong(least: int, context: int, param: str) -> None:
+    """Refuse a prompt of `least` tokens or more, not encoded yet, that leaves no room anyway. Raises RequestError."""
+    if least >= context:
+        raise _no_room(f"at least {least}", context, param)
+
+
+def _no_room(prompt: str, context: int, param: str) -> RequestError:
+    return _too_long(
+        f"This model's maximum context length is {context} tokens. However, your {param} resulted in {prompt} "
+        f"tokens. Please reduce the length of the {param}.", param
+    )  # fmt: skip
 
 
 def _too_long(message: str, param: str) -> RequestError:

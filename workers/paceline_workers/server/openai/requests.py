@@ -14,6 +14,8 @@ from paceline_core.errors import Code, RequestError
 
 STOPS_LIMIT = 16
 STOP_CHARACTERS = 256
+MESSAGES_LIMIT = 2048
+"""OpenAI's own; a body full of empty messages would hold up the loop for seconds."""
 
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
@@ -111,6 +113,11 @@ class GenerateRequest(Body):
     stop_token_ids: list[int] = Field(default=[], max_length=64)
     ignore_eos: bool = False
 
+    def check(self) -> None:
+        """What no field can tell alone. Raises RequestError."""
+        if "stream_options" in self.model_fields_set and not self.stream:
+            raise _invalid("`stream_options` is for requests whose `stream` is true.", "stream_options")
+
 
 class Message(Body):
     """One turn of a chat; `content` is the text of all its parts."""
@@ -118,6 +125,13 @@ class Message(Body):
     role: str = Field(min_length=1, max_length=64)
     content: Annotated[str, BeforeValidator(_content)] = ""
     name: str | None = None
+
+    def check(self, place: str) -> None:
+        """Only an assistant's turn may be without content, and calls of tools are not known here."""
+        if (self.model_extra or {}).get("tool_calls"):
+            raise _invalid("`tool_calls` are not supported here.", "messages")
+        if self.role != "assistant" and "content" not in self.model_fields_set:
+            raise _invalid(f"`{place}.content` is required.", f"{place}.content")
 
     def plain(self) -> dict[str, Any]:
         """As chat templates expect it."""
@@ -127,10 +141,19 @@ class Message(Body):
 class ChatRequest(GenerateRequest):
     """`POST /v1/chat/completions`."""
 
-    messages: list[Message] = Field(min_length=1)
+    messages: list[Message] = Field(min_length=1, max_length=MESSAGES_LIMIT)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=20)
+
+    def check(self) -> None:
+        """What no field can tell alone. Raises RequestError."""
+        super().check()
+        limits = {self.max_tokens, self.max_completion_tokens} - {None}
+        if len(limits) > 1:
+            raise _invalid("`max_tokens` and `max_completion_tokens` differ; send the latter alone.", "max_tokens")
+        for index, message in enumerate(self.messages):
+            message.check(f"messages[{index}]")
 
 
 class CompletionRequest(GenerateRequest):
@@ -151,9 +174,8 @@ def parse(kind: type[R], body: bytes) -> R:
         raise _refusal(error.errors(include_url=False)[0]) from None
     for name, value in (request.model_extra or {}).items():
         if name in NEUTRAL and value not in NEUTRAL[name]:
-            raise RequestError(Code.INVALID_REQUEST, f"`{name}` is not supported here; leave it out.", param=name)
-    if any((message.model_extra or {}).get("tool_calls") for message in getattr(request, "messages", ())):
-        raise RequestError(Code.INVALID_REQUEST, "`tool_calls` are not supported here.", param="messages")
+            raise _invalid(f"`{name}` is not supported here; leave it out.", name)
+    request.check()
     return request
 
 
@@ -162,13 +184,25 @@ def _refusal(first: ErrorDetails) -> RequestError:
         return RequestError(Code.INVALID_JSON, f"The body is not valid JSON: {first['ctx']['error']}.")
     param = _param(first["loc"])
     if first["type"] == "missing":
-        return RequestError(Code.INVALID_REQUEST, f"`{param}` is required.", param=param)
-    reason = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+        return _invalid(f"`{param}` is required.", param)
     subject = f"`{param}`" if param else "The body"
-    return RequestError(Code.INVALID_REQUEST, f"{subject}: {reason}.", param=param or None)
+    return _invalid(f"{subject}: {_reason(first)}.", param or None)
+
+
+def _reason(first: ErrorDetails) -> str:
+    match first["type"]:
+        case "value_error":
+            return str(first["ctx"]["error"])
+        case "greater_than_equal":
+            return f"must be {first['ctx']['ge']:.0f} or more"
+    return first["msg"]
 
 
 def _param(location: tuple[int | str, ...]) -> str:
     """`("messages", 0, "role")` -> `messages[0].role`."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return "".join(parts).removeprefix(".")
+
+
+def _invalid(message: str, param: str | None) -> RequestError:
+    return RequestError(Code.INVALID_REQUEST, message, param=param)
