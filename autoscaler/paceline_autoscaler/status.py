@@ -14,7 +14,7 @@ from paceline_autoscaler.appraisal import burn_of
 from paceline_autoscaler.nouns import Decision, Gap, Observation, Target, Verdicts
 from paceline_autoscaler.policies.guards import cost_per_hour
 from paceline_core.registry.enums import QueryResult, ReplicaState, ScaleLimit, ScaleReason
-from paceline_core.units import duration
+from paceline_core.units import brief, duration
 
 OVERDUE = 3.0
 OVERDUE_LEAST_S = 60.0
@@ -198,4 +198,4 @@ def rounded(value: float, figures: int = 2) -> float:
 
 
 def _time(seconds: float) -> str:
-    return duration(rounded(max(seconds, 0.0)))
+    return brief(rounded(max(seconds, 0.0)))

@@ -34,6 +34,13 @@ def duration(value: float) -> str:
     return "".join(out) or "0s"
 
 
+def brief(value: float) -> str:
+    """For people: `420ms`, `2.3s`, `1m30s`."""
+    if 1 <= value < 60:
+        return f"{value:.1f}".removesuffix(".0") + "s"
+    return duration(value if value < 1 else round(value))
+
+
 def counted(count: int, one: str, many: str = "") -> str:
     """`1 request`, `2 requests`; `many` where an s does not do."""
     return f"{count} {one if count == 1 else many or one + 's'}"

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_core.units import counted, dollars, duration, quantity, seconds
+from paceline_core.units import brief, counted, dollars, duration, quantity, seconds
 
 
 @given(st.integers(min_value=0, max_value=10**10))
@@ -13,6 +13,13 @@ def test_a_duration_reads_back_as_it_was_written(milliseconds: int) -> None:
 @pytest.mark.parametrize(("text", "expected"), [("500ms", 0.5), ("1m30s", 90), ("1h", 3600), ("28d", 28 * 86400)])
 def test_durations_are_seconds(text: str, expected: float) -> None:
     assert seconds(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.42, "420ms"), (2.3, "2.3s"), (2.0, "2s"), (59.96, "60s"), (90.4, "1m30s"), (0.0, "0s")]
+)
+def test_a_time_for_people_is_short(value: float, shown: str) -> None:
+    assert brief(value) == shown
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "1.5s", "-1s", "1 s", "5m garbage"])

@@ -46,11 +46,11 @@ class Dispatcher:
         """Why one more request cannot wait here, if so. `limit` is its class's cap on waiting requests."""
         waiting = len(self.lines[request_class])
         if waiting >= limit and (self.waiting or not self.fleet.has_room(now)):
-            code, why = Code.QUEUE_FULL, f"{waiting} {request_class} requests wait already."
+            code, why = Code.QUEUE_FULL, f"The queue of {request_class} requests is full: {waiting} waiting."
         elif self.size + size > self._caps.size:
             code, why = Code.QUEUE_FULL, "The waiting requests are too large together."
         elif self.waiting >= self._caps.held and not self.fleet.eligible(now):
-            code, why = Code.NO_CAPACITY, f"No worker is ready, and {self.waiting} requests wait for one already."
+            code, why = Code.NO_CAPACITY, f"No worker is ready, and the room to wait for one is full: {self.waiting} waiting."
         else:
             return None
         after = self._drain[request_class].retry_after(waiting + 1, now)

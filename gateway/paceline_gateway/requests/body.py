@@ -49,8 +49,8 @@ def rename_model(body: bytes, old: str, new: str) -> bytes:
 
 
 def _whole(field: str, value: Any) -> int | None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-        raise _wrong(field, "must be a whole number, 0 or more")
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise _wrong(field, "must be a whole number, 1 or more")
     return value
 
 
