@@ -48,6 +48,7 @@ def failed(arguments: Sequence[str]) -> BaseException:
         (["--limit", "soon"], "limit: "),
         (["--profile", "burst", "--duration", "30s"], "duration: "),
         (["--rate", "0"], "rate: "),
+        (["--out", "/nowhere/report.json"], "out: /nowhere/report.json cannot be written"),
     ],
 )
 def test_a_wrong_option_is_named(arguments: list[str], field: str) -> None:

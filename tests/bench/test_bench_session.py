@@ -71,6 +71,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.began = False
+        self.closed = False
 
     async def begin(self, start: float) -> None:
         self.began = True
@@ -78,6 +79,9 @@ class Watched:
     async def end(self) -> Observation:
         assert self.began
         return replace(SEEN, decisions=None)
+
+    async def close(self) -> None:
+        self.closed = True
 
 
 def decided(since: float) -> Decisions | None:
@@ -108,6 +112,15 @@ async def test_an_unanswered_first_request_ends_the_run() -> None:
     async with server(b"401 Unauthorized") as url:
         with pytest.raises(Unreachable, match="refused: 401"):
             await execute(a_run(url), Client(Target(url, "k", "m"), SystemClock(), 5), SystemClock())
+
+
+async def test_the_watch_ends_with_a_run_that_fails() -> None:
+    watched = Watched()
+    async with server(b"401 Unauthorized") as url:
+        client = Client(Target(url, "k", "m"), SystemClock(), 5)
+        with pytest.raises(Unreachable):
+            await execute(a_run(url), client, SystemClock(), Observer(watched, decided))
+    assert watched.closed
 
 
 async def test_the_table_shows_phases_replicas_decisions_and_the_verdict() -> None:

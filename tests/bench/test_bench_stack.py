@@ -1,6 +1,9 @@
 """The load generator and a stack of real processes: started for a run, joined by a second one, gone afterwards."""
 
 import asyncio
+import os
+import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -95,3 +98,37 @@ async def test_manifests_with_a_fault_end_the_run(tmp_path: Path) -> None:
     with pytest.raises((Unreachable, InvalidInput)):
         async with own_stack(file):
             pass
+
+
+async def ticks() -> AsyncIterator[None]:
+    while True:
+        yield
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_an_interrupted_run_says_so_in_a_word_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    file, scratch = tmp_path / "tiny.yaml", tmp_path / "scratch"
+    file.write_text(MANIFESTS)
+    scratch.mkdir()
+    bench = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "paceline_cli", "bench", "-f", str(file), "--duration", "300s", "--rate", "1"),
+        env=os.environ | {"TMPDIR": str(scratch)},
+        stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(90):
+            async for _ in ticks():
+                if list(scratch.glob("paceline-bench-*/state/run/run.json")):
+                    break
+            bench.send_signal(number)
+            _, said = await bench.communicate()
+    finally:
+        if bench.returncode is None:
+            bench.kill()
+            await bench.wait()
+    assert bench.returncode == 130
+    assert said.decode().splitlines()[-1] == "interrupted; there is no report"
+    assert b"Traceback" not in said
+    assert list(scratch.iterdir()) == []

@@ -3,12 +3,12 @@
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -26,13 +26,15 @@ from paceline_cli.bench.table import render
 from paceline_cli.bench.watch import Watch, scrape
 from paceline_cli.commands import command_app
 from paceline_cli.commands.state import DEFAULT, AsJson, State
+from paceline_cli.up.interrupts import interrupts
 from paceline_core import objects
 from paceline_core.clock import Clock, SystemClock, rfc3339
 from paceline_core.errors import InvalidInput
 from paceline_core.registry import RequestClass
-from paceline_core.units import seconds
+from paceline_core.units import brief, seconds
 
 PLAIN_WIDTH = 120
+INTERRUPTED = 130
 
 app = command_app()
 
@@ -80,16 +82,42 @@ def bench(  # noqa: PLR0913, PLR0917 - one argument an option
     """Without --file and --url, the run in --state is measured, with its key and its service's promise."""
     options = Options(profile, rate, burst_rate, duration, prompt_tokens, output_tokens)
     load = Load(profile_of(options), seed, tuple(parse_target(text) for text in target or ()), _limit(limit))
-    report = asyncio.run(measure(Where(file, state.absolute(), url, key, model), load))
+    _check_writable(out)
+    typer.echo(f"offering load for {brief(load.profile.duration)}; the report follows", err=True)
+    report = asyncio.run(_until_interrupted(measure(Where(file, state.absolute(), url, key, model), load)))
     document = json.dumps(report.json(), indent=1, ensure_ascii=False)
-    if out is not None:
-        out.write_text(document + "\n")
     if as_json:
         typer.echo(document)
     else:
         Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(render(report))
+    if out is not None:
+        out.write_text(document + "\n")
     if report.verdict == "void":
         raise typer.Exit(1)
+
+
+async def _until_interrupted(run: Coroutine[Any, Any, Report]) -> Report:
+    """The run, or exit status 130 with everything that was started ended."""
+    task = asyncio.ensure_future(run)
+
+    def cancel() -> None:
+        task.cancel()
+
+    try:
+        with interrupts(cancel, cancel):
+            return await task
+    except asyncio.CancelledError:
+        typer.echo("interrupted; there is no report", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _check_writable(out: Path | None) -> None:
+    """Refuse a path before the run, not after it."""
+    try:
+        if out is not None:
+            out.touch()
+    except OSError as error:
+        raise InvalidInput("out", f"{out} cannot be written: {error.strerror}; name another file") from None
 
 
 async def measure(where: Where, load: Load, clock: Clock | None = None) -> Report:

@@ -25,7 +25,11 @@ class Watcher(Protocol):
         ...
 
     async def end(self) -> Observation:
-        """The run is over."""
+        """The run is over: sum up."""
+        ...
+
+    async def close(self) -> None:
+        """Stop watching, however the run ended."""
         ...
 
 
@@ -39,6 +43,14 @@ class Observer:
 
 async def execute(run: Run, client: Client, clock: Clock, observer: Observer | None = None) -> Report:
     """Carry out a run and report on it; raises Unreachable when not even a first request is answered."""
+    try:
+        return await _execute(run, client, clock, observer)
+    finally:
+        if observer is not None:
+            await observer.watch.close()
+
+
+async def _execute(run: Run, client: Client, clock: Clock, observer: Observer | None) -> Report:
     cost = await learn(client, run.seed)
     writer = Writer(run.seed)
 

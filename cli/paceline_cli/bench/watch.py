@@ -59,11 +59,15 @@ class Watch:
     async def end(self) -> Observation:
         """Stop watching and sum up; decisions are somebody else's to add."""
         await self._scrape_all(self._mine(), self._tally.take)
+        await self.close()
+        host = host_use(psutil.cpu_count() or 1, self._cpu)
+        return Observation(tuple(self._replicas), emulation=self._tally.emulation(), host=host)
+
+    async def close(self) -> None:
+        """Stop watching."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        host = host_use(psutil.cpu_count() or 1, self._cpu)
-        return Observation(tuple(self._replicas), emulation=self._tally.emulation(), host=host)
 
     async def _follow(self, events: AsyncIterator[WatchEvent[ServiceEndpoints]]) -> None:
         async for event in events:

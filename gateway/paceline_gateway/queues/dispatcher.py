@@ -50,7 +50,7 @@ class Dispatcher:
         elif self.size + size > self._caps.size:
             code, why = Code.QUEUE_FULL, "The waiting requests are too large together."
         elif self.waiting >= self._caps.held and not self.fleet.eligible(now):
-            code, why = Code.NO_CAPACITY, f"No worker is ready, and the room to wait for one is full: {self.waiting} waiting."
+            code, why = Code.NO_CAPACITY, f"No worker is ready, and too many wait for one: {self.waiting}."
         else:
             return None
         after = self._drain[request_class].retry_after(waiting + 1, now)
