@@ -6,7 +6,7 @@ AREA ?= local
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up test check static generate bench demo-model clean
+.PHONY: help venv up test check static quick generate bench demo-model clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,13 +21,15 @@ up: ## Serve FILE (examples/chat.yaml) on this machine; more with ARGS, e.g. ARG
 test: ## Everything: static checks and all tests, real processes included; installs what is missing
 	@scripts/services.sh
 	@scripts/venv.sh dev
-	@$(MAKE) --no-print-directory static
-	@$(BIN)/python -m pytest
+	@$(MAKE) --no-print-directory static quick
+	@$(BIN)/python -m pytest -q -m real --durations=15
 
 check: ## The quick layer: static checks, pure tests; under 90 s
 	@scripts/venv.sh dev
-	@$(MAKE) --no-print-directory static
-	@$(BIN)/python -m pytest -m "not real"
+	@$(MAKE) --no-print-directory static quick
+
+quick:
+	$(BIN)/python -m pytest -q -m "not real" -n 2
 
 static:
 	$(BIN)/ruff format --check .

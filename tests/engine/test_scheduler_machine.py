@@ -78,5 +78,5 @@ class Engine(RuleBasedStateMachine):
                 probe.tokens.append(token)
 
 
-Engine.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+Engine.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
 TestEngine = pytest.mark.timeout(60)(Engine.TestCase)

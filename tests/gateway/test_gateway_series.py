@@ -74,7 +74,7 @@ def test_a_request_is_counted_once_everywhere() -> None:
 NAMES = counted(CHAT).keys()
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(st.sampled_from(Outcome), st.booleans(), st.integers(0, 50))
 def test_no_request_can_name_a_series_that_was_not_there(outcome: Outcome, stream: bool, tokens: int) -> None:
     terms = Terms("default/chat", RequestClass.INTERACTIVE, stream, 10, 30.0, 2)
