@@ -22,7 +22,7 @@ test: ## Everything: static checks and all tests, real processes included; insta
 	@scripts/services.sh
 	@scripts/venv.sh dev
 	@$(MAKE) --no-print-directory static quick
-	@$(BIN)/python -m pytest -q -m real --durations=15
+	@$(BIN)/python -m pytest -m real --durations=15
 
 check: ## The quick layer: static checks, pure tests; under 90 s
 	@scripts/venv.sh dev
