@@ -113,7 +113,7 @@ def machine() -> dict[str, Any]:
         "processor": _processor(),
         "cores": psutil.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
-        "system": f"{platform.system()} {platform.release().partition("-")[0]}",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
     }
 
 
