@@ -80,7 +80,7 @@ def _promise(standing: Standing) -> str:
         return ""
     worst = max(shares, key=lambda target: shares[target])
     quantile = f"p{round(worst.quantile * 100)}"
-    return f"{worst.metric} {quantile} {_time(standing.quantiles[worst])}/{duration(worst.seconds)}"
+    return f"{worst.metric} {quantile} {brief(rounded(max(standing.quantiles[worst], 0.0)))}/{brief(worst.seconds)}"
 
 
 def _target(target: Target, rows: Mapping[Any, Verdicts], quantiles: Mapping[Target, float]) -> Status:
@@ -198,4 +198,4 @@ def rounded(value: float, figures: int = 2) -> float:
 
 
 def _time(seconds: float) -> str:
-    return brief(rounded(max(seconds, 0.0)))
+    return duration(rounded(max(seconds, 0.0)))

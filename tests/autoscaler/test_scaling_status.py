@@ -43,8 +43,9 @@ def message(status: dict[str, Any], kind: str) -> str:
     return next(str(row["message"]) for row in status["conditions"] if row["type"] == kind)
 
 
-def test_the_status_is_one_that_the_objects_model_takes() -> None:
-    status = told(observation(attainment=attainment(80, 20)))
+@pytest.mark.parametrize("seen", [0.0, 0.0042, 0.42, 2.3, 75.0, 5400.0])
+def test_the_status_is_one_that_the_objects_model_takes(seen: float) -> None:
+    status = told(observation(attainment=attainment(80, 20)), quantiles={TTFT: seen})
     assert ServiceStatus.model_validate(status).scaling.desired == 1
 
 

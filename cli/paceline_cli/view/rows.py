@@ -6,6 +6,7 @@ from typing import Any
 
 from paceline_core.objects import InferenceService, read
 from paceline_core.objects.status import TargetState
+from paceline_core.units import brief, seconds
 
 BAD_WHEN = {"Accepted": "False", "MetricsFresh": "False", "Degraded": "True", "CapacityBlocked": "True"}
 
@@ -72,7 +73,9 @@ def row(document: Mapping[str, Any]) -> Row:
 
 
 def _promise(target: TargetState) -> Promise:
-    return Promise(f"{target.cls} {target.metric} {target.quantile}", target.observed, target.target, target.burn)
+    observed = None if target.observed is None else brief(seconds(target.observed))
+    name = f"{target.cls} {target.metric} {target.quantile}"
+    return Promise(name, observed, brief(seconds(target.target)), target.burn)
 
 
 def _desired(summary: str, default: int) -> int:

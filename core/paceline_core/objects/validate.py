@@ -44,10 +44,15 @@ def validate(document: Any) -> AnyObject:
 
 
 def read(kind: type[O], document: Any) -> O:
-    """Take an object from an API server, unknown fields ignored. Raises ManifestError if it cannot be understood."""
+    """Take an object from an API server, unknown fields ignored. Raises ManifestError if it cannot be understood.
+
+    A status that cannot be read counts as none: what somebody observed must not hide what the user wants.
+    """
     try:
         return kind.model_validate_json(_as_json(document), by_alias=True, by_name=False, extra="ignore")
     except ValidationError as error:
+        if all(fault["loc"][:1] == ("status",) for fault in error.errors()):
+            return read(kind, {name: part for name, part in document.items() if name != "status"})
         raise ManifestError(explain(error.errors(include_url=False), structural(kind))) from None
 
 

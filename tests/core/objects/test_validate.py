@@ -131,6 +131,11 @@ def test_an_older_reader_ignores_what_a_newer_writer_added() -> None:
     assert read(InferenceService, document).spec == validate(minimal()).spec
 
 
+def test_a_status_that_cannot_be_read_does_not_hide_the_object() -> None:
+    document = {**minimal(), "status": {"slo": [{"observed": "2.3s"}]}}
+    assert read(InferenceService, document) == read(InferenceService, minimal())
+
+
 def test_a_reader_says_what_it_cannot_understand() -> None:
     with pytest.raises(ManifestError, match=r"spec\.model: is required"):
         read(InferenceService, {"metadata": {"name": "x"}, "spec": {"pools": []}})
