@@ -2,7 +2,16 @@
 
 from paceline_core.errors.answer import Answer, answer
 from paceline_core.errors.table import ERRORS, Code, ErrorRow, Moment, RetryAfter
-from paceline_core.errors.tree import Conflict, InvalidInput, NotFound, PacelineError, RequestError, Unreachable
+from paceline_core.errors.tree import (
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    PacelineError,
+    Refused,
+    RequestError,
+    Unreachable,
+)
 
 __all__ = [
     "ERRORS",
@@ -10,10 +19,12 @@ __all__ = [
     "Code",
     "Conflict",
     "ErrorRow",
+    "Forbidden",
     "InvalidInput",
     "Moment",
     "NotFound",
     "PacelineError",
+    "Refused",
     "RequestError",
     "RetryAfter",
     "Unreachable",

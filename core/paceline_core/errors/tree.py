@@ -5,6 +5,8 @@ PacelineError
 ├── NotFound         a named object does not exist
 ├── Conflict         somebody else changed or holds it
 ├── Unreachable      the other side did not answer in time
+├── Refused          the API server refuses a request: status, its reason, its words
+│   └── Forbidden    this process may not: the words name verb and resource
 └── RequestError     a client's request ends with a row of the error table
 """
 
@@ -34,6 +36,21 @@ class Conflict(PacelineError):
 
 class Unreachable(PacelineError):
     """The other side did not answer within its limit."""
+
+
+class Refused(PacelineError):
+    """The API server's no. `status` is HTTP's, `reason` its CamelCase word; `retry_after` in seconds, if it said so."""
+
+    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+
+
+class Forbidden(Refused):
+    """A right is missing; the message names user, verb and resource."""
 
 
 class RequestError(PacelineError):
