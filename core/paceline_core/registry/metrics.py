@@ -62,7 +62,7 @@ _WORKER = (*SERVICE, "revision", "pool")
 
 
 def _rows() -> list[Metric]:
-    return [*_gateway(), *_worker(), *_autoscaler()]
+    return [*_gateway(), *_worker(), *_autoscaler(), *_operator()]
 
 
 def _gateway() -> list[Metric]:
@@ -148,6 +148,19 @@ def _autoscaler() -> list[Metric]:
         Metric("paceline_autoscaler_last_success_timestamp_seconds", g, "Unix time of the last whole pass.", o),
         Metric("paceline_autoscaler_loop_seconds", h, "Time of one pass.", o, (), LATENCY),
         Metric("paceline_cost_dollars_total", c, "Price of replicas x time.", o, SERVICE),
+    ]
+
+
+def _operator() -> list[Metric]:
+    c, g, h, o = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, "operator"
+    return [
+        Metric("paceline_operator_reconcile_seconds", h, "Time of one reconcile.", o, ("kind",), LATENCY),
+        Metric("paceline_operator_reconcile_errors_total", c, "Reconciles that failed.", o, ("kind", "reason")),
+        Metric("paceline_operator_queue_depth", g, "Keys waiting for a reconcile.", o),
+        Metric("paceline_operator_queue_oldest_seconds", g, "Age of the key that waits longest.", o),
+        Metric("paceline_operator_writes_total", c, "Write requests to the API server.", o, ("verb", "kind")),
+        Metric("paceline_operator_leader", g, "1 in the process that holds the Lease.", o),
+        Metric("paceline_operator_watch_age_seconds", g, "Since a watch last received a byte.", o, ("kind",)),
     ]
 
 
