@@ -3,7 +3,27 @@
 set -eu
 
 missing=
-command -v prometheus > /dev/null || missing="$missing prometheus"
+need() { # PACKAGE: a file or command it brings
+    case $2 in
+        /*) [ -e "$2" ] || missing="$missing $1" ;;
+        *) command -v "$2" > /dev/null || missing="$missing $1" ;;
+    esac
+}
+
+PATH=$PATH:/usr/sbin:/sbin
+need prometheus prometheus
+# The cluster of tests/cluster: what the kubelet, containerd and kube-proxy call.
+need runc runc
+need containernetworking-plugins /usr/lib/cni/bridge
+need nftables nft
+need iptables iptables
+need conntrack conntrack
+need iproute2 ip
+need util-linux nsenter
+need mount mount
+need gcc gcc
+need libc6-dev /usr/include/stdio.h
+need ca-certificates /etc/ssl/certs/ca-certificates.crt
 [ -x .venv/bin/python ] || python3 -c 'import ensurepip' 2> /dev/null || missing="$missing python3-venv"
 [ -n "$missing" ] || exit 0
 

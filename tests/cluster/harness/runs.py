@@ -1,0 +1,182 @@
+"""Runs of a cluster on this machine, and how one ends: nothing of it is left, however its owner ended.
+
+A run is a folder with a lock that its owner and its warden hold. Everything the run starts carries the run's name
+in its environment, and every container is in a cgroup of that name, so what must end is read from the kernel and no
+process id is ever written down. All mounts are in the run's own mount namespace and go with it. A sweep ends all of
+that and removes the folder; the owner's end, the warden (when the owner was killed) and the next start (when both
+were) do the same sweep.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+MARK = "PACELINE_CLUSTER_RUN"
+CHECKOUT = Path(__file__).parents[3]
+SWEEP_LIMIT_S = 30.0
+
+
+class NotSwept(Exception):
+    """Something of a run outlived its limit; the text says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The name and folder of one run."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """The name, unique on this machine while the folder stands."""
+        return self.folder.name
+
+    @property
+    def cgroup(self) -> str:
+        """The parent of all its containers' cgroups."""
+        return f"/paceline-{self.name}"
+
+    def environment(self) -> dict[str, str]:
+        """What everything of the run carries."""
+        return {MARK: self.name}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedRun:
+    """A run with the hold that keeps others from sweeping it."""
+
+    run: Run
+    lock: IO[bytes]
+    warden: subprocess.Popen[bytes]
+
+    def end(self) -> None:
+        """Sweep it, and say what was left if the sweep could not."""
+        assert self.warden.stdin is not None
+        self.warden.stdin.close()
+        self.warden.wait(SWEEP_LIMIT_S + 10)
+        self.lock.close()
+        if self.run.folder.exists():
+            sweep(self.run)
+
+
+def root() -> Path:
+    """Where the runs of this machine have their folders."""
+    return Path(tempfile.gettempdir()) / "paceline-clusters"
+
+
+def open_run() -> OwnedRun:
+    """A fresh run with its warden; runs whose owner is dead are swept first."""
+    with _alone():
+        sweep_dead()
+        run = Run(root() / secrets.token_hex(4))
+        run.folder.mkdir(mode=0o755)
+        lock = (run.folder / "lock").open("wb")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return OwnedRun(run, lock, _start_warden(run, lock))
+
+
+def _start_warden(run: Run, lock: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.cluster.harness.warden", str(run.folder)],
+        cwd=CHECKOUT,
+        stdin=subprocess.PIPE,
+        pass_fds=[lock.fileno()],
+        start_new_session=True,
+    )
+
+
+def sweep_dead() -> None:
+    """Sweep the runs that neither an owner nor a warden holds."""
+    for folder in root().iterdir():
+        if folder.is_dir() and not _held(folder):
+            sweep(Run(folder))
+
+
+def sweep(run: Run) -> None:
+    """End every process of the run and remove its cgroups and its folder."""
+    until(SWEEP_LIMIT_S, lambda: not _kill(members(run)), f"processes of the run {run.name} end")
+    until(SWEEP_LIMIT_S, lambda: _remove_cgroups(run), f"the cgroups of the run {run.name} are empty")
+    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    if here := [mount for mount in mounts if Path(mount).is_relative_to(run.folder)]:
+        raise NotSwept(f"mounted in {run.folder}, so it is not removed: {here}")
+    shutil.rmtree(run.folder, ignore_errors=True)
+
+
+def until(limit_s: float, holds: Callable[[], bool], what: str) -> None:
+    """Wait, with a limit, for what the kernel tells only who asks."""
+    end = time.monotonic() + limit_s
+    while not holds():
+        if time.monotonic() > end:
+            raise NotSwept(f"waited {limit_s:.0f} s and not seen: {what}")
+        time.sleep(0.02)
+
+
+def members(run: Run) -> list[int]:
+    """The process ids of all that runs for it, containers included; zombies are no longer."""
+    mark = f"{MARK}={run.name}".encode()
+    marked = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and mark in _environ(path)]
+    return sorted({*marked, *_contained(run)} - {os.getpid()})
+
+
+def cgroups(run: Run) -> list[Path]:
+    """Its folders in the cgroup tree, deepest first."""
+    top = Path("/sys/fs/cgroup")
+    mine = [place / run.cgroup.lstrip("/") for place in [top, *top.iterdir()]]
+    return [Path(path) for place in mine for path, _, _ in os.walk(place, topdown=False)]
+
+
+def _contained(run: Run) -> Iterator[int]:
+    for folder in cgroups(run):
+        with contextlib.suppress(OSError):
+            yield from (int(line) for line in (folder / "cgroup.procs").read_text().split())
+
+
+def _environ(process: Path) -> list[bytes]:
+    try:
+        return (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _kill(processes: list[int]) -> bool:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    return bool(processes)
+
+
+def _remove_cgroups(run: Run) -> bool:
+    for folder in cgroups(run):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+    return not cgroups(run)
+
+
+def _held(folder: Path) -> bool:
+    try:
+        with (folder / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    root().mkdir(mode=0o755, exist_ok=True)
+    with (root() / ".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
