@@ -59,6 +59,17 @@ def test_the_promise_is_shown_beside_the_counts() -> None:
     assert shown[f'paceline_slo_threshold_seconds{{{labels}"ttft_p99"}}'] == 1.0
     assert shown[f'paceline_slo_objective_ratio{{{labels}"ttft_p99"}}'] == 0.99
     assert shown[f'paceline_slo_objective_ratio{{{labels}"availability"}}'] == 0.99
+    place = 'class="interactive",pisvc="chat",pisvc_namespace="default"'
+    assert shown[f"paceline_slo_window_seconds{{{place}}}"] == 28 * 86400
+
+
+def test_whatever_is_judged_has_its_objective_shown() -> None:
+    """Also the limit that a whole answer's targets are derived from; without it nobody is told of its misses."""
+    judged, promised = (
+        {name.split("slo=")[1].split('"')[1] for name in counted(CHAT) if name.startswith(family)}
+        for family in ("paceline_slo_requests_total", "paceline_slo_objective_ratio")
+    )
+    assert promised == judged
 
 
 def test_a_request_is_counted_once_everywhere() -> None:

@@ -81,6 +81,7 @@ def _gateway() -> list[Metric]:
         Metric("paceline_slo_requests_total", c, "Requests judged against a target.", o, (*_CLASS, "slo", "verdict")),
         Metric("paceline_slo_threshold_seconds", g, "The target, from the object.", o, (*_CLASS, "slo")),
         Metric("paceline_slo_objective_ratio", g, "Share that must be good, from the object.", o, (*_CLASS, "slo")),
+        Metric("paceline_slo_window_seconds", g, "Over which a budget of misses is spent, from the object.", o, _CLASS),
         Metric("paceline_queue_requests", g, "Requests waiting in a class queue.", o, _CLASS),
         Metric("paceline_queue_oldest_wait_seconds", g, "Age of the head of a class queue.", o, _CLASS),
         Metric("paceline_queue_capacity_requests", g, "Cap of a class queue.", o, _CLASS),

@@ -57,8 +57,10 @@ class ClassSeries:
         self.capacity.set(cls.queue_limit)
         for target in cls.targets:
             metrics.gauge("paceline_slo_threshold_seconds", *place, target.name).set(target.seconds)
+        for target in (*cls.targets, *whole_answer_targets(cls.targets, 0)):
             metrics.gauge("paceline_slo_objective_ratio", *place, target.name).set(target.objective)
         metrics.gauge("paceline_slo_objective_ratio", *place, AVAILABILITY).set(cls.availability)
+        metrics.gauge("paceline_slo_window_seconds", *place).set(cls.slo_window_s)
         for slo, metric in _slos(cls.targets):
             for verdict in _VERDICTS[metric]:
                 child = metrics.counter("paceline_slo_requests_total", *place, slo, verdict.value)
