@@ -1,0 +1,314 @@
+"""What the operator's plans speak of: children wished and seen, what a reconcile sees, what it answers.
+
+Plain data: a `View` goes into a plan, a `Plan` comes out, and the shell carries it out. A `Memo` only saves time: a plan
+without it is the same. Times are seconds of a monotonic clock (`now`) and RFC 3339 UTC (`time`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from paceline_core.kube.cluster import Event, Key, Manifest
+
+MANAGER = "paceline-operator"
+REPLICAS_MANAGER = "paceline-replicas"
+
+Place = tuple[str, Key]
+"""A child's kind and key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the install says about every worker pod. `pull_secrets` are names; `endpoint` is the gateway's URL.
+
+    `route_hosts` are the outside hosts that InferenceRoutes may name.
+    """
+
+    namespace: str
+    image: str
+    endpoint: str
+    pull_policy: str = "IfNotPresent"
+    pull_secrets: tuple[str, ...] = ()
+    log_level: str = "INFO"
+    network_policy: bool = True
+    metrics_namespaces: tuple[str, ...] = ()
+    route_hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose an object is, by its controller reference."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why pods do not become ready: one CamelCase word, a sentence, the pool and how many pods say so."""
+
+    reason: str
+    message: str
+    pool: str = ""
+    pods: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """A Deployment's counts. `total` holds old and new pods, not `terminating` ones.
+
+    `shared`: another manager owns `.spec.replicas`, so that an apply may leave it out. `trouble`: what the Deployment's
+    own conditions say (FailedCreate, ProgressDeadlineExceeded).
+    """
+
+    desired: int
+    total: int
+    updated: int
+    ready: int
+    available: int
+    terminating: int
+    generation: int
+    observed_generation: int
+    shared: bool
+    trouble: Trouble | None = None
+
+    @property
+    def observed(self) -> bool:
+        """The counts are of the spec as it is now."""
+        return self.observed_generation >= self.generation
+
+    @property
+    def settled(self) -> bool:
+        """Every replica runs the present template and is ready, and nothing else runs or leaves."""
+        same = self.desired == self.total == self.updated == self.ready == self.available
+        return self.observed and same and not self.terminating
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One object as it is wished: a complete apply configuration, for a Deployment without its replicas."""
+
+    kind: str
+    key: Key
+    body: Manifest
+
+    @property
+    def place(self) -> Place:
+        """Where it stands."""
+        return (self.kind, self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """One object as it was seen. `content` is JSON of all that a plan compares; `fingerprint` stands for it.
+
+    `inputs` is the annotation of that name; `replicas` is for Deployments alone.
+    """
+
+    kind: str
+    key: Key
+    uid: str
+    owner: Owner | None
+    content: bytes
+    fingerprint: str
+    managed: bool
+    inputs: str = ""
+    pool: str = ""
+    replicas: Replicas | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where it stands."""
+        return (self.kind, self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One condition without its times: True, False or Unknown, a CamelCase word, a sentence."""
+
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a service's spec amounts to, as far as its status goes; plain words, so that it is cheap to keep."""
+
+    generation: int
+    revision: str
+    pools: tuple[str, ...]
+    emulated: bool
+    accepted: Verdict
+    fits: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Nothing had to be done for these inputs and these children (their fingerprints)."""
+
+    inputs: tuple[object, ...]
+    children: frozenset[tuple[str, str]]
+    facts: Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """What to keep between two plans of one service: when it was first seen, when its status was last written."""
+
+    since: float
+    written: float | None = None
+    settled: Settled | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one service's reconcile sees. `service` is the object as the API server has it.
+
+    `children`: everything seen that the service owns or that stands in its children's places, whoever owns it.
+    `shared`: the namespace's shared objects by kind. `profiles`: AcceleratorProfiles by name; may be empty.
+    `taken_by`: the key of the older service that answers to this one's served name, or nothing (see `Names`).
+    """
+
+    service: Manifest
+    children: Mapping[Place, Live]
+    shared: Mapping[str, Live]
+    settings: Settings
+    now: float
+    time: str
+    profiles: Mapping[str, Manifest] = field(default_factory=dict)
+    troubles: tuple[Trouble, ...] = ()
+    taken_by: str = ""
+    memo: Memo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Server-side apply. Without `uid` it creates and must not force; with it, it forces on that object alone."""
+
+    child: Child
+    force: bool
+    reason: str
+    replicas: int | None = None
+    uid: str | None = None
+
+    def manifest(self) -> Manifest:
+        """The body to send: replicas and uid in their places."""
+        body = self.child.body
+        if self.uid is not None:
+            body = {**body, "metadata": {**body["metadata"], "uid": self.uid}}
+        if self.replicas is not None:
+            body = {**body, "spec": {"replicas": self.replicas, **body["spec"]}}
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Let `paceline-replicas` co-own a Deployment's replicas at their live value, without force; a Conflict means done."""
+
+    key: Key
+    uid: str
+    replicas: int
+    reason: str
+
+    def manifest(self) -> Manifest:
+        """The body to send."""
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": self.key.name, "namespace": self.key.namespace, "uid": self.uid},
+            "spec": {"replicas": self.replicas},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete this very object, and no other of its name."""
+
+    kind: str
+    key: Key
+    uid: str
+    reason: str
+
+
+Action = Apply | HandOver | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do, in this order: actions, status, events; then look again after `again_s`, if it is given.
+
+    `status` is the operator's whole share, or None when what stands there is right or must wait. `memo` goes into the
+    next View of the same service.
+    """
+
+    actions: tuple[Action, ...] = ()
+    status: Manifest | None = None
+    events: tuple[Event, ...] = ()
+    again_s: float | None = None
+    memo: Memo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceView:
+    """What the shared objects of one namespace are planned from.
+
+    `services`: InferenceServices there; `terminating`: the namespace goes away. `trust`: public keys by id, or None
+    while they are not known. In the release namespace (`settings.namespace`) the trust ConfigMap always stands.
+    """
+
+    namespace: str
+    services: int
+    shared: Mapping[str, Live]
+    settings: Settings
+    trust: Mapping[str, str] | None
+    terminating: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HopKey:
+    """The public half of a key pair whose private half this process holds."""
+
+    kid: str
+    public: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeysView:
+    """What the rotation of hop keys is planned from.
+
+    `registry`: the ConfigMap `paceline-hop-keys` as the API server has it, None if it does not exist (a view must not
+    be made before that is known). `held`: by signer (gateway, autoscaler), a fresh pair of which this process holds the
+    private half. `delivered`: ids of keys that this process has written into their Secrets. `wall` is in Unix seconds.
+    """
+
+    registry: Manifest | None
+    held: Mapping[str, HopKey]
+    delivered: frozenset[str]
+    namespace: str
+    now: float
+    wall: float
+    rotate_every_s: float = 30 * 86400.0
+    memo: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Write the private half of this key into the Secret `paceline-hop-<signer>`, key `hop.key`."""
+
+    signer: str
+    kid: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeysPlan:
+    """At most one step: a registry to write (guarded by its resourceVersion), or private halves to deliver.
+
+    `trust` is what every trust ConfigMap must hold now; `memo` goes into the next KeysView.
+    """
+
+    registry: Apply | None
+    deliver: tuple[Deliver, ...]
+    trust: Mapping[str, str]
+    memo: Mapping[str, tuple[str, float]]
+    again_s: float | None
