@@ -1,13 +1,14 @@
 """What the operator's plans speak of: children wished and seen, what a reconcile sees, what it answers.
 
-Plain data: a `View` goes into a plan, a `Plan` comes out, and the shell carries it out. A `Memo` only saves time: a plan
-without it is the same. Times are seconds of a monotonic clock (`now`) and RFC 3339 UTC (`time`).
+Plain data: a `View` goes into a plan, a `Plan` comes out, and the shell carries it out. A `Memo` only saves
+time: a plan without it is the same. Times are seconds of a monotonic clock (`now`) and RFC 3339 UTC (`time`).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from paceline_core.kube.cluster import Event, Key, Manifest
+from paceline_core.workload import Verdict
 
 MANAGER = "paceline-operator"
 REPLICAS_MANAGER = "paceline-replicas"
@@ -123,15 +124,6 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """One condition without its times: True, False or Unknown, a CamelCase word, a sentence."""
-
-    status: str
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """What a service's spec amounts to, as far as its status goes; plain words, so that it is cheap to keep."""
 
@@ -204,7 +196,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Let `paceline-replicas` co-own a Deployment's replicas at their live value, without force; a Conflict means done."""
+    """Let `paceline-replicas` co-own a Deployment's replicas at their live value. No force: a Conflict means done."""
 
     key: Key
     uid: str

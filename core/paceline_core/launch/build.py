@@ -3,10 +3,9 @@
 The worker's file is plain data here, since core imports no component; a test reads it with the worker's own model.
 """
 
+import json
 import math
 from typing import Any, Final
-
-import yaml
 
 from paceline_core.config import FILE_VARIABLE, LEVEL_VARIABLE
 from paceline_core.launch.worker import Binding, LaunchFile, Probe, Resources, WorkerLaunch
@@ -31,7 +30,8 @@ def build(service: ResolvedService, pool: ResolvedPool, track: str, binding: Bin
         revision=service.revision,
         argv=(binding.python, "-m", MODULE),
         env=_env(service) | {FILE_VARIABLE: path, LEVEL_VARIABLE: "INFO"},
-        files=(LaunchFile(path, yaml.safe_dump(worker_config(service, pool, binding), sort_keys=False)),),
+        env_from={variable.name: variable.value_from for variable in service.runtime.env if variable.value_from},
+        files=(LaunchFile(path, _text(worker_config(service, pool, binding))),),
         port=binding.port,
         startup=_startup(service),
         liveness=Probe("/healthz", period_s=5, timeout_s=3, failures=6),
@@ -58,6 +58,11 @@ def worker_config(service: ResolvedService, pool: ResolvedPool, binding: Binding
         "engine": _engine(service),
         "drain_timeout_s": service.rollout.drain_timeout_s,
     }
+
+
+def _text(config: dict[str, Any]) -> str:
+    """JSON, which is YAML, since an operator writes it for each of a thousand services."""
+    return json.dumps(config, indent=2) + "\n"
 
 
 def _engine(service: ResolvedService) -> dict[str, Any]:

@@ -85,6 +85,11 @@ _GAPS = (
         lambda s: max(s.engine.pipeline, s.engine.expert) > 1,
         "a replica is one device in this version; leave it out",
     ),
+    _Gap(
+        "spec.rollout.strategy",
+        lambda s: s.rollout.strategy != "rolling",
+        "every change rolls replica by replica in this version; write rolling, or leave it out",
+    ),
     _Gap("spec.filters", lambda s: s.filters, "filters do not run in this version; leave them out"),
 )
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from paceline_core.objects.runtime import EnvSource
+
 
 @dataclass(frozen=True, slots=True)
 class Binding:
@@ -45,7 +47,10 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLaunch:
-    """One worker, ready to be started. `grace_s` is the time between SIGTERM and SIGKILL."""
+    """One worker, ready to be started. `grace_s` is the time between SIGTERM and SIGKILL.
+
+    `env` is literal; `env_from` names variables whose values only a cluster has (Secrets and ConfigMaps).
+    """
 
     service: str
     pool: str
@@ -63,3 +68,4 @@ class WorkerLaunch:
     emulated: bool
     image: str = ""
     labels: dict[str, str] = field(default_factory=dict)
+    env_from: dict[str, EnvSource] = field(default_factory=dict)

@@ -45,6 +45,7 @@ def test_the_demo_and_an_emulated_service_are_served() -> None:
         ({"engine": {"batching": "static"}}, "spec.engine.batching"),
         ({"engine": {"warmPrefixes": ["You are"]}}, "spec.engine.warmPrefixes"),
         ({"engine": {"speculative": {"method": "ngram"}}}, "spec.engine.speculative"),
+        ({"rollout": {"strategy": "canary"}}, "spec.rollout.strategy"),
         ({"filters": [{"name": "pii", "stage": "input", "failure": "closed"}]}, "spec.filters"),
         ({"pools": [{**CPU, "accelerator": "h100"}]}, "spec.pools[0].accelerator"),
     ],

@@ -1,0 +1,87 @@
+"""The operator's share of a status in one set of words, whoever plays the operator: pure.
+
+A condition's time moves only when its `status` changes, whatever becomes of its message.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline_core.objects.naming import STABLE
+
+Status = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One condition without its times: True, False or Unknown, a CamelCase word, a sentence."""
+
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCounts:
+    """Replicas of one pool: those that take requests, those that will, those that finish their streams and leave."""
+
+    name: str
+    ready: int = 0
+    starting: int = 0
+    draining: int = 0
+
+
+VALID = Verdict("True", "Valid", "The object is valid and its parts were started.")
+NO_TROUBLE = Verdict("False", "AsExpected", "No worker keeps ending.")
+
+
+def readiness(ready: int, desired: int) -> Verdict:
+    """Whether requests are answered, however many replicas are still to come."""
+    if ready:
+        return Verdict("True", "WorkersReady", f"{of_replicas(ready, desired)} ready for requests.")
+    if desired:
+        message = f"No worker is ready yet ({of_replicas(ready, desired)} ready); requests are held."
+        return Verdict("False", "NoWorkerReady", message)
+    return Verdict("False", "AtZero", "Scaled to zero; the next request wakes a worker.")
+
+
+def progress(ready: int, desired: int, *, settled: bool) -> Verdict:
+    """Whether the number of replicas is on its way."""
+    message = f"{of_replicas(ready, desired)} ready."
+    return Verdict("False", "Settled", message) if settled else Verdict("True", "Scaling", message)
+
+
+def of_replicas(count: int, whole: int) -> str:
+    """`2 of 3 replicas are`: how every sentence about them begins."""
+    return f"{count} of {whole} {'replica is' if whole == 1 else 'replicas are'}"
+
+
+def workload(pools: Sequence[PoolCounts], desired: int, *, revision: str, endpoint: str, emulated: bool) -> Status:
+    """`status.workload`; `desired` is over all pools."""
+    summary = f"{sum(pool.ready for pool in pools)}/{desired}"
+    return {
+        "summary": f"{summary} emulated" if emulated else summary,
+        "revision": revision,
+        "shares": {STABLE: 100},
+        "pools": [
+            {"name": pool.name, "ready": pool.ready, "starting": pool.starting, "draining": pool.draining}
+            for pool in pools
+        ],
+        "endpoint": endpoint,
+        "emulated": emulated,
+    }
+
+
+def conditions(verdicts: Mapping[str, Verdict], before: Sequence[Status], time: str) -> list[Status]:
+    """By type, with the time at which each status last changed; `before` is what was said last."""
+    known = {(old["type"], old["status"]): old["lastTransitionTime"] for old in before}
+    return [
+        {
+            "type": kind,
+            "status": verdict.status,
+            "reason": verdict.reason,
+            "message": verdict.message,
+            "lastTransitionTime": known.get((kind, verdict.status), time),
+        }
+        for kind, verdict in verdicts.items()
+    ]
