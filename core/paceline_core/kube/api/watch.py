@@ -1,0 +1,163 @@
+"""A watch that never ends: list, follow, and after every fault list again.
+
+One round lists every namespace, yields one Listed of everything, then follows one stream for each namespace from its
+list's version. A stream that the server ends cleanly (every five minutes) goes on from the last version seen. Any fault
+ends the whole round: Lost once, back-off, next round. An expired version (410, as a status or as an ERROR event) means
+only a new round, unless it comes twice in a row. Nothing is remembered from round to round, so nothing can drift.
+Invariant: between two Lost there is a Listed. Hole: with several namespaces the fault of one lists all of them again.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from paceline_core.errors import PacelineError, Refused, Unreachable
+from paceline_core.kube.api.lines import Lines
+from paceline_core.kube.api.pulse import Pulse
+from paceline_core.kube.api.refusals import error_event
+from paceline_core.kube.api.resource import Resource
+from paceline_core.kube.cluster import Changed, Gone, Listed, Lost, Manifest, WatchEvent
+from paceline_core.telemetry import get_logger
+
+if TYPE_CHECKING:
+    from paceline_core.kube.api.server import ApiServer
+
+Events = AsyncGenerator[WatchEvent[Manifest], None]
+BACKOFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+STEADY_S: Final = 30.0
+SHORT_S: Final = 1.0
+QUEUE: Final = 1000
+_log = get_logger(__name__)
+
+
+async def watch_all(
+    api: "ApiServer", resource: Resource, namespaces: tuple[str, ...], selector: str, pulse: Pulse
+) -> Events:
+    """Listed, then Changed and Gone; Lost once for each outage. Ends only when its reader closes it."""
+    failures, lost = 0, False
+    while True:
+        listed: float | None = None
+        fault: PacelineError = Unreachable("the watch ended")
+        try:
+            async with aclosing(_round(api, resource, namespaces, selector, pulse)) as events:
+                async for event in events:
+                    if isinstance(event, Listed):
+                        listed, lost = api.clock.monotonic(), _back(api, resource, lost)
+                    yield event
+        except PacelineError as error:
+            fault = error
+        if listed is not None and api.clock.monotonic() - listed >= STEADY_S:
+            failures = 0
+        if not (_expired(fault) and failures == 0):
+            if not lost:
+                lost = _gone_wrong(api, resource, fault)
+                yield Lost(str(fault))
+            await api.clock.sleep(_pause(failures, fault, api.jitter()))
+        failures += 1
+
+
+async def _round(
+    api: "ApiServer", resource: Resource, namespaces: tuple[str, ...], selector: str, pulse: Pulse
+) -> Events:
+    found = [await api.snapshot(resource, namespace, selector=selector) for namespace in namespaces]
+    pulse.stamp()
+    yield Listed(tuple(item for snapshot in found for item in snapshot.items))
+    versions = [snapshot.version for snapshot in found]
+    del found  # a list of thousands must not live as long as the watch
+    streams = [
+        _follow(api, resource.collection(namespace), selector, version, pulse)
+        for namespace, version in zip(namespaces, versions, strict=True)
+    ]
+    async with aclosing(streams[0] if len(streams) == 1 else _merged(streams)) as events:
+        async for event in events:
+            yield event
+
+
+async def _follow(api: "ApiServer", path: str, selector: str, version: str, pulse: Pulse) -> Events:
+    params = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": f"{api.limits.watch:.0f}"}
+    if selector:
+        params["labelSelector"] = selector
+    while True:
+        began, brought, lines = api.clock.monotonic(), False, Lines()
+        async with api.stream(path, {**params, "resourceVersion": version}) as chunks:
+            async for chunk in chunks:
+                pulse.stamp()
+                for line in lines.feed(chunk):
+                    brought = True
+                    event, version = _event(line, version)
+                    if event is not None:
+                        yield event
+        if lines.begun:
+            raise Unreachable("the API server cut the watch within a line")
+        if not brought and api.clock.monotonic() - began < SHORT_S:
+            raise Unreachable("the API server ended the watch at once")
+
+
+def _event(line: bytes, version: str) -> tuple[WatchEvent[Manifest] | None, str]:
+    """One line and the version after it; raises what an ERROR event says, and Unreachable for what is no event."""
+    try:
+        told = orjson.loads(line)
+        kind, item = told["type"], told["object"]
+        if kind == "ERROR":
+            raise error_event(item)
+        version = item["metadata"]["resourceVersion"]
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        raise Unreachable(f"the API server sent a line that is no event: {line[:100]!r}") from None
+    if kind in {"ADDED", "MODIFIED"}:
+        return Changed(item), version
+    return (Gone(item) if kind == "DELETED" else None), version
+
+
+async def _merged(streams: list[Events]) -> Events:
+    """Events of all streams as they come, until one raises."""
+    queue: asyncio.Queue[WatchEvent[Manifest] | Exception] = asyncio.Queue(QUEUE)
+    async with AsyncExitStack() as stack:
+        for stream in streams:
+            stack.push_async_callback(_stopped, asyncio.create_task(_pump(stream, queue)))
+        while True:
+            event = await queue.get()
+            if isinstance(event, Exception):
+                raise event
+            yield event
+
+
+async def _pump(stream: Events, queue: "asyncio.Queue[Any]") -> None:
+    try:
+        async with aclosing(stream) as events:
+            async for event in events:
+                await queue.put(event)
+    except Exception as error:  # noqa: BLE001 - raised again by the reader of the queue
+        await queue.put(error)
+
+
+async def _stopped(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _expired(fault: PacelineError) -> bool:
+    return isinstance(fault, Refused) and fault.status == 410
+
+
+def _pause(failures: int, fault: PacelineError, jitter: float) -> float:
+    """Half to the whole of the step, so that many watches do not come back together; never less than asked for."""
+    step = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)] * (1 + jitter) / 2
+    asked = fault.retry_after if isinstance(fault, Refused) else None
+    return max(step, asked or 0.0)
+
+
+def _gone_wrong(api: "ApiServer", resource: Resource, fault: PacelineError) -> bool:
+    left_out = api.sparse.admit("lost")
+    if left_out is not None:
+        fields = {"kind": resource.kind, "reason": str(fault), "left_out": left_out}
+        _log.warning("a watch is lost; what it told ages until it is back", extra=fields)
+    return True
+
+
+def _back(api: "ApiServer", resource: Resource, lost: bool) -> bool:
+    if lost and (left_out := api.sparse.admit("back")) is not None:
+        _log.info("a watch is back", extra={"kind": resource.kind, "left_out": left_out})
+    return False

@@ -1,0 +1,48 @@
+"""Which Cluster a process talks to: the supervisor's socket, a kubeconfig, or the cluster whose pod it is.
+
+What only a cluster needs (aiohttp, kubernetes, orjson) is imported only when one is asked for.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+from pydantic import model_validator
+
+from paceline_core.clock import Clock, SystemClock
+from paceline_core.config import Config
+from paceline_core.kube.local import LocalCluster
+
+if TYPE_CHECKING:
+    from paceline_core.kube.kubernetes import KubernetesCluster
+
+
+class ClusterConfig(Config):
+    """At most one of `socket` and `kubeconfig`; neither means in-cluster. `namespaces` to watch; empty means all."""
+
+    socket: Path | None = None
+    kubeconfig: Path | None = None
+    namespaces: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if self.socket is not None and self.kubeconfig is not None:
+            raise ValueError("socket and kubeconfig are both set; keep one of them")
+        return self
+
+
+async def connect(
+    config: ClusterConfig,
+    namespace: str,
+    clock: Clock | None = None,
+    workers: Literal["slices", "pods"] = "slices",
+) -> "LocalCluster | KubernetesCluster":
+    """The cluster of a process; `namespace` is paceline's own. Raises InvalidInput or Unreachable. `close` it."""
+    if config.socket is not None:
+        return LocalCluster(config.socket, clock)
+    from paceline_core.kube.api.credentials import Access  # noqa: PLC0415
+    from paceline_core.kube.api.server import ApiServer  # noqa: PLC0415
+    from paceline_core.kube.kubernetes import KubernetesCluster  # noqa: PLC0415
+
+    clock = clock or SystemClock()
+    api = await ApiServer.connect(Access(config.kubeconfig), clock)
+    return KubernetesCluster(api, namespace, config.namespaces, workers, clock)

@@ -1,0 +1,202 @@
+"""The Cluster seam over a Kubernetes API server, for gateway and autoscaler.
+
+Where a kind is watched: services and routes in `namespaces` (all when empty), Tenants and key Secrets only in
+paceline's own namespace, profiles cluster-wide, or not at all where they may not be read (built-in ones serve then).
+Workers come from EndpointSlices (`slices`: the gateway, which may not read Pods; revision unknown) or from Pods.
+Writes are server-side apply under the manager given; replicas go through the scale subresource, guarded by the version.
+Hole: uids of services are those this process watched last; an object made anew in between gets a ConfigMap that the
+garbage collector removes, and the next write makes it again.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any, Final, Literal
+
+from paceline_core.clock import Clock, SystemClock
+from paceline_core.errors import Forbidden, NotFound, PacelineError
+from paceline_core.kube.api.pulse import Pulse
+from paceline_core.kube.api.resource import RESOURCES, Resource
+from paceline_core.kube.api.server import ApiServer, key_of
+from paceline_core.kube.cluster import (
+    Changed,
+    Event,
+    Gone,
+    Key,
+    Listed,
+    Manifest,
+    Scale,
+    ScaleTarget,
+    ServiceEndpoints,
+    WatchEvent,
+)
+from paceline_core.kube.events import EventRecorder
+from paceline_core.kube.lease import Leases
+from paceline_core.kube.roster import Roster, read_pod, read_slice
+from paceline_core.objects.naming import LABEL_SERVICE, LABEL_TENANT, deployment_name
+from paceline_core.telemetry import get_logger
+
+Events = AsyncGenerator[WatchEvent[Manifest], None]
+Workers = Literal["slices", "pods"]
+SERVICE: Final = "InferenceService"
+PROFILE: Final = "AcceleratorProfile"
+SCALER: Final = "paceline-autoscaler"
+REPORTERS: Final = {"slices": "paceline-gateway", "pods": SCALER}
+ASK_AGAIN_S: Final = 300.0
+_OWN_NAMESPACE: Final = {"Tenant": "", "Secret": LABEL_TENANT}
+_log = get_logger(__name__)
+
+
+class KubernetesCluster:
+    """`namespace` is paceline's own. `pulses` are the watches' signs of life. `close` also closes the api."""
+
+    def __init__(
+        self,
+        api: ApiServer,
+        namespace: str,
+        namespaces: tuple[str, ...] = (),
+        workers: Workers = "slices",
+        clock: Clock | None = None,
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._namespaces = namespaces
+        self._workers: Workers = workers
+        self._clock = clock or SystemClock()
+        self._leases = Leases(api, namespace, self._clock)
+        self._events = EventRecorder(api, REPORTERS[workers], self._clock, self._uid)
+        self._uids: dict[Key, str] = {}
+        self.pulses: list[Pulse] = []
+
+    async def close(self) -> None:
+        """Write the last events and close the connections; close the readers of watches first."""
+        await self._events.close()
+        await self._api.close()
+
+    def watch(self, kind: str) -> AsyncIterator[WatchEvent[Manifest]]:
+        """Objects of a kind."""
+        if kind == PROFILE:
+            return self._profiles()
+        if kind in _OWN_NAMESPACE:
+            return self._watch(RESOURCES[kind], (self._namespace,), _OWN_NAMESPACE[kind])
+        events = self._watch(RESOURCES[kind], self._namespaces)
+        return self._knowing_uids(events) if kind == SERVICE else events
+
+    def watch_endpoints(self) -> AsyncIterator[WatchEvent[ServiceEndpoints]]:
+        """Workers of every service."""
+        if self._workers == "pods":
+            return self._endpoints("Pod", Roster(read_pod))
+        return self._endpoints("EndpointSlice", Roster(read_slice))
+
+    async def get_scale(self, target: ScaleTarget) -> Scale:
+        """Desired replicas of a pool's Deployment."""
+        return _scale(await self._api.get(RESOURCES["Deployment"], _deployment(target), "scale"))
+
+    async def set_scale(self, target: ScaleTarget, replicas: int, version: str) -> Scale:
+        """Set desired replicas against a version."""
+        key = _deployment(target)
+        metadata = {"namespace": key.namespace, "name": key.name, "resourceVersion": version}
+        body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": replicas}}
+        return _scale(await self._api.replace(RESOURCES["Deployment"], key, body, "scale", SCALER))
+
+    async def patch_status(self, kind: str, key: Key, status: Mapping[str, Any], manager: str) -> None:
+        """Apply a partial status."""
+        body = {**_head(RESOURCES[kind], key), "status": dict(status)}
+        await self._api.apply(RESOURCES[kind], body, manager, subresource="status")
+
+    async def get_config(self, key: Key) -> Mapping[str, str] | None:
+        """A ConfigMap's data."""
+        try:
+            found = await self._api.get(RESOURCES["ConfigMap"], key)
+        except NotFound:
+            return None
+        data: Mapping[str, str] = found.get("data") or {}
+        return data
+
+    async def put_config(self, key: Key, data: Mapping[str, str], owner: Key) -> None:
+        """Apply a ConfigMap owned by a service."""
+        owned_by = {**_head(RESOURCES[SERVICE], owner), "uid": await self._uid(SERVICE, owner)}
+        reference = {"apiVersion": owned_by["apiVersion"], "kind": SERVICE, "name": owner.name, "uid": owned_by["uid"]}
+        body = {**_head(RESOURCES["ConfigMap"], key), "data": dict(data)}
+        body["metadata"] = {**body["metadata"], "ownerReferences": [reference]}
+        await self._api.apply(RESOURCES["ConfigMap"], body, SCALER)
+
+    async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
+        """Take or renew a lease in paceline's namespace."""
+        return await self._leases.take(name, holder, ttl_s)
+
+    async def release(self, name: str, holder: str) -> None:
+        """Give a lease back."""
+        await self._leases.release(name, holder)
+
+    async def event(self, event: Event) -> None:
+        """Note an event; it is written soon, aggregated."""
+        self._events.record(event)
+
+    def _watch(self, resource: Resource, namespaces: tuple[str, ...], selector: str = "") -> Events:
+        pulse = Pulse(resource.kind, self._clock)
+        self.pulses.append(pulse)
+        return self._api.watch(resource, namespaces, selector=selector, pulse=pulse)
+
+    async def _endpoints(self, kind: str, roster: Roster) -> AsyncGenerator[WatchEvent[ServiceEndpoints], None]:
+        async with aclosing(self._watch(RESOURCES[kind], self._namespaces, LABEL_SERVICE)) as events:
+            async for event in events:
+                for told in roster.take(event):
+                    yield told
+
+    async def _knowing_uids(self, watch: Events) -> Events:
+        async with aclosing(watch) as events:
+            async for event in events:
+                self._learn(event)
+                yield event
+
+    def _learn(self, event: WatchEvent[Manifest]) -> None:
+        match event:
+            case Listed(items):
+                self._uids = {key_of(item): item["metadata"]["uid"] for item in items}
+            case Changed(item):
+                self._uids[key_of(item)] = item["metadata"]["uid"]
+            case Gone(item):
+                self._uids.pop(key_of(item), None)
+
+    async def _profiles(self) -> Events:
+        told = False
+        while not await self._readable(RESOURCES[PROFILE], quiet=told):
+            if not told:
+                yield Listed(())
+            told = True
+            await self._clock.sleep(ASK_AGAIN_S)
+        async with aclosing(self._watch(RESOURCES[PROFILE], ())) as events:
+            async for event in events:
+                yield event
+
+    async def _readable(self, resource: Resource, *, quiet: bool) -> bool:
+        """Whether a watch is worth beginning: also when the server cannot be reached, since a watch waits for it."""
+        try:
+            await self._api.list(resource)
+        except (Forbidden, NotFound) as error:
+            if not quiet:
+                fields = {"kind": resource.kind, "reason": str(error)}
+                _log.info("this kind cannot be read here; built-in ones serve", extra=fields)
+            return False
+        except PacelineError:
+            return True
+        return True
+
+    async def _uid(self, kind: str, key: Key) -> str:
+        if kind == SERVICE and key in self._uids:
+            return self._uids[key]
+        resource = RESOURCES.get(kind)
+        return str((await self._api.get(resource, key))["metadata"]["uid"]) if resource else ""
+
+
+def _head(resource: Resource, key: Key) -> Manifest:
+    metadata = {"namespace": key.namespace, "name": key.name} if resource.namespaced else {"name": key.name}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+
+
+def _deployment(target: ScaleTarget) -> Key:
+    return Key(target.service.namespace, deployment_name(target.service.name, target.pool, target.track))
+
+
+def _scale(found: Manifest) -> Scale:
+    return Scale(int((found.get("spec") or {}).get("replicas") or 0), found["metadata"]["resourceVersion"])
