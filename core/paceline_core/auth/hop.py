@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Protocol
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
@@ -56,6 +57,14 @@ def trust_entry(private: bytes) -> tuple[str, str]:
     public = Ed25519PrivateKey.from_private_bytes(private).public_key()
     raw = public.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     return _identity(raw), base64.b64encode(raw).decode()
+
+
+class Signer(Protocol):
+    """Makes hop tokens."""
+
+    def token(self, audience: str, now: datetime) -> str:
+        """A token for `namespace/service`."""
+        ...
 
 
 class HopSigner:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import httpx
 
-from paceline_core.auth import HopSigner
+from paceline_core.auth import Signer
 from paceline_core.auth.hop import HEADER
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
@@ -37,7 +37,7 @@ class Link:
     """What reading a stream takes: a client made by `stream_client`, a signer of hop tokens, a clock."""
 
     http: httpx.AsyncClient
-    signer: HopSigner
+    signer: Signer
     clock: Clock
 
 

@@ -1,8 +1,8 @@
 """The outermost layer: who is calling, once per request, and the request id on every answer whatever made it."""
 
+from paceline_core.auth import TrustFile
 from paceline_workers.server.asgi import App, Event, Receive, Scope, Send
 from paceline_workers.server.callers import caller
-from paceline_workers.server.trust import TrustFile
 
 
 class Edge:

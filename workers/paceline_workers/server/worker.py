@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from paceline_core.auth import TrustFile
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_workers import demo
@@ -16,7 +17,6 @@ from paceline_workers.server.load import LoadBoard
 from paceline_workers.server.measures import Measures
 from paceline_workers.server.openai.jobs import ServedModel
 from paceline_workers.server.tokenizer import Tokenizer
-from paceline_workers.server.trust import TrustFile
 from paceline_workers.source import locate
 
 OPEN_PER_SLOT, OPEN_LEAST, OPEN_MOST = 8, 256, 4096
