@@ -1,10 +1,12 @@
-"""The autoscaler's configuration file. Nothing in it reloads live; what changes while it runs are the objects."""
+"""The autoscaler's configuration file. It is not read again; what changes while it runs are the objects and the key."""
 
+import socket
 from pathlib import Path
 
 from pydantic import Field
 
 from paceline_core.config import Config, Listen
+from paceline_core.kube.connect import ClusterConfig
 
 
 class PrometheusConfig(Config):
@@ -20,14 +22,16 @@ class PrometheusConfig(Config):
 class AutoscalerConfig(Config):
     """Everything the autoscaler needs to know."""
 
-    name: str = "autoscaler"
-    """Who holds the lease; unique among replicas of the autoscaler."""
+    name: str = Field(default_factory=socket.gethostname, min_length=1)
+    """Who holds the lease; unique among autoscalers. Left out: the host's name, which in a pod is the pod's."""
     listen: Listen = Listen(port=8090)
     """Metrics, health and decisions."""
-    socket: Path
-    """The local supervisor's Unix socket."""
+    cluster: ClusterConfig = ClusterConfig()
+    """What plays the API server: the local supervisor's socket, a kubeconfig, or by default the pod's own cluster."""
+    namespace: str = "paceline-system"
+    """Where the lease is kept."""
     hop_key: Path
-    """Private key of this autoscaler's hop tokens: a file of 32 raw bytes."""
+    """Private key of this autoscaler's hop tokens: a file of 32 raw bytes, read again when it changes."""
     gateways: tuple[str, ...] = Field(min_length=1)
     """Admin addresses `host:port` of the gateways; a DNS name stands for all of its addresses, looked up repeatedly."""
     prometheus: PrometheusConfig | None = None

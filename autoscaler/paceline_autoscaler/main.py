@@ -12,11 +12,11 @@ import sys
 
 from paceline_autoscaler.config import AutoscalerConfig
 from paceline_autoscaler.process import Site, serve
-from paceline_core.auth import read_hop_key
+from paceline_core.auth import FileSigner, Signer
 from paceline_core.clock import SystemClock
 from paceline_core.config import LEVEL_VARIABLE, from_environment
 from paceline_core.errors import InvalidInput, PacelineError
-from paceline_core.kube import LocalCluster
+from paceline_core.kube.connect import connect
 from paceline_core.listening import bind
 from paceline_core.telemetry import configure
 
@@ -29,23 +29,23 @@ def main() -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it writes a line for every request at INFO
     try:
         config = from_environment(AutoscalerConfig)
-        key = read_hop_key(config.hop_key)
+        signer = FileSigner(config.hop_key, "autoscaler")
         with bind(config.listen) as listening:
-            asyncio.run(_run(config, key, listening))
+            asyncio.run(_run(config, signer, listening))
     except PacelineError as error:
         sys.stderr.write(f"paceline autoscaler: {error}\n")
         return 2 if isinstance(error, InvalidInput) else 1
     return 0
 
 
-async def _run(config: AutoscalerConfig, key: bytes, listening: socket.socket) -> None:
+async def _run(config: AutoscalerConfig, signer: Signer, listening: socket.socket) -> None:
     clock = SystemClock()
-    cluster = LocalCluster(config.socket, clock)
+    cluster = await connect(config.cluster, config.namespace, clock, workers="pods")
     stop = asyncio.Event()
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        await serve(config, Site(cluster, clock, key), listening, stop)
+        await serve(config, Site(cluster, clock, signer), listening, stop)
     finally:
         await cluster.close()
 

@@ -7,11 +7,10 @@ the next one starts where this one stopped.
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import httpx
-import uvicorn
 
 from paceline_autoscaler.actuator import Actuator
 from paceline_autoscaler.config import AutoscalerConfig
@@ -24,13 +23,12 @@ from paceline_autoscaler.signals import Gateways, Link, Workers, stream_client
 from paceline_autoscaler.signals.workers import SILENCE_S
 from paceline_autoscaler.source import EmbeddedSource, MetricsSource, PrometheusSource
 from paceline_autoscaler.subject import Desk
-from paceline_core.auth import HopSigner
+from paceline_core.auth import Signer
 from paceline_core.clock import Clock
 from paceline_core.kube import Cluster
+from paceline_core.serving import admin_server
 from paceline_core.telemetry import Metrics, get_logger
 
-ISSUER = "autoscaler"
-CLOSE_S = 1
 SCRAPE_LIMIT_S = 2.0
 MEASURE_S = 5.0
 _log = get_logger(__name__)
@@ -38,26 +36,17 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What comes from outside: the cluster, the time, the signing key."""
+    """What comes from outside: the cluster, the time, who signs hop tokens."""
 
     cluster: Cluster
     clock: Clock
-    key: bytes
-
-
-class AdminServer(uvicorn.Server):
-    """uvicorn without its own idea of signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave them to the process."""
-        yield
+    signer: Signer
 
 
 async def serve(config: AutoscalerConfig, site: Site, listening: socket.socket, stop: asyncio.Event) -> None:
     """Scale and answer until `stop`. Raises what broke the loop."""
     async with assembled(config, site) as (autoscaler, desk):
-        http = AdminServer(_settings(autoscaler, desk))
+        http = admin_server(make_app(autoscaler, desk))
         working = asyncio.create_task(autoscaler.run())
         serving = asyncio.create_task(http.serve([listening]))
         stopped = asyncio.create_task(stop.wait())
@@ -80,7 +69,7 @@ async def assembled(config: AutoscalerConfig, site: Site) -> AsyncIterator[tuple
     desk = Desk(Actuator(site.cluster, metrics), Ledger(config.ledger), metrics, site.clock, anchored(site.clock))
     timeout = httpx.Timeout(SCRAPE_LIMIT_S)
     async with stream_client(SILENCE_S) as streams, httpx.AsyncClient(timeout=timeout, trust_env=False) as scrapes:
-        link = Link(streams, HopSigner(site.key, ISSUER), site.clock)
+        link = Link(streams, site.signer, site.clock)
         gateways = Gateways(config.gateways, link, desk.now, bell.set)
         source = _source(config, scrapes, gateways, site.clock)
         measures = Measures(source, site.clock, metrics, max(config.interval_s, MEASURE_S))
@@ -95,15 +84,3 @@ def _source(config: AutoscalerConfig, http: httpx.AsyncClient, gateways: Gateway
         return PrometheusSource(told.url, deadline_s=told.deadline_s, stale_after_s=told.stale_after_s)
     _log.info("no Prometheus is configured; attainment is read from own scrapes of the gateways")
     return EmbeddedSource(http, lambda: [f"http://{host}/metrics" for host in gateways.hosts], clock)
-
-
-def _settings(autoscaler: Autoscaler, desk: Desk) -> uvicorn.Config:
-    return uvicorn.Config(
-        make_app(autoscaler, desk),
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=CLOSE_S,
-    )

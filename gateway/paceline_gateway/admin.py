@@ -2,25 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import yaml
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from paceline_core.auth import HopVerifier
+from paceline_core.auth import TrustFile
 from paceline_core.auth.hop import HEADER as HOP_HEADER
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Code, RequestError, answer
-from paceline_core.telemetry import Metrics, get_logger
+from paceline_core.telemetry import Metrics
 from paceline_gateway.demand import SUBSCRIBERS, demand_lines
 from paceline_gateway.desk import Desk
 from paceline_gateway.floor import Floor
 from paceline_gateway.routing.worker import Worker
 
 AUDIENCE = "paceline/gateway"
-_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,7 @@ class Seen:
     metrics: Metrics
     clock: Clock
     name: str
-    trust: Path
+    trust: TrustFile
     unready: Callable[[], str]
 
 
@@ -77,23 +74,13 @@ def _add_demand(app: FastAPI, seen: Seen) -> None:
     @app.get("/internal/demand")
     async def demand(request: Request) -> StreamingResponse:
         """Lines of DemandReport for a bearer of the autoscaler's hop token."""
-        hop = HopVerifier(_keys(seen.trust), AUDIENCE).verify(request.headers.get(HOP_HEADER, ""), clock.utc())
+        hop = seen.trust.hop(request.headers.get(HOP_HEADER, ""))
         if hop is None or hop.issuer != "autoscaler":
             raise RequestError(Code.INVALID_API_KEY, f"Send {HOP_HEADER}: a token of the autoscaler for {AUDIENCE}.")
         if floor.bell.readers >= SUBSCRIBERS:
             raise RequestError(Code.NO_CAPACITY, f"{SUBSCRIBERS} readers are here already.", retry_after=5.0)
         lines = demand_lines(seen.name, started, floor.desks.values, clock.monotonic, floor.bell)
         return StreamingResponse(lines, media_type="application/x-ndjson")
-
-
-def _keys(trust: Path) -> dict[str, str]:
-    """Read anew for each reader, so that a rotation needs no restart; nobody is trusted while it cannot be read."""
-    try:
-        entries: Any = yaml.safe_load(trust.read_text())
-        return {str(kid): str(key) for kid, key in entries.items()}
-    except (OSError, yaml.YAMLError, AttributeError) as error:
-        _log.warning("the trust file cannot be read", extra={"path": str(trust), "reason": repr(error)})
-        return {}
 
 
 def _desk(desk: Desk, floor: Floor, now: float) -> dict[str, Any]:

@@ -1,10 +1,12 @@
-"""The gateway's configuration file. Nothing in it reloads live; what changes while it runs are the objects."""
+"""The gateway's configuration file. It is not read again; what changes while it runs are the objects and the keys."""
 
+import socket
 from pathlib import Path
 
 from pydantic import Field
 
 from paceline_core.config import Config, Listen
+from paceline_core.kube.connect import ClusterConfig
 
 _MIB = 1 << 20
 
@@ -50,18 +52,21 @@ class Limits(Config):
 class GatewayConfig(Config):
     """Everything one gateway needs to know. Public port: the OpenAI API; admin port: metrics, health, demand."""
 
-    name: str = "gateway"
+    name: str = Field(default_factory=socket.gethostname, min_length=1)
+    """Who reports demand; unique among gateways. Left out: the host's name, which in a pod is the pod's."""
     listen: Listen = Listen(port=8080)
     admin: Listen = Listen(port=8081)
-    socket: Path
-    """The local supervisor's Unix socket."""
+    cluster: ClusterConfig = ClusterConfig()
+    """What plays the API server: the local supervisor's socket, a kubeconfig, or by default the pod's own cluster."""
     namespace: str = "paceline-system"
     """Where Tenants and key Secrets are honoured."""
     hop_key: Path
-    """Private key of this gateway's hop tokens: a file of 32 raw bytes."""
+    """Private key of this gateway's hop tokens: a file of 32 raw bytes, read again when it changes."""
     trust: Path
-    """Public keys that the autoscaler's hop tokens are checked with: a YAML map of key id to base64."""
+    """Public keys that the autoscaler's hop tokens are checked with: a YAML map of key id to base64, read again too."""
     access_log: bool = True
+    settle_s: float = Field(default=0.0, ge=0)
+    """How long new work is still taken after SIGTERM: until every load balancer knows that this gateway leaves."""
     drain_s: float = Field(default=30.0, gt=0)
-    """How long open streams may run on after SIGTERM."""
+    """How long open streams may run on after that."""
     limits: Limits = Limits()

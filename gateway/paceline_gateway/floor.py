@@ -7,7 +7,7 @@ say a few times a second: passed deadlines, silent workers, idle connections.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from paceline_core.auth import HopSigner
+from paceline_core.auth import Signer
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_core.kube import Endpoint
@@ -37,7 +37,7 @@ class Parts:
 
     limits: Limits
     clock: Clock
-    signer: HopSigner
+    signer: Signer
     metrics: Metrics
     access: AccessLog
     follow: Callable[[str, tuple[Endpoint, ...]], None]

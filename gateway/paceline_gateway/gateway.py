@@ -26,10 +26,9 @@ _log = get_logger(__name__)
 
 
 class Gateway:
-    """`draining` refuses everything new. `draw` in [0, 1) chooses among weighted backends."""
+    """`draw` in [0, 1) chooses among weighted backends."""
 
     def __init__(self, floor: Floor, access: AccessLog, draw: Callable[[], float] = random.random) -> None:
-        self.draining = False
         self._floor = floor
         self._access = access
         self._draw = draw
@@ -37,14 +36,16 @@ class Gateway:
 
     def gate(self, head: Head) -> RequestError | None:
         """Judge a request by its head: route, method, key."""
-        if self.draining:
-            return RequestError(Code.DRAINING, "This gateway is shutting down; retry.", retry_after=RETRY_S)
         try:
             if find_route(head.method, head.path) is not Route.HEALTH:
                 head.tenant = authenticate(head.headers, self._floor.picture)
         except RequestError as error:
             return error
         return None
+
+    def turn_away(self, _: Head) -> RequestError:
+        """What a latecomer hears."""
+        return RequestError(Code.DRAINING, "This gateway is shutting down; retry.", retry_after=RETRY_S)
 
     def handle(self, request: Request, reply: Reply) -> None:
         """Take a whole request."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from paceline_core.auth import HopSigner
+from paceline_core.auth import Signer
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import Endpoint
@@ -56,7 +56,7 @@ class Nobody:
 class LoadStreams:
     """`listener` is set before the first `follow`: it is the one who asks for it."""
 
-    def __init__(self, signer: HopSigner, clock: Clock) -> None:
+    def __init__(self, signer: Signer, clock: Clock) -> None:
         self.listener: Listener = Nobody()
         self._link = Link(stream_client(SILENCE_S), signer, clock)
         self._tasks: dict[Worker, asyncio.Task[None]] = {}

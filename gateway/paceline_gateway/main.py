@@ -15,7 +15,7 @@ import uvloop
 from paceline_core.clock import SystemClock
 from paceline_core.config import LEVEL_VARIABLE, from_environment
 from paceline_core.errors import InvalidInput, PacelineError
-from paceline_core.kube import LocalCluster
+from paceline_core.kube.connect import connect
 from paceline_core.telemetry import configure, get_logger
 from paceline_gateway.config import GatewayConfig
 from paceline_gateway.process import GatewayProcess, Ports
@@ -44,7 +44,7 @@ def main() -> int:
 
 async def _run(config: GatewayConfig, ports: Ports) -> None:
     clock = SystemClock()
-    cluster = LocalCluster(config.socket, clock)
+    cluster = await connect(config.cluster, config.namespace, clock, workers="slices")
     stop, cut = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in SIGNALS:

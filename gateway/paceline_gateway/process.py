@@ -1,28 +1,27 @@
 """One gateway process: its parts put together, its two ports, its end.
 
 Both ports are taken before anything starts, so that a busy one is one clear line and no half-started gateway. SIGTERM
-drains: new work hears `draining`, open streams run on for the grace period, what is left then ends with an error. A
-second signal ends the grace period.
+turns readiness red, and new work is still taken while load balancers learn of it (`settle_s`), each answer the last of
+its connection. Then new connections hear `draining`, open streams run on for the grace period, and what is left ends
+with an error. A second signal ends all of this.
 """
 
 import asyncio
 import contextlib
 import socket
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-import uvicorn
-from fastapi import FastAPI
-
-from paceline_core.auth import HopSigner, read_hop_key
+from paceline_core.auth import FileSigner, TrustFile
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import Cluster
 from paceline_core.listening import bind
+from paceline_core.serving import admin_server
 from paceline_core.telemetry import Metrics, get_logger
-from paceline_gateway.admin import Seen, create_admin
+from paceline_gateway.admin import AUDIENCE, Seen, create_admin
 from paceline_gateway.config import GatewayConfig
 from paceline_gateway.floor import Floor, Parts
 from paceline_gateway.gateway import Gateway
@@ -33,17 +32,7 @@ from paceline_gateway.watch import Watcher
 
 SWEEP_S = 0.25
 POLL_S = 0.05
-CLOSE_S = 1
 _log = get_logger(__name__)
-
-
-class AdminServer(uvicorn.Server):
-    """uvicorn without its own idea of signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave them to the process."""
-        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +57,7 @@ class GatewayProcess:
     """Everything of one gateway."""
 
     def __init__(self, config: GatewayConfig, cluster: Cluster, clock: Clock, ports: Ports) -> None:
-        metrics, signer = Metrics("gateway"), HopSigner(read_hop_key(config.hop_key), issuer="gateway")
+        metrics, signer = Metrics("gateway"), FileSigner(config.hop_key, issuer="gateway")
         access = AccessLog(sys.stderr if config.access_log else None, clock.utc)
         loads = LoadStreams(signer, clock)
         loads.listener = floor = Floor(Parts(config.limits, clock, signer, metrics, access, loads.follow))
@@ -80,8 +69,8 @@ class GatewayProcess:
         self._gateway = Gateway(floor, access)
         self.server = Server(self._gateway, config.limits, clock)
         self._watcher = Watcher(cluster, config.namespace, floor.on_picture, floor.on_workers)
-        seen = Seen(floor, metrics, clock, config.name, config.trust, self._unready)
-        self._http = AdminServer(_settings(create_admin(seen)))
+        trust = TrustFile(config.trust, AUDIENCE, clock)
+        self._http = admin_server(create_admin(Seen(floor, metrics, clock, config.name, trust, self._unready)))
 
     async def run(self, stop: asyncio.Event, cut: asyncio.Event) -> None:
         """Serve until `stop`, then drain until done, the grace period's end, or `cut`. Raises what broke a watch."""
@@ -101,7 +90,8 @@ class GatewayProcess:
             await asyncio.gather(serving, sweeping, return_exceptions=True)
 
     async def _drain(self, cut: asyncio.Event) -> None:
-        self._gateway.draining = True
+        self.server.settle()
+        await _first(self._clock.sleep(self._config.settle_s), cut.wait())
         self.server.drain()
         _log.info("draining", extra={"open": self.floor.open})
         with contextlib.suppress(TimeoutError):
@@ -127,22 +117,9 @@ class GatewayProcess:
         await self.floor.pool.close()
 
     def _unready(self) -> str:
-        if self._gateway.draining:
+        if self.server.closing:
             return "draining"
         return "" if self._watcher.complete else "the cluster's objects are not all listed yet"
-
-
-def _settings(app: FastAPI) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=CLOSE_S,
-    )
 
 
 def _where(sock: socket.socket) -> str:

@@ -84,7 +84,7 @@ class Stage:
         (self.folder / "key").write_bytes(self.key)
         config = {
             "listen": {"host": "127.0.0.1", "port": 0},
-            "socket": str(self.folder / "s"),
+            "cluster": {"socket": str(self.folder / "s")},
             "hop_key": str(self.folder / "key"),
             "gateways": [f"127.0.0.1:{self.gateway_port}"],
             "interval_s": 0.5,

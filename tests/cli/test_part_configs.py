@@ -10,7 +10,7 @@ from paceline_cli.supervisor.control import Ports
 from paceline_cli.supervisor.part import PartSpec
 from paceline_cli.supervisor.ports import PortPool
 from paceline_cli.supervisor.rundir import run_dir
-from paceline_cli.supervisor.site import HOST, Site
+from paceline_cli.supervisor.site import HOST, NAMESPACE, Site
 from paceline_core.auth import HopSigner, HopVerifier
 from paceline_core.clock import ManualClock
 from paceline_core.config import load
@@ -43,7 +43,7 @@ def file_of(part: PartSpec) -> Path:
 def test_the_gateway_reads_its_file(site: Site) -> None:
     part = control.gateway(site, PORTS)
     config = load(GatewayConfig, file_of(part))
-    assert (config.listen.port, config.admin.port, config.socket) == (8000, 8001, site.run.socket)
+    assert (config.listen.port, config.admin.port, config.cluster.socket) == (8000, 8001, site.run.socket)
     assert len(config.hop_key.read_bytes()) == 32
     assert part.grace_s > config.drain_s
     assert part.argv[-1] == "paceline_gateway.main"
@@ -51,6 +51,7 @@ def test_the_gateway_reads_its_file(site: Site) -> None:
 
 def test_the_autoscaler_reads_its_file(site: Site) -> None:
     config = load(AutoscalerConfig, file_of(control.autoscaler(site, PORTS)))
+    assert (config.cluster.socket, config.namespace) == (site.run.socket, NAMESPACE)
     assert config.gateways == ("127.0.0.1:8001",)
     assert config.prometheus is not None
     assert config.prometheus.url == "http://127.0.0.1:8003"

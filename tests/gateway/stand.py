@@ -17,6 +17,7 @@ from paceline_core.auth import HopSigner, new_hop_key, trust_entry
 from paceline_core.auth.hop import HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.config import Listen
+from paceline_core.kube.connect import ClusterConfig
 from paceline_gateway.admin import AUDIENCE
 from paceline_gateway.config import GatewayConfig, Limits
 from paceline_gateway.process import GatewayProcess, Ports
@@ -88,7 +89,9 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def gateway(directory: Path, limits: dict[str, Any] | None = None, drain_s: float = 5.0) -> AsyncIterator[Stand]:
+async def gateway(
+    directory: Path, limits: dict[str, Any] | None = None, drain_s: float = 5.0, settle_s: float = 0.0
+) -> AsyncIterator[Stand]:
     """Start one with a service, a tenant and a key; always stops."""
     key_file, trust = directory / "hop.key", directory / "trust.yaml"
     autoscaler = new_hop_key()
@@ -97,8 +100,9 @@ async def gateway(directory: Path, limits: dict[str, Any] | None = None, drain_s
     kid, public = trust_entry(autoscaler)
     trust.write_text(f"{kid}: {public}\n")
     config = GatewayConfig(
-        listen=Listen(port=0), admin=Listen(port=0), socket=directory / "none.sock", hop_key=key_file, trust=trust,
-        access_log=False, drain_s=drain_s, limits=Limits(**(limits or {})),
+        listen=Listen(port=0), admin=Listen(port=0), cluster=ClusterConfig(socket=directory / "none.sock"),
+        hop_key=key_file, trust=trust, access_log=False, settle_s=settle_s, drain_s=drain_s,
+        limits=Limits(**(limits or {})),
     )  # fmt: skip
     cluster = ClusterDouble()
     secret, key = manifests.key()

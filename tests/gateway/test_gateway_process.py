@@ -40,7 +40,7 @@ def configuration(directory: Path, **more: object) -> Path:
     fields = {
         "listen": {"host": "127.0.0.1", "port": 0},
         "admin": {"host": "127.0.0.1", "port": 0},
-        "socket": str(directory / "supervisor.sock"),
+        "cluster": {"socket": str(directory / "supervisor.sock")},
         "hop_key": str(directory / "hop.key"),
         "trust": str(directory / "trust.yaml"),
         "drain_s": 5,

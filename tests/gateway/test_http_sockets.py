@@ -43,6 +43,9 @@ class Silent:
     def gate(self, head: Head) -> RequestError | None:
         raise AssertionError(head)
 
+    def turn_away(self, head: Head) -> RequestError | None:
+        raise AssertionError(head)
+
     def handle(self, request: Request, reply: Reply) -> None:
         raise AssertionError(request)
 

@@ -20,6 +20,7 @@ class Wire:
     kept: bool | None = None
     date: bytes = b"date: now\r\n"
     aborted: bool = field(default=False)
+    closing: bool = False
 
     def write(self, data: bytes) -> None:
         self.sent += data

@@ -38,7 +38,7 @@ def gateway(site: Site, ports: Ports) -> PartSpec:
         "name": GATEWAY,
         "listen": {"host": HOST, "port": ports.public},
         "admin": {"host": HOST, "port": ports.gateway},
-        "socket": str(site.run.socket),
+        "cluster": {"socket": str(site.run.socket)},
         "namespace": NAMESPACE,
         "hop_key": str(hops.key_path(site.run, GATEWAY)),
         "trust": str(hops.trust_path(site.run)),
@@ -53,7 +53,8 @@ def autoscaler(site: Site, ports: Ports) -> PartSpec:
     config = {
         "name": AUTOSCALER,
         "listen": {"host": HOST, "port": ports.autoscaler},
-        "socket": str(site.run.socket),
+        "cluster": {"socket": str(site.run.socket)},
+        "namespace": NAMESPACE,
         "hop_key": str(hops.key_path(site.run, AUTOSCALER)),
         "gateways": [f"{HOST}:{ports.gateway}"],
         "prometheus": source if ports.prometheus else None,

@@ -20,10 +20,14 @@ _FOREVER = float("inf")
 
 
 class Application(Protocol):
-    """What a server serves. All three return at once; answers come through the reply, now or later."""
+    """What a server serves. All of it returns at once; answers come through the reply, now or later."""
 
     def gate(self, head: Head) -> RequestError | None:
         """Judge a request by its head."""
+        ...
+
+    def turn_away(self, head: Head) -> RequestError | None:
+        """Judge a request on a connection that came after the end of all new work."""
         ...
 
     def handle(self, request: Request, reply: Reply) -> None:
@@ -85,9 +89,14 @@ class Connection(asyncio.Protocol):
         return self._house.date
 
     @property
+    def closing(self) -> bool:
+        """Answers that begin now shall be the last of their connections."""
+        return self._house.closing
+
+    @property
     def busy(self) -> bool:
-        """An answer is under way."""
-        return self._reply is not None
+        """A request has begun to arrive, or is being answered."""
+        return self._transport is not None and not self._over and (self._reply is not None or not self._reader.idle)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """asyncio: a client is there."""
@@ -151,15 +160,10 @@ class Connection(asyncio.Protocol):
         self._held = 0
         limits = self._house.limits
         self._reading = self._house.now() + (limits.idle_s if self._reader.idle else limits.body_s)
-        if not keep_alive or self._house.closing or (self._reader.deaf and not self._reader.ready):
+        if not keep_alive or (self._reader.deaf and not self._reader.ready):
             self._hang_up()
         else:
             self._advance()
-
-    def hang_up_if_idle(self) -> None:
-        """Close unless a request has begun or is being answered."""
-        if self._reply is None and self._reader.idle and not self._reader.ready:
-            self._hang_up()
 
     def expire(self) -> None:
         """A limit has passed: a stalled or silent client is cut, a slow request refused."""
@@ -180,8 +184,7 @@ class Connection(asyncio.Protocol):
     def _advance(self) -> None:
         while self._reply is None and self._reader.ready and not self._over:
             item = self._reader.ready.popleft()
-            keep = item.keep_alive and not self._house.closing
-            self._reply = reply = Reply(self, keep_alive=keep, chunked=item.chunked)
+            self._reply = reply = Reply(self, keep_alive=item.keep_alive, chunked=item.chunked)
             if isinstance(item, Refusal):
                 self._house.application.refuse(item, reply)
             else:

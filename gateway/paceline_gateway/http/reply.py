@@ -33,6 +33,11 @@ class Wire(Protocol):
         """The Date header's line."""
         ...
 
+    @property
+    def closing(self) -> bool:
+        """Answers that begin now shall be the last of their connections."""
+        ...
+
 
 def _ignore(_paused: bool) -> None:
     """Nobody cares."""
@@ -57,8 +62,8 @@ class Reply:
         """Head and body in one write; `fields` are complete header lines."""
         if self.done:
             return
-        length = b"content-length: %d\r\n" % len(body)
-        self._wire.write(b"".join((status_line(status), fields, length, self._common(self._keep_alive), b"\r\n", body)))
+        length, common = b"content-length: %d\r\n" % len(body), self._common()
+        self._wire.write(b"".join((status_line(status), fields, length, common, b"\r\n", body)))
         self._end(self._keep_alive)
 
     def begin(self, status: int, fields: bytes, first: bytes) -> None:
@@ -66,9 +71,9 @@ class Reply:
         if self.done:
             return
         self.begun, self._last = True, first
-        keep = self._keep_alive and self._chunked
+        self._keep_alive = self._keep_alive and self._chunked
         coding = b"transfer-encoding: chunked\r\n" if self._chunked else b""
-        head = (status_line(status), fields, coding, self._common(keep), b"\r\n", self._frame(first))
+        head = (status_line(status), fields, coding, self._common(), b"\r\n", self._frame(first))
         self._wire.write(b"".join(head))
 
     def more(self, data: bytes) -> None:
@@ -82,7 +87,7 @@ class Reply:
         if self.done:
             return
         self._wire.write(self._frame(last) + (b"0\r\n\r\n" if self._chunked else b""))
-        self._end(self._keep_alive and self._chunked)
+        self._end(self._keep_alive)
 
     def fail(self, error: RequestError, fields: bytes = b"") -> None:
         """End with an error in the form that is still possible."""
@@ -107,8 +112,10 @@ class Reply:
         self.done = True
         self._wire.answered(keep_alive=keep_alive)
 
-    def _common(self, keep_alive: bool) -> bytes:
-        return self._wire.date if keep_alive else self._wire.date + b"connection: close\r\n"
+    def _common(self) -> bytes:
+        """The last lines of every head: the client is told of the connection's end here or not at all."""
+        self._keep_alive = self._keep_alive and not self._wire.closing
+        return self._wire.date if self._keep_alive else self._wire.date + b"connection: close\r\n"
 
     def _frame(self, data: bytes) -> bytes:
         if not self._chunked or not data:

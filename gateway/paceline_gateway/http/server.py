@@ -1,4 +1,9 @@
-"""The listening side: connections, their limits, and a clean end."""
+"""The listening side: connections, their limits, and a clean end.
+
+An end loses no request: a client is told to close in the head of an answer, never by closing under its feet while it
+may be sending. So a connection that was not told yet may ask once more, however late, and is served; only connections
+made after the end of new work are turned away.
+"""
 
 import asyncio
 import socket
@@ -18,6 +23,7 @@ class Server:
         self.limits = limits
         self.closing = False
         self.memory = Memory(limits.memory_bytes)
+        self._gate = application.gate
         self.now = clock.monotonic
         self._clock = clock
         self._connections: set[Connection] = set()
@@ -31,7 +37,7 @@ class Server:
 
     def reader(self) -> RequestReader:
         """A reader for a new connection."""
-        return RequestReader(self.limits, self.memory, self.application.gate, self.now)
+        return RequestReader(self.limits, self.memory, self._gate, self.now)
 
     def opened(self, connection: Connection) -> bool:
         """Count it in; False when there are too many."""
@@ -51,15 +57,18 @@ class Server:
         for connection in [c for c in self._connections if c.deadline <= now]:
             connection.expire()
 
-    def drain(self) -> None:
-        """Go on accepting, so that latecomers hear `draining`, but end each connection with its answer."""
+    def settle(self) -> None:
+        """Serve on, but let each answer be the last of its connection: clients move on to somebody else."""
         self.closing = True
-        for connection in list(self._connections):
-            connection.hang_up_if_idle()
+
+    def drain(self) -> None:
+        """Turn new connections away; those that were there before may finish what they began or begin now."""
+        self.settle()
+        self._gate = self.application.turn_away
 
     @property
     def busy(self) -> int:
-        """Connections with an answer under way."""
+        """Connections with a request under way."""
         return sum(connection.busy for connection in self._connections)
 
     async def close(self) -> None:
