@@ -1,14 +1,15 @@
-"""The program `paceline`: finds the command, imports it, and turns every error into one line and an exit status.
+"""The programs `paceline` (this machine) and `kubectl paceline` (a cluster): find the command, import it, run it.
 
-Exit status: 0 done, 1 it failed, 2 the input is wrong. Commands are imported when called, so that `paceline version`
-does not pay for `paceline up`.
+Every error becomes one line and an exit status: 0 done, 1 it failed, 2 the input is wrong. Commands are imported when
+called, so that `paceline version` does not pay for `paceline up`. Which program runs is the entry point's choice: `app`
+or `plugin`; a command of one name means the same in both, and asks another place.
 """
 
 import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperGroup
@@ -25,21 +26,41 @@ COMMANDS = {
     "bench": "paceline_cli.bench.command",
     "version": "paceline_cli.commands.version",
 }
+CLUSTER_COMMANDS = {
+    "status": "paceline_cli.cluster.commands.status:app",
+    "why": "paceline_cli.cluster.commands.why:app",
+    "freeze": "paceline_cli.cluster.commands.freeze:freeze_app",
+    "unfreeze": "paceline_cli.cluster.commands.freeze:unfreeze_app",
+    "keys": "paceline_cli.cluster.commands.keys:app",
+    "bundle": "paceline_cli.cluster.commands.bundle:app",
+    "version": "paceline_cli.commands.version",
+}
 
 
 class _Lazy(TyperGroup):
+    modules: ClassVar[Mapping[str, str]] = COMMANDS
+
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
-        return list(COMMANDS)
+        return list(self.modules)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - typer's signature
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.modules:
             return None
-        return typer.main.get_command(importlib.import_module(COMMANDS[cmd_name]).app)
+        module, _, name = self.modules[cmd_name].partition(":")
+        return typer.main.get_command(getattr(importlib.import_module(module), name or "app"))
 
 
-_group = typer.Typer(
-    cls=_Lazy, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
-)
+class _LazyPlugin(_Lazy):
+    modules = CLUSTER_COMMANDS
+
+
+def _group_of(cls: type[_Lazy]) -> typer.Typer:
+    return typer.Typer(
+        cls=cls, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+    )
+
+
+_group, _plugin_group = _group_of(_Lazy), _group_of(_LazyPlugin)
 
 
 def _version(asked: bool) -> None:
@@ -48,6 +69,7 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
+@_plugin_group.callback()
 @_group.callback()
 def _about(
     debug: Annotated[bool, typer.Option("--debug", help="Show stack traces and debug logs.")] = False,
@@ -61,9 +83,18 @@ def _about(
 
 
 def app(arguments: Sequence[str] | None = None) -> None:
-    """Run the program and leave with its exit status."""
+    """Run `paceline` and leave with its exit status."""
+    _run(_group, "paceline", arguments)
+
+
+def plugin(arguments: Sequence[str] | None = None) -> None:
+    """Run `kubectl paceline` and leave with its exit status."""
+    _run(_plugin_group, "kubectl paceline", arguments)
+
+
+def _run(group: typer.Typer, name: str, arguments: Sequence[str] | None) -> None:
     try:
-        _group(arguments, prog_name="paceline")
+        group(arguments, prog_name=name)
     except Exception as error:  # noqa: BLE001 - the one place where no stack trace may pass
         sys.exit(explain(error, sys.stderr))
 

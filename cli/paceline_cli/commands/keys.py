@@ -1,7 +1,6 @@
 """`paceline keys`: tenants' API keys of local mode. A key's text is shown once, when it is made."""
 
 import json
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -10,22 +9,19 @@ import typer
 
 from paceline_cli.commands import command_app
 from paceline_cli.commands.state import DEFAULT, AsJson, State, ask
+from paceline_cli.commands.tenant import TenantName, checked
 from paceline_cli.supervisor.keys import KeyFile
+from paceline_cli.view.table import table
 from paceline_core.clock import SystemClock
-from paceline_core.errors import InvalidInput, NotFound
-from paceline_core.objects.fields import FIXES, LABEL_PATTERN
+from paceline_core.errors import NotFound
 
 app = command_app("Make, list and revoke tenants' API keys.")
 
 
 @app.command(help="Make a key for a tenant and print it; it is shown this once.")
-def create(
-    tenant: Annotated[str, typer.Argument(help="Name of the Tenant.")], state: State = DEFAULT, as_json: AsJson = False
-) -> None:
+def create(tenant: TenantName, state: State = DEFAULT, as_json: AsJson = False) -> None:
     """The key's text goes to standard output alone."""
-    if not re.fullmatch(LABEL_PATTERN, tenant) or len(tenant) > 63:
-        raise InvalidInput("tenant", f"{tenant!r} is not a Tenant's name ({FIXES[LABEL_PATTERN]})")
-    record, text = KeyFile(state).create(tenant, SystemClock())
+    record, text = KeyFile(state).create(checked(tenant), SystemClock())
     _refresh(state)
     _warn(state, tenant)
     typer.echo(json.dumps({"key": text, "id": record.key_id, "tenant": tenant}) if as_json else text)
@@ -40,9 +36,8 @@ def list_keys(state: State = DEFAULT, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps({"keys": rows}, indent=1))
         return
-    typer.echo(f"{'ID':<10}{'TENANT':<24}CREATED")
-    for row in rows:
-        typer.echo(f"{row['id']:<10}{row['tenant']:<24}{row['created']}")
+    for line in table(("ID", "TENANT", "CREATED"), [(row["id"], row["tenant"], row["created"]) for row in rows]):
+        typer.echo(line)
 
 
 @app.command(help="Revoke a key; requests with it are refused from now on.")

@@ -1,9 +1,7 @@
 """`paceline why`: the autoscaler's last decisions about a service, each with its sentence."""
 
 import json
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlencode
 
 import typer
@@ -11,9 +9,8 @@ import typer
 from paceline_cli.commands import command_app
 from paceline_cli.commands.state import DEFAULT, AsJson, State, ask, get
 from paceline_cli.supervisor.rundir import read_record
-from paceline_core.clock import rfc3339
+from paceline_cli.view.decisions import told
 from paceline_core.errors import NotFound
-from paceline_core.units import counted
 
 app = command_app()
 
@@ -39,17 +36,3 @@ def why(
         typer.echo("\n".join(told(entry)))
     if not entries:
         typer.echo(f"nothing was decided about {key} yet")
-
-
-def told(entry: Mapping[str, Any]) -> Iterator[str]:
-    """One decision: when, which way, why in one sentence; below it what bound it and what was rejected."""
-    decision = entry["decision"]
-    moment = rfc3339(datetime.fromtimestamp(entry["observation"]["now"], UTC))
-    yield f"{moment}  {decision['direction']:<4}  {decision['reason']}: {decision['sentence']}"
-    if decision["limit"] != "none":
-        yield f"    bound by {decision['limit']}"
-    if decision["gaps"]:
-        yield f"    missing: {', '.join(decision['gaps'])}"
-    yield from (f"    not {rejected}" for rejected in decision["rejected"])
-    if entry["held"]:
-        yield f"    before it, {counted(entry['held'], 'pass', 'passes')} decided the same as the one above"

@@ -17,6 +17,7 @@ LABEL_REVISION: Final = "paceline.dev/revision"
 LABEL_ROLE: Final = "paceline.dev/role"
 LABEL_TENANT: Final = "paceline.dev/tenant"
 ANNOTATION_FREEZE: Final = "paceline.dev/freeze-until"
+ANNOTATION_FREEZE_REASON: Final = "paceline.dev/freeze-reason"
 ANNOTATION_UPGRADE: Final = "paceline.dev/upgrade"
 
 STABLE: Final = "stable"

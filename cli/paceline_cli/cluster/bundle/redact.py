@@ -1,0 +1,132 @@
+"""What a bundle must not hold, taken out of objects, logs and metrics.
+
+Objects: values of variables, arguments, headers, filters and of annotations that paceline does not know are replaced,
+field managers are dropped. Every value so hidden is remembered and replaced wherever else it turns up (a log that
+prints its environment). Texts: keys, tokens and certificates by their forms, and fields of log lines that could hold
+prompts. Secrets need no rule: none is ever read.
+Hole: a value of under 8 characters, over 4096 or of digits alone is hidden in its place alone.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from paceline_core.objects.naming import ANNOTATION_FREEZE, ANNOTATION_FREEZE_REASON, ANNOTATION_UPGRADE
+
+HIDDEN: Final = "<redacted>"
+LEAST: Final = 8
+MOST: Final = 4096
+OURS: Final = ("PACELINE_", "paceline_")
+KEPT_ANNOTATIONS: Final = frozenset(
+    {
+        ANNOTATION_FREEZE,
+        ANNOTATION_FREEZE_REASON,
+        ANNOTATION_UPGRADE,
+        "paceline.dev/inputs",
+        "deployment.kubernetes.io/revision",
+    }
+)
+PROMPTS: Final = frozenset(
+    {"prompt", "prompts", "messages", "content", "input", "inputs", "text", "completion", "body", "authorization"}
+)
+_DROPPED: Final = frozenset({"managedFields"})
+_WORDS: Final = frozenset({"args", "command"})
+_VALUES: Final = frozenset({"headers", "config", "data", "stringData", "binaryData"})
+_NAMED: Final = frozenset({"env", "httpHeaders"})
+_FORMS: Final = tuple(
+    (re.compile(pattern, re.IGNORECASE), into)
+    for pattern, into in (
+        (r"-----BEGIN [A-Z ]+-----[^\"'-]*(-----END [A-Z ]+-----)?", HIDDEN),
+        (r"\bpl_[a-z2-7]{8}_[a-z2-7]{4,}", f"pl_{HIDDEN}"),
+        (r"\beyJ[\w-]{8,}\.[\w-]+(\.[\w-]*)?", HIDDEN),
+        (r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", rf"\1 {HIDDEN}"),
+        (r"\b(x-paceline-hop|authorization|x-api-key)(\W{1,4})[^\s\"',}]+", rf"\1\2{HIDDEN}"),
+        (r"\b(hf_|sk-|ghp_|glpat-|AKIA)[\w-]{12,}", HIDDEN),
+        (r"://[^/\s@\"']+@", f"://{HIDDEN}@"),
+    )
+)
+
+
+class Redactor:
+    """Learns what is hidden from every object first; then cleans objects and texts."""
+
+    def __init__(self) -> None:
+        self._literals: set[str] = set()
+
+    def learn(self, documents: Iterable[Any]) -> None:
+        """Remember every value that `objects` will hide."""
+        for document in documents:
+            self._hide(document)
+
+    def objects(self, documents: Sequence[Any]) -> str:
+        """Objects fit for a bundle, as JSON."""
+        text = json.dumps([self._hide(document) for document in documents], indent=1)
+        return self._formless(self._without(text, escaped=True))
+
+    def text(self, text: str) -> str:
+        """A text fit for a bundle."""
+        return self._formless(self._without(self._without(text, escaped=False), escaped=True))
+
+    def log(self, text: str) -> str:
+        """A log, line by line: lines that are JSON lose the fields that could hold prompts."""
+        return self.text("\n".join(_line(line) for line in text.splitlines()))
+
+    def _without(self, text: str, *, escaped: bool) -> str:
+        """In JSON, a value's quotes and line ends are escaped; there its bare form could hit the structure."""
+        for literal in self._literals:
+            text = text.replace(json.dumps(literal)[1:-1] if escaped else literal, HIDDEN)
+        return text
+
+    def _formless(self, text: str) -> str:
+        for form, into in _FORMS:
+            text = form.sub(into, text)
+        return text
+
+    def _hide(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self._field(key, item) for key, item in value.items() if key not in _DROPPED}
+        return [self._hide(item) for item in value] if isinstance(value, list) else value
+
+    def _field(self, key: str, value: Any) -> Any:
+        if key == "annotations" and isinstance(value, dict):
+            return {name: text if name in KEPT_ANNOTATIONS else self._gone(text) for name, text in value.items()}
+        if key in _VALUES and isinstance(value, dict):
+            return {name: self._gone(item) for name, item in value.items()}
+        if key in _WORDS and isinstance(value, list):
+            return [self._word(word) for word in value]
+        if key in _NAMED and isinstance(value, list):
+            return [self._named(item) for item in value]
+        return self._hide(value)
+
+    def _named(self, item: Any) -> Any:
+        if not isinstance(item, dict) or "value" not in item or str(item.get("name", "")).startswith(OURS):
+            return self._hide(item)
+        return {**item, "value": self._gone(item["value"])}
+
+    def _word(self, word: Any) -> Any:
+        """Of an argument its name is kept: `--api-key=<redacted>`."""
+        name, equals, value = str(word).partition("=")
+        if not name.startswith("-"):
+            return str(word) if name.startswith(OURS) else self._gone(word)
+        return f"{name}={self._gone(value)}" if equals else name
+
+    def _gone(self, value: Any) -> str:
+        if isinstance(value, str) and LEAST <= len(value) <= MOST and not value.isdigit():
+            self._literals.add(value)
+        return HIDDEN
+
+
+def _line(line: str) -> str:
+    if not line.startswith("{"):
+        return line
+    try:
+        return json.dumps(_without_prompts(json.loads(line)), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return line
+
+
+def _without_prompts(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: HIDDEN if k.lower() in PROMPTS else _without_prompts(v) for k, v in value.items()}
+    return [_without_prompts(item) for item in value] if isinstance(value, list) else value

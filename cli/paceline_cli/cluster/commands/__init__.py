@@ -1,0 +1,25 @@
+"""The commands of `kubectl paceline`, one module each."""
+
+import enum
+import json
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+
+class Format(enum.StrEnum):
+    """How an answer is written for programs."""
+
+    JSON = "json"
+    YAML = "yaml"
+
+
+Output = Annotated[Format | None, typer.Option("--output", "-o", help="For programs; default: text for people.")]
+
+
+def written(document: Any, form: Format) -> str:
+    """The same plain data in the form asked for."""
+    if form is Format.JSON:
+        return json.dumps(document, indent=1)
+    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True)).rstrip()

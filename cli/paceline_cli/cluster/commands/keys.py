@@ -1,0 +1,105 @@
+"""`kubectl paceline keys`: tenants' API keys as Secrets in paceline's namespace. A key's text is shown once."""
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from paceline_cli.cluster.commands import Output, written
+from paceline_cli.cluster.commands.freeze import MANAGER
+from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, System, place
+from paceline_cli.cluster.session import run
+from paceline_cli.commands import command_app
+from paceline_cli.commands.tenant import TenantName, checked
+from paceline_cli.view.table import table
+from paceline_core.auth import new_key
+from paceline_core.auth.keys import TENANT_LABEL
+from paceline_core.errors import NotFound, PacelineError
+from paceline_core.kube import Key
+from paceline_core.kube.api.resource import RESOURCES
+from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.cluster import Manifest
+
+SECRET: Final = RESOURCES["Secret"]
+PREFIX: Final = "paceline-key-"
+
+app = command_app("Make, list and revoke tenants' API keys.")
+
+
+@app.command(help="Make a key for a tenant and print it; it is shown this once.")
+def create(
+    tenant: TenantName,
+    output: Output = None,
+    system: System = SYSTEM,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """The key's text goes to standard output alone; the cluster keeps a salted hash."""
+    record, text = new_key(checked(tenant))
+    where = place(kubeconfig, context, "", system)
+    manifest = record.manifest(where.system)
+    note = run(where, lambda api: _created(api, where.system, tenant, manifest))
+    typer.echo(written({"key": text, "id": record.key_id, "tenant": tenant}, output) if output else text)
+    if note:
+        typer.echo(f"note: {note}", err=True)
+
+
+@app.command(name="list", help="List keys by id; secrets are not stored.")
+def list_keys(
+    output: Output = None, system: System = SYSTEM, kubeconfig: Kubeconfig = "", context: Context = ""
+) -> None:
+    """Id, tenant, time of making."""
+    where = place(kubeconfig, context, "", system)
+    rows = [_row(secret) for secret in run(where, lambda api: _keys(api, where.system))]
+    if output:
+        typer.echo(written({"keys": rows}, output))
+        return
+    typer.echo("\n".join(table(("ID", "TENANT", "CREATED"), [tuple(row.values()) for row in rows])))
+
+
+@app.command(help="Revoke a key; the gateways refuse it as soon as they see it go.")
+def revoke(
+    identity: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")],
+    system: System = SYSTEM,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Delete the Secret of that key, and none that is not a key."""
+    where = place(kubeconfig, context, "", system)
+    row = run(where, lambda api: _revoked(api, where.system, identity))
+    typer.echo(f"{row['id']} of {row['tenant']} is revoked")
+
+
+async def _created(api: ApiServer, namespace: str, tenant: str, manifest: Manifest) -> str:
+    """POST, so that nothing is ever overwritten; what else should be said about the tenant."""
+    await api.create(SECRET, namespace, manifest, MANAGER)
+    try:
+        await api.get(RESOURCES["Tenant"], Key(namespace, tenant))
+    except NotFound:
+        return f"there is no Tenant {tenant} in {namespace}; the key works once it exists"
+    except PacelineError:
+        return ""
+    return ""
+
+
+async def _keys(api: ApiServer, namespace: str) -> list[Manifest]:
+    found = await api.list(SECRET, namespace, selector=TENANT_LABEL)
+    keys = [secret for secret in found if secret["metadata"]["name"].startswith(PREFIX)]
+    return sorted(keys, key=lambda secret: str(secret["metadata"]["creationTimestamp"]))
+
+
+async def _revoked(api: ApiServer, namespace: str, identity: str) -> dict[str, Any]:
+    for secret in await _keys(api, namespace):
+        row = _row(secret)
+        if row["id"] == identity:
+            await api.delete(SECRET, Key(namespace, secret["metadata"]["name"]), secret["metadata"]["uid"])
+            return row
+    raise NotFound(f"there is no key {identity!r} in {namespace}; `kubectl paceline keys list` shows them")
+
+
+def _row(secret: Manifest) -> dict[str, Any]:
+    metadata = secret["metadata"]
+    return {
+        "id": metadata["name"].removeprefix(PREFIX),
+        "tenant": metadata["labels"][TENANT_LABEL],
+        "created": metadata["creationTimestamp"],
+    }

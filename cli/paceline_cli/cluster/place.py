@@ -1,0 +1,80 @@
+"""Which cluster and which namespace: kubectl's own options, its environment variable and its defaults.
+
+Hole: of several files in $KUBECONFIG the first that exists is read; kubectl merges them.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+import yaml
+
+from paceline_core.errors import InvalidInput
+from paceline_core.objects.fields import FIXES, LABEL_PATTERN
+
+SYSTEM: Final = "paceline-system"
+
+Kubeconfig = Annotated[
+    str, typer.Option("--kubeconfig", envvar="KUBECONFIG", metavar="FILE", help="Default: ~/.kube/config.")
+]
+Context = Annotated[str, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig to use.")]
+Namespace = Annotated[
+    str, typer.Option("--namespace", "-n", metavar="NS", help="Default: the context's namespace, else default.")
+]
+System = Annotated[
+    str, typer.Option("--system-namespace", metavar="NS", help="Where paceline itself is installed.", show_default=True)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A cluster by its kubeconfig and context, the namespace asked about, and the one that paceline runs in."""
+
+    kubeconfig: Path
+    context: str
+    namespace: str
+    system: str
+
+
+def place(kubeconfig: str, context: str, namespace: str, system: str) -> Place:
+    """Fill in what kubectl would; raises InvalidInput when there is no kubeconfig or a name cannot be one."""
+    file = _file(kubeconfig)
+    chosen = namespace or _namespace(file, context) or "default"
+    return Place(file, context, _checked("--namespace", chosen), _checked("--system-namespace", system))
+
+
+def _file(option: str) -> Path:
+    candidates = [Path(part).expanduser() for part in option.split(os.pathsep) if part]
+    for path in candidates or [Path("~/.kube/config").expanduser()]:
+        if path.is_file():
+            return path
+    named = f"{option} does not exist" if option else "there is none at ~/.kube/config"
+    raise InvalidInput("--kubeconfig", f"{named}; name the cluster's kubeconfig, or set KUBECONFIG")
+
+
+def _namespace(file: Path, context: str) -> str:
+    """The context's namespace; whatever is wrong with the file is told when it is used to connect."""
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return ""
+    return next(_namespaces(document, context), "")
+
+
+def _namespaces(document: Any, context: str) -> Iterator[str]:
+    if not isinstance(document, dict):
+        return
+    wanted = context or document.get("current-context")
+    for entry in document.get("contexts") or ():
+        if entry.get("name") == wanted and (found := (entry.get("context") or {}).get("namespace")):
+            yield str(found)
+
+
+def _checked(option: str, namespace: str) -> str:
+    if not re.fullmatch(LABEL_PATTERN, namespace) or len(namespace) > 63:
+        raise InvalidInput(option, f"{namespace!r} is no namespace ({FIXES[LABEL_PATTERN]})")
+    return namespace

@@ -1,0 +1,37 @@
+"""One connection for one command, and the API server's noes in words that name the fix."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from paceline_cli.cluster.place import Place
+from paceline_core.errors import Forbidden, PacelineError, Unreachable
+from paceline_core.kube.api.credentials import Access
+from paceline_core.kube.api.server import ApiServer
+
+T = TypeVar("T")
+
+
+def run(place: Place, work: Callable[[ApiServer], Awaitable[T]]) -> T:
+    """Connect, do the work, close."""
+    return asyncio.run(_connected(place, work))
+
+
+async def _connected(place: Place, work: Callable[[ApiServer], Awaitable[T]]) -> T:
+    api = await ApiServer.connect(Access(place.kubeconfig, place.context))
+    try:
+        return await work(api)
+    except PacelineError as error:
+        raise explained(error, place) from None
+    finally:
+        await api.close()
+
+
+def explained(error: PacelineError, place: Place) -> PacelineError:
+    """The same error with the way out."""
+    if isinstance(error, Forbidden):
+        fix = "; ask the cluster's administrator for a role with this verb, or choose another --context"
+        return Forbidden(error.status, error.reason, f"{error.message}{fix}")
+    if isinstance(error, Unreachable):
+        return Unreachable(f"{error}; is the cluster of {place.kubeconfig} up, and is it the one you mean?")
+    return error

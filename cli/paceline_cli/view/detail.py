@@ -1,0 +1,78 @@
+"""Everything that a status says about one service, as lines; pure, from the object alone."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from paceline_cli.view.columns import age
+from paceline_cli.view.rows import row
+from paceline_cli.view.table import table
+from paceline_core.objects import InferenceService, read
+from paceline_core.objects.naming import ANNOTATION_FREEZE, ANNOTATION_FREEZE_REASON
+from paceline_core.objects.status import ServiceStatus
+
+_NOTHING = "no status yet: is paceline's operator running, and does it watch this namespace?"
+
+
+def detail(document: Mapping[str, Any], now: datetime) -> Iterator[str]:
+    """What it serves and how, its last decision, then conditions, pools and targets as tables."""
+    service = read(InferenceService, document)
+    shown = row(document)
+    emulated = " (emulated)" if shown.emulated else ""
+    yield f"{shown.name}  {shown.model}  {service.spec.model.source}{emulated}"
+    yield from _facts(document, service.status, shown.replicas)
+    for block in (_conditions(service.status, now), _pools(service.status), _targets(document)):
+        lines = list(block)
+        if len(lines) > 1:
+            yield ""
+            yield from lines
+    if not service.status.conditions:
+        yield _NOTHING
+
+
+def _facts(document: Mapping[str, Any], status: ServiceStatus, replicas: str) -> Iterator[str]:
+    scaling, work = status.scaling, status.workload
+    decision = f"{scaling.reason}: {scaling.decision}" if scaling.decision else ""
+    facts = {
+        "replicas": replicas,
+        "revision": f"{work.revision}, canary {work.canary}" if work.canary else work.revision,
+        "endpoint": work.endpoint,
+        "promise": scaling.promise,
+        "decision": f"{decision} ({scaling.time})" if decision and scaling.time else decision,
+        "cost": f"${status.cost.per_hour}/h" if status.cost.per_hour else "",
+        "frozen": _freeze(document["metadata"].get("annotations") or {}),
+    }
+    yield from (f"  {name:<10}{value}" for name, value in facts.items() if value)
+
+
+def _freeze(annotations: Mapping[str, str]) -> str:
+    """The wish; whether it is in force is the condition Frozen."""
+    until, reason = annotations.get(ANNOTATION_FREEZE, ""), annotations.get(ANNOTATION_FREEZE_REASON, "")
+    return f"until {until}: {reason}" if until and reason else f"until {until}" if until else ""
+
+
+def _conditions(status: ServiceStatus, now: datetime) -> Iterator[str]:
+    rows = [(c.type, c.status, c.reason, age(c.last_transition_time, now), c.message) for c in status.conditions]
+    return table(("CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"), rows)
+
+
+def _pools(status: ServiceStatus) -> Iterator[str]:
+    desired = {pool.name: str(pool.desired) for pool in status.scaling.pools}
+    rows = [
+        (pool.name, str(pool.ready), str(pool.starting), str(pool.draining), desired.get(pool.name, ""))
+        for pool in status.workload.pools
+    ]
+    return table(("POOL", "READY", "STARTING", "DRAINING", "DESIRED"), rows)
+
+
+def _targets(document: Mapping[str, Any]) -> Iterator[str]:
+    rows = [
+        (
+            promise.name,
+            promise.observed or "no data",
+            promise.target,
+            "" if promise.burn is None else f"{promise.burn:.1f}",
+        )
+        for promise in row(document).promises
+    ]
+    return table(("PROMISE", "OBSERVED", "PROMISED", "BURN"), rows)
