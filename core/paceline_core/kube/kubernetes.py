@@ -3,17 +3,18 @@
 Where a kind is watched: services and routes in `namespaces` (all when empty), Tenants and key Secrets only in
 paceline's own namespace, profiles cluster-wide, or not at all where they may not be read (built-in ones serve then).
 Workers come from EndpointSlices (`slices`: the gateway, which may not read Pods; revision unknown) or from Pods.
-Writes are server-side apply under the manager given; replicas go through the scale subresource, guarded by the version.
-Hole: uids of services are those this process watched last; an object made anew in between gets a ConfigMap that the
-garbage collector removes, and the next write makes it again.
+Writes are server-side apply under the manager given; replicas go through the scale subresource, guarded by what was
+read. Hole: uids of services are those this process watched last; an object made anew in between gets a ConfigMap that
+the garbage collector removes, and the next write makes it again.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from paceline_core.clock import Clock, SystemClock
-from paceline_core.errors import Forbidden, NotFound, PacelineError
+from paceline_core.errors import Conflict, Forbidden, NotFound, PacelineError
 from paceline_core.kube.api.pulse import Pulse
 from paceline_core.kube.api.resource import RESOURCES, Resource
 from paceline_core.kube.api.server import ApiServer, key_of
@@ -42,6 +43,7 @@ PROFILE: Final = "AcceleratorProfile"
 SCALER: Final = "paceline-autoscaler"
 REPORTERS: Final = {"slices": "paceline-gateway", "pods": SCALER}
 ASK_AGAIN_S: Final = 300.0
+SCALE_TRIES: Final = 3
 _OWN_NAMESPACE: Final = {"Tenant": "", "Secret": LABEL_TENANT}
 _log = get_logger(__name__)
 
@@ -92,9 +94,25 @@ class KubernetesCluster:
         return _scale(await self._api.get(RESOURCES["Deployment"], _deployment(target), "scale"))
 
     async def set_scale(self, target: ScaleTarget, replicas: int, version: str) -> Scale:
-        """Set desired replicas against a version."""
+        """Set desired replicas against a version; Conflict only when the replicas themselves were changed.
+
+        The Deployment's version also changes with every write of its status, most of all while it scales.
+        """
         key = _deployment(target)
-        metadata = {"namespace": key.namespace, "name": key.name, "resourceVersion": version}
+        seen = _Version.parse(version)
+        for _ in range(SCALE_TRIES - 1):
+            try:
+                return await self._put_scale(key, replicas, seen)
+            except Conflict:
+                now = _Version.parse((await self.get_scale(target)).version)
+                if (now.uid, now.replicas) != (seen.uid, seen.replicas):
+                    raise
+                seen = now
+        return await self._put_scale(key, replicas, seen)
+
+    async def _put_scale(self, key: Key, replicas: int, seen: "_Version") -> Scale:
+        place = {"namespace": key.namespace, "name": key.name}
+        metadata = {**place, "uid": seen.uid, "resourceVersion": seen.resource_version}
         body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": replicas}}
         return _scale(await self._api.replace(RESOURCES["Deployment"], key, body, "scale", SCALER))
 
@@ -198,5 +216,26 @@ def _deployment(target: ScaleTarget) -> Key:
     return Key(target.service.namespace, deployment_name(target.service.name, target.pool, target.track))
 
 
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """What a reader of a scale saw: of which object, how many, and in which version of the whole object."""
+
+    uid: str
+    replicas: int
+    resource_version: str
+
+    def __str__(self) -> str:
+        return f"{self.uid}/{self.replicas}/{self.resource_version}"
+
+    @classmethod
+    def parse(cls, text: str) -> "_Version":
+        try:
+            uid, replicas, resource_version = text.split("/")
+            return cls(uid, int(replicas), resource_version)
+        except ValueError:
+            raise Conflict(f"{text!r} is no version of a scale; read the scale first") from None
+
+
 def _scale(found: Manifest) -> Scale:
-    return Scale(int((found.get("spec") or {}).get("replicas") or 0), found["metadata"]["resourceVersion"])
+    metadata, replicas = found["metadata"], int((found.get("spec") or {}).get("replicas") or 0)
+    return Scale(replicas, str(_Version(metadata["uid"], replicas, metadata["resourceVersion"])))

@@ -22,7 +22,7 @@ def refusal(status: int, body: bytes, headers: Mapping[str, str], request: str) 
     reason = str(said.get("reason") or "")
     if status == 404:
         return NotFound(message)
-    if status == 409:
+    if status == 409 or _other_uid(said):
         return Conflict(message)
     if status == 403:
         return Forbidden(status, reason or "Forbidden", message)
@@ -48,6 +48,13 @@ def retry_after(said: Mapping[str, Any], headers: Mapping[str, str]) -> float | 
         except (TypeError, ValueError):
             continue
     return None
+
+
+def _other_uid(said: Mapping[str, Any]) -> bool:
+    """An apply guarded by a uid met a newer object of that name: the server calls it an invalid change of the uid."""
+    details = said.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    return said.get("code") == 422 and any(cause.get("field") == "metadata.uid" for cause in causes or ())
 
 
 def _status_object(body: bytes) -> Mapping[str, Any]:

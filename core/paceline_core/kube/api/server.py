@@ -33,6 +33,8 @@ RENEW_GAP_S: Final = 10.0
 JSON: Final = "application/json"
 APPLY: Final = "application/apply-patch+yaml"
 MERGE: Final = "application/merge-patch+json"
+NO_VERSION: Final = "1"
+"""No object's version: etcd counts from 1 and the first write is 2. The server ignores it where it creates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +130,27 @@ class ApiServer:
             params = {**params, "continue": str(metadata["continue"])}
 
     async def apply(
-        self, resource: Resource, body: Manifest, manager: str, *, force: bool = True, subresource: str = ""
+        self,
+        resource: Resource,
+        body: Manifest,
+        manager: str,
+        *,
+        force: bool = True,
+        subresource: str = "",
     ) -> Manifest:
-        """Server-side apply at the place that `body.metadata` names; a uid there guards it. Raises Conflict."""
+        """Server-side apply at the place that `body.metadata` names; a uid there guards it. Raises Conflict.
+
+        Without force, a value that differs from another manager's is a Conflict, but an object of somebody else whose
+        values are equal or untouched is joined; `apply_new` never joins.
+        """
         params = {"fieldManager": manager, "force": "true" if force else "false"}
         path = resource.path(key_of(body), subresource)
         return await self._manifest(_Request("PATCH", path, params, orjson.dumps(body), APPLY))
+
+    async def apply_new(self, resource: Resource, body: Manifest, manager: str) -> Manifest:
+        """Server-side apply that only creates: any object of that name, whoever's, is left as it is. Raises Conflict."""
+        guarded = {**body, "metadata": {**body["metadata"], "resourceVersion": NO_VERSION}}
+        return await self.apply(resource, guarded, manager, force=False)
 
     async def create(self, resource: Resource, namespace: str, body: Manifest, manager: str = "") -> Manifest:
         """POST. Raises Conflict when there is one of that name."""
