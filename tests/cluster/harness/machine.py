@@ -5,21 +5,18 @@ so `kubectl`, `helm` and any client work as against a remote cluster, and `forwa
 inside.
 """
 
-import os
 import ssl
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 from tests.cluster.harness import controlplane
-from tests.cluster.harness.credentials import ADMIN, Credentials, make_credentials
-from tests.cluster.harness.forwarding import Forwarding, open_forwarding
+from tests.cluster.harness.credentials import ADMIN, Credentials
+from tests.cluster.harness.forwarding import Forwarding
 from tests.cluster.harness.parts import Part, wait_until
-from tests.cluster.harness.runs import Run, open_run
-from tests.cluster.harness.space import NODE_IP, Space, open_space, run_inside
+from tests.cluster.harness.runs import Run
+from tests.cluster.harness.space import NODE_IP, Space, run_inside
 
 READY_LIMIT_S = 60.0
 
@@ -103,40 +100,3 @@ def _answers(api: httpx.Client) -> bool:
         return api.get("/readyz").status_code == 200
     except httpx.TransportError:
         return False
-
-
-@contextmanager
-def started(options: Options) -> Iterator[Machine]:
-    """A cluster for the length of a `with`; it is ready inside and gone after, whatever happens."""
-    if os.geteuid():
-        raise PermissionError("a cluster needs root: it makes network and mount namespaces and runs containers")
-    owned = open_run()
-    parts: dict[str, Part] = {}
-    try:
-        machine = _lay_out(owned.run, options, parts)
-        _start(machine)
-        yield machine
-    finally:
-        owned.end()
-        for part in parts.values():
-            part.kill()
-
-
-def _lay_out(run: Run, options: Options, parts: dict[str, Part]) -> Machine:
-    (run.folder / "logs").mkdir()
-    space = open_space(run)
-    parts["holder"] = space.holder
-    credentials = make_credentials(run.folder / "credentials")
-    return Machine(run, options, space, open_forwarding(space, run), credentials, parts)
-
-
-def _start(machine: Machine) -> None:
-    raised = machine.options.raised_limits
-    machine.start_inside("etcd", *controlplane.etcd(machine.run))
-    machine.start_inside("kube-apiserver", *controlplane.api_server(machine.run, machine.credentials))
-    machine.credentials.kubeconfig(ADMIN, machine.server).rename(machine.kubeconfig)
-    machine.await_api()
-    argv = controlplane.controller_manager(machine.credentials, raised=raised)
-    machine.start_inside("kube-controller-manager", *argv)
-    if machine.options.schedules:
-        machine.start_inside("kube-scheduler", *controlplane.scheduler(machine.credentials, raised=raised))

@@ -1,10 +1,11 @@
 """Runs of a cluster on this machine, and how one ends: nothing of it is left, however its owner ended.
 
 A run is a folder with a lock that its owner and its warden hold. Everything the run starts carries the run's name
-in its environment, and every container is in a cgroup of that name, so what must end is read from the kernel and no
-process id is ever written down. All mounts are in the run's own mount namespace and go with it. A sweep ends all of
-that and removes the folder; the owner's end, the warden (when the owner was killed) and the next start (when both
-were) do the same sweep.
+in its environment, containers too (their image sets it), so what must end is read from the kernel and no process id
+is ever written down. All mounts are in the run's own mount namespace and go with it. A sweep ends all of that and
+removes the folder; the owner's end, the warden (when the owner was killed) and the next start (when both were) do
+the same sweep. Hole: a container's cgroups stay when everything of the run was killed from outside before a sweep
+could read their names.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import IO
 
 MARK = "PACELINE_CLUSTER_RUN"
+CONTAINERS = "/run/containerd/state/io.containerd.runtime.v2.task/k8s.io"
 CHECKOUT = Path(__file__).parents[3]
 SWEEP_LIMIT_S = 30.0
 
@@ -41,11 +43,6 @@ class Run:
     def name(self) -> str:
         """The name, unique on this machine while the folder stands."""
         return self.folder.name
-
-    @property
-    def cgroup(self) -> str:
-        """The parent of all its containers' cgroups."""
-        return f"/paceline-{self.name}"
 
     def environment(self) -> dict[str, str]:
         """What everything of the run carries."""
@@ -105,8 +102,9 @@ def sweep_dead() -> None:
 
 def sweep(run: Run) -> None:
     """End every process of the run and remove its cgroups and its folder."""
+    containers = _containers(run)
     until(SWEEP_LIMIT_S, lambda: not _kill(members(run)), f"processes of the run {run.name} end")
-    until(SWEEP_LIMIT_S, lambda: _remove_cgroups(run), f"the cgroups of the run {run.name} are empty")
+    until(SWEEP_LIMIT_S, lambda: _remove_cgroups(containers), f"the cgroups of the run {run.name} are empty")
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     if here := [mount for mount in mounts if Path(mount).is_relative_to(run.folder)]:
         raise NotSwept(f"mounted in {run.folder}, so it is not removed: {here}")
@@ -125,21 +123,26 @@ def until(limit_s: float, holds: Callable[[], bool], what: str) -> None:
 def members(run: Run) -> list[int]:
     """The process ids of all that runs for it, containers included; zombies are no longer."""
     mark = f"{MARK}={run.name}".encode()
-    marked = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and mark in _environ(path)]
-    return sorted({*marked, *_contained(run)} - {os.getpid()})
+    marked = {int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and mark in _environ(path)}
+    return sorted(marked - {os.getpid()})
 
 
-def cgroups(run: Run) -> list[Path]:
-    """Its folders in the cgroup tree, deepest first."""
-    top = Path("/sys/fs/cgroup")
-    mine = [place / run.cgroup.lstrip("/") for place in [top, *top.iterdir()]]
-    return [Path(path) for place in mine for path, _, _ in os.walk(place, topdown=False)]
-
-
-def _contained(run: Run) -> Iterator[int]:
-    for folder in cgroups(run):
+def _containers(run: Run) -> set[str]:
+    """The names of the run's containers, dead ones too, as its container runtime knows them."""
+    views = [Path(f"/proc/{process}/root{CONTAINERS}") for process in members(run)]
+    found: set[str] = set()
+    for view in views:
         with contextlib.suppress(OSError):
-            yield from (int(line) for line in (folder / "cgroup.procs").read_text().split())
+            found.update(path.name for path in view.iterdir())
+    return found
+
+
+def cgroups(containers: set[str]) -> list[Path]:
+    """The containers' folders in the cgroup tree, of either version."""
+    top = Path("/sys/fs/cgroup")
+    parents = [place / "k8s.io" for place in [top, *top.iterdir()]]
+    mine = [parent / name for parent in parents for name in containers]
+    return [Path(path) for place in mine for path, _, _ in os.walk(place, topdown=False)]
 
 
 def _environ(process: Path) -> list[bytes]:
@@ -156,11 +159,11 @@ def _kill(processes: list[int]) -> bool:
     return bool(processes)
 
 
-def _remove_cgroups(run: Run) -> bool:
-    for folder in cgroups(run):
+def _remove_cgroups(containers: set[str]) -> bool:
+    for folder in cgroups(containers):
         with contextlib.suppress(OSError):
             folder.rmdir()
-    return not cgroups(run)
+    return not cgroups(containers)
 
 
 def _held(folder: Path) -> bool:

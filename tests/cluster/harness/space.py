@@ -17,6 +17,15 @@ FAKE_POD_RANGE = "198.18.128.0/17"
 SERVICE_RANGE = "198.19.0.0/16"
 FIRST_SERVICE_IP = "198.19.0.1"
 PRIVATE_FOLDERS = ("/run/containerd", "/run/netns", "/var/lib/cni", "/var/lib/kubelet")
+# What a kubelet sets for the whole machine; inside, these files already hold it, so the machine's values stay.
+KERNEL_TUNABLES = (
+    "vm/overcommit_memory=1",
+    "vm/panic_on_oom=0",
+    "kernel/panic=10",
+    "kernel/panic_on_oops=1",
+    "kernel/keys/root_maxkeys=1000000",
+    "kernel/keys/root_maxbytes=25000000",
+)
 
 _SCRIPT = f"""
 set -e
@@ -30,6 +39,11 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
 for folder in {" ".join(PRIVATE_FOLDERS)}; do
     mkdir -p $folder
     mount -t tmpfs paceline $folder
+done
+for tunable in {" ".join(KERNEL_TUNABLES)}; do
+    file=/run/containerd/$(echo ${{tunable%=*}} | tr / .)
+    echo ${{tunable#*=}} > $file
+    mount --bind $file /proc/sys/${{tunable%=*}}
 done
 echo ready
 exec sleep infinity

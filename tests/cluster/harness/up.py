@@ -11,8 +11,9 @@ import threading
 import time
 from types import FrameType
 
-from tests.cluster.harness.machine import Options, started
+from tests.cluster.harness.machine import Options
 from tests.cluster.harness.parts import PartFailed
+from tests.cluster.harness.start import started
 from tests.cluster.harness.tools import ToolMissing, folder
 
 
