@@ -37,10 +37,12 @@ static:
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m paceline_core.generate --check
+	$(BIN)/python -m tools.dashboards --check
 
-generate: ## Write CRDs and reference pages anew
+generate: ## Write CRDs, reference pages, dashboards and alerts anew
 	@scripts/venv.sh dev
 	@$(BIN)/python -m paceline_core.generate
+	@$(BIN)/python -m tools.dashboards
 
 bench: ## Measure AREA (local); results go to benchmarks/results
 	@scripts/venv.sh local
