@@ -125,7 +125,10 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a service's spec amounts to, as far as its status goes; plain words, so that it is cheap to keep."""
+    """What a service's spec amounts to, as far as its status goes; plain words, so that it is cheap to keep.
+
+    `pools`: those that are to run; `workload`: somebody else's Deployment that serves instead.
+    """
 
     generation: int
     revision: str
@@ -133,6 +136,7 @@ class Facts:
     emulated: bool
     accepted: Verdict
     fits: Verdict
+    workload: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,8 +274,9 @@ class KeysView:
     """What the rotation of hop keys is planned from.
 
     `registry`: the ConfigMap `paceline-hop-keys` as the API server has it, None if it does not exist (a view must not
-    be made before that is known). `held`: by signer (gateway, autoscaler), a fresh pair of which this process holds the
-    private half. `delivered`: ids of keys that this process has written into their Secrets. `wall` is in Unix seconds.
+    be made before that is known). `held`: by signer (gateway, autoscaler), the pair of which this process holds the
+    private half; once its id is in `delivered` and active, a new pair takes its place. `delivered`: ids of keys that
+    this process has written into their Secrets. `wall` is in Unix seconds.
     """
 
     registry: Manifest | None
@@ -281,7 +286,7 @@ class KeysView:
     now: float
     wall: float
     rotate_every_s: float = 30 * 86400.0
-    memo: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    memo: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,5 +307,5 @@ class KeysPlan:
     registry: Apply | None
     deliver: tuple[Deliver, ...]
     trust: Mapping[str, str]
-    memo: Mapping[str, tuple[str, float]]
+    memo: Mapping[str, float]
     again_s: float | None

@@ -1,6 +1,26 @@
-"""What should exist and what to do about it: pure functions over what was observed.
+"""What should exist and what to do about it: pure functions over what was observed."""
 
-    observe_child(manifest) -> Live          differs(desired, live) -> bool      pod_trouble(pod) -> Trouble | None
-    plan_service(view) -> Plan               plan_namespace(view) -> Plan        Names().put/remove/taken_by
-    plan_tenant / plan_route / plan_profile(...) -> status | None                plan_keys(view) -> KeysPlan
-"""
+from paceline_operator.plans.drift import differs
+from paceline_operator.plans.due import status_due
+from paceline_operator.plans.keys import REGISTRY, SIGNERS, plan_keys
+from paceline_operator.plans.names import Names
+from paceline_operator.plans.namespace import plan_namespace
+from paceline_operator.plans.observe import observe_child, pod_trouble
+from paceline_operator.plans.others import plan_profile, plan_route, plan_tenant
+from paceline_operator.plans.service import plan_service
+
+__all__ = [
+    "REGISTRY",
+    "SIGNERS",
+    "Names",
+    "differs",
+    "observe_child",
+    "plan_keys",
+    "plan_namespace",
+    "plan_profile",
+    "plan_route",
+    "plan_service",
+    "plan_tenant",
+    "pod_trouble",
+    "status_due",
+]

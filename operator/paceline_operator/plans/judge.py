@@ -1,0 +1,84 @@
+"""Whether a service can be carried out at all: one verdict with the field and the fix, and the service if it was read.
+
+A contested name does not stop a service: `namespace/name` always works, so it runs and its condition says who answers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline_core.kube.cluster import Manifest
+from paceline_core.launch import unsupported
+from paceline_core.objects import ManifestError, Problem, read, resolve
+from paceline_core.objects.resolved import ResolvedService
+from paceline_core.objects.service import InferenceService
+from paceline_core.workload import VALID, Verdict
+from paceline_planner import emulation
+
+_SAID: int = 5
+"""Faults that one message names."""
+
+_NOT_JUDGED = Verdict("Unknown", "NotAccepted", "The object is not accepted, so nothing was computed.")
+_UNSEEN = Verdict(
+    "Unknown", "WeightsNotSeen", "The operator opens no weights; the worker checks at its start that they fit."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`service` and `resolved` are None for what cannot be read; `runs`: its children are to be made."""
+
+    accepted: Verdict
+    fits: Verdict
+    runs: bool
+    service: InferenceService | None = None
+    resolved: ResolvedService | None = None
+
+
+def judge(manifest: Manifest, taken_by: str) -> Judgement:
+    """Read, resolve, and ask whether this version can do it."""
+    try:
+        service = read(InferenceService, manifest)
+    except ManifestError as error:
+        return Judgement(refusal("Invalid", error.problems), _NOT_JUDGED, runs=False)
+    resolved = resolve(service)
+    if wishes := list(unsupported(resolved)):
+        return Judgement(refusal("Unsupported", wishes), _NOT_JUDGED, False, service, resolved)
+    if faults := list(emulation.refusals(resolved)):
+        return Judgement(refusal("CannotEmulate", faults), _misfit(faults), False, service, resolved)
+    return Judgement(_named(resolved, taken_by), _fit(resolved), True, service, resolved)
+
+
+def refusal(reason: str, problems: Sequence[Problem]) -> Verdict:
+    """Accepted=False with every fault, or the first few; whatever runs stays as it is."""
+    more = f"; and {len(problems) - _SAID} more" if len(problems) > _SAID else ""
+    said = "; ".join(str(problem) for problem in problems[:_SAID])
+    return Verdict("False", reason, f"{said}{more}."[:1024])
+
+
+def _named(service: ResolvedService, taken_by: str) -> Verdict:
+    if not taken_by:
+        return VALID
+    name = service.model.served_name
+    return Verdict(
+        "False",
+        "NameTaken",
+        f"The older {taken_by} answers to {name!r}; this service runs and answers to {service.key!r}. "
+        "Change spec.model.servedName to give it a short name of its own.",
+    )
+
+
+def _misfit(faults: Sequence[Problem]) -> Verdict:
+    if all(fault.field == "spec.engine.emulate" for fault in faults):
+        return Verdict("False", "DoesNotFit", faults[0].message)
+    return _NOT_JUDGED
+
+
+def _fit(service: ResolvedService) -> Verdict:
+    if (emulated := service.engine.emulation) is None:
+        return _UNSEEN
+    fit = emulation.emulated_fit(service, emulated)
+    message = (
+        f"{fit.weight_bytes / 1e9:.1f} GB of weights of {emulated.model} leave room for {fit.kv_tokens:,} KV tokens"
+        f" on one {emulated.accelerator}."
+    )
+    return Verdict("True", "Fits", message)

@@ -1,0 +1,43 @@
+"""The marks by which the operator knows its own objects, and the names of those that a namespace shares."""
+
+from typing import Final
+
+from paceline_core.objects.metadata import API_VERSION
+from paceline_core.objects.naming import LABEL_SERVICE
+
+OURS: Final = "paceline.dev/"
+INPUTS: Final = "paceline.dev/inputs"
+RENDERED: Final = "paceline.dev/rendered"
+WORKER: Final = "paceline.dev/worker"
+ROTATE: Final = "paceline.dev/rotate"
+MANAGED_BY: Final = ("app.kubernetes.io/managed-by", "paceline")
+WORKER_NAME: Final = ("app.kubernetes.io/name", "paceline-worker")
+
+ACCOUNT: Final = "paceline-worker"
+TRUST: Final = "paceline-trust"
+TRUST_FILE: Final = "trust.yaml"
+POLICY: Final = "paceline-workers"
+PORT: Final = 8000
+PORT_NAME: Final = "http"
+
+
+def shared_labels() -> dict[str, str]:
+    """Labels of what the services of a namespace share."""
+    return dict((MANAGED_BY,))
+
+
+def service_labels(service: str) -> dict[str, str]:
+    """Labels of every child of a service; a Service hands them on to its EndpointSlices."""
+    return {LABEL_SERVICE: service, **dict((WORKER_NAME, MANAGED_BY))}
+
+
+def owner_reference(name: str, uid: str) -> dict[str, object]:
+    """The reference that lets the garbage collector remove a child with its service."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "InferenceService",
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

@@ -1,0 +1,83 @@
+"""What the services of one namespace share: an account without rights, the public hop keys, a network policy.
+
+They belong to no service, carry `app.kubernetes.io/managed-by: paceline`, and go with the last service there. An object
+of such a name without that label is somebody else's: it is neither changed nor deleted. Public keys that are not known
+yet never empty the trust of those who have some.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from paceline_core.kube.cluster import Key, Manifest
+from paceline_operator.nouns import Action, Apply, Child, Delete, Live, NamespaceView, Plan, Settings
+from paceline_operator.plans.drift import differs
+from paceline_operator.plans.marks import ACCOUNT, POLICY, PORT, TRUST, TRUST_FILE, WORKER_NAME, shared_labels
+
+_NAMES: Final = {"ServiceAccount": ACCOUNT, "ConfigMap": TRUST, "NetworkPolicy": POLICY}
+_VERSIONS: Final = {"ServiceAccount": "v1", "ConfigMap": "v1", "NetworkPolicy": "networking.k8s.io/v1"}
+
+
+def missing(shared: Mapping[str, Live], settings: Settings) -> tuple[str, ...]:
+    """What a Deployment must wait for: pods are refused without their account, and never run without their policy."""
+    needed = ("ServiceAccount", "NetworkPolicy") if settings.network_policy else ("ServiceAccount",)
+    return tuple(f"{kind} {_NAMES[kind]}" for kind in needed if kind not in shared)
+
+
+def plan_namespace(view: NamespaceView) -> Plan:
+    """Make and mend what is needed, remove what nobody needs any more; nothing in a namespace that goes away."""
+    if view.terminating:
+        return Plan()
+    wished = {child.kind: child for child in _wished(view)}
+    actions: list[Action] = [
+        action for kind, child in wished.items() if (action := _mended(child, view.shared.get(kind))) is not None
+    ]
+    return Plan(actions=(*actions, *_removals(view, wished)))
+
+
+def _mended(child: Child, live: Live | None) -> Action | None:
+    name = f"{child.kind} {child.key.name}"
+    if live is None:
+        return Apply(child, force=False, reason=f"{name} does not exist")
+    if live.managed and differs(child, live):
+        return Apply(child, force=True, uid=live.uid, reason=f"{name} is not as wished")
+    return None
+
+
+def _removals(view: NamespaceView, wished: Mapping[str, Child]) -> Iterable[Delete]:
+    for kind, live in sorted(view.shared.items()):
+        unknown = kind == "ConfigMap" and view.trust is None and _keeps_trust(view)
+        if kind not in wished and live.managed and not unknown:
+            yield Delete(kind, live.key, live.uid, f"no service of {view.namespace} needs it")
+
+
+def _keeps_trust(view: NamespaceView) -> bool:
+    return view.services > 0 or view.namespace == view.settings.namespace
+
+
+def _wished(view: NamespaceView) -> Iterable[Child]:
+    if view.services:
+        yield _child(view, "ServiceAccount", {"automountServiceAccountToken": False})
+        if view.settings.network_policy:
+            yield _child(view, "NetworkPolicy", {"spec": policy(view.settings)})
+    if view.trust is not None and _keeps_trust(view):
+        text = orjson.dumps(dict(view.trust), option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2).decode()
+        yield _child(view, "ConfigMap", {"data": {TRUST_FILE: text}})
+
+
+def _child(view: NamespaceView, kind: str, content: Mapping[str, Any]) -> Child:
+    key = Key(view.namespace, _NAMES[kind])
+    metadata = {"name": key.name, "namespace": key.namespace, "labels": shared_labels()}
+    return Child(kind, key, {"apiVersion": _VERSIONS[kind], "kind": kind, "metadata": metadata, **content})
+
+
+def policy(settings: Settings) -> Manifest:
+    """Workers are spoken to from paceline's own namespace, and from those that scrape their metrics."""
+    names = dict.fromkeys((settings.namespace, *settings.metrics_namespaces))
+    sources = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}} for name in names]
+    return {
+        "podSelector": {"matchLabels": dict((WORKER_NAME,))},
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": sources, "ports": [{"port": PORT, "protocol": "TCP"}]}],
+    }

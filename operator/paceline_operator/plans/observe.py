@@ -1,0 +1,135 @@
+"""From objects as the API server sends them to what plans compare: digests, so that a thousand services stay small.
+
+Content leaves out what others move all the time (status, replicas, foreign annotations), so its fingerprint changes
+only when something that a plan looks at did. Hole: it needs whole objects, managedFields among them.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from paceline_core.kube.cluster import Key, Manifest
+from paceline_core.launch import in_manifest_words
+from paceline_core.objects.naming import LABEL_POOL
+from paceline_operator.nouns import MANAGER, Live, Owner, Replicas, Trouble
+from paceline_operator.plans.marks import INPUTS, MANAGED_BY, OURS
+
+_LEFT_OUT = frozenset(("apiVersion", "kind", "metadata", "status"))
+_MESSAGE_LIMIT = 512
+
+
+def observe_child(manifest: Manifest) -> Live:
+    """Digest a whole object of any kind that the operator makes."""
+    metadata, kind = manifest["metadata"], str(manifest["kind"])
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    content = orjson.dumps(_content(manifest), option=orjson.OPT_SORT_KEYS)
+    return Live(
+        kind=kind,
+        key=Key(metadata.get("namespace", ""), metadata["name"]),
+        uid=metadata["uid"],
+        owner=_owner(metadata),
+        content=content,
+        fingerprint=hashlib.blake2b(content, digest_size=12).hexdigest(),
+        managed=labels.get(MANAGED_BY[0]) == MANAGED_BY[1],
+        inputs=annotations.get(INPUTS, ""),
+        pool=labels.get(LABEL_POOL, ""),
+        replicas=_replicas(manifest) if kind == "Deployment" else None,
+    )
+
+
+def _content(manifest: Manifest) -> Manifest:
+    metadata = manifest["metadata"]
+    annotations = metadata.get("annotations") or {}
+    rest = {name: part for name, part in manifest.items() if name not in _LEFT_OUT}
+    if manifest["kind"] == "Deployment":
+        rest["spec"] = {name: part for name, part in manifest["spec"].items() if name != "replicas"}
+    return {
+        "metadata": {
+            "labels": metadata.get("labels") or {},
+            "annotations": {name: value for name, value in annotations.items() if name.startswith(OURS)},
+            "ownerReferences": metadata.get("ownerReferences") or [],
+        },
+        **rest,
+    }
+
+
+def _owner(metadata: Mapping[str, Any]) -> Owner | None:
+    for reference in metadata.get("ownerReferences") or ():
+        if reference.get("controller"):
+            return Owner(reference["kind"], reference["name"], reference["uid"])
+    return None
+
+
+def _replicas(manifest: Manifest) -> Replicas:
+    metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
+    return Replicas(
+        desired=spec.get("replicas", 1),
+        total=status.get("replicas", 0),
+        updated=status.get("updatedReplicas", 0),
+        ready=status.get("readyReplicas", 0),
+        available=status.get("availableReplicas", 0),
+        terminating=status.get("terminatingReplicas", 0),
+        generation=metadata.get("generation", 0),
+        observed_generation=status.get("observedGeneration", 0),
+        shared=any(_owns_replicas(entry) for entry in metadata.get("managedFields") or ()),
+        trouble=next(_complaints(status), None),
+    )
+
+
+def _owns_replicas(entry: Mapping[str, Any]) -> bool:
+    if entry.get("manager") == MANAGER:
+        return False
+    fields = entry.get("fieldsV1") or {}
+    return "f:replicas" in (fields.get("f:spec") or {})
+
+
+def _complaints(status: Mapping[str, Any]) -> Iterator[Trouble]:
+    conditions = {found["type"]: found for found in status.get("conditions") or ()}
+    failure, progress = conditions.get("ReplicaFailure", {}), conditions.get("Progressing", {})
+    if failure.get("status") == "True":
+        yield Trouble(failure.get("reason") or "FailedCreate", _brief(failure.get("message", "")))
+    if progress.get("status") == "False":
+        yield Trouble(progress.get("reason") or "ProgressDeadlineExceeded", _brief(progress.get("message", "")))
+
+
+def pod_trouble(pod: Manifest) -> Trouble | None:
+    """Why a pod does not become ready, in the words of whoever knows: scheduler, kubelet, or the worker's last line."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    if metadata.get("deletionTimestamp"):
+        return None
+    pool = (metadata.get("labels") or {}).get(LABEL_POOL, "")
+    found = _unscheduled(status) or next(_waiting(status), None)
+    return Trouble(found[0], _brief(found[1]), pool) if found else None
+
+
+def _unscheduled(status: Mapping[str, Any]) -> tuple[str, str] | None:
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return (condition.get("reason") or "Unschedulable", condition.get("message", ""))
+    return None
+
+
+def _waiting(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Containers that cannot start or keep ending; one that is only being created is no trouble."""
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        reason = waiting.get("reason", "")
+        if reason == "CrashLoopBackOff":
+            yield reason, _last_line(container)
+        elif reason.startswith(("Err", "ImagePull", "Invalid", "Create", "Run")):
+            yield reason, waiting.get("message", "")
+
+
+def _last_line(container: Mapping[str, Any]) -> str:
+    ended = (container.get("lastState") or {}).get("terminated") or {}
+    lines = [line for line in (ended.get("message") or "").splitlines() if line.strip()]
+    if lines:
+        return in_manifest_words(lines[-1].strip())
+    return f"the worker ended with exit code {ended.get('exitCode', 'unknown')}; see its log"
+
+
+def _brief(message: str) -> str:
+    text = " ".join(message.split())
+    return text if len(text) <= _MESSAGE_LIMIT else f"{text[: _MESSAGE_LIMIT - 1]}…"

@@ -1,0 +1,162 @@
+"""What the operator says of tenants, routes and accelerator profiles: is this object honoured, and what is it missing?
+
+Pure and level-triggered: an answer depends on what exists now, so an object may come before what it refers to. Each
+function answers with the operator's share of the status, or None when that stands there already.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from paceline_core.errors import InvalidInput
+from paceline_core.kube.cluster import Manifest
+from paceline_core.objects import AcceleratorProfile, InferenceRoute, ManifestError, Tenant, read
+from paceline_core.objects.route import Backend, RouteSpec
+from paceline_core.workload import Status, Verdict, conditions
+from paceline_operator.plans.judge import refusal
+from paceline_planner import hardware
+
+_SHOWN: Final = 5
+
+
+def plan_tenant(manifest: Manifest, services: Collection[str], namespace: str, time: str) -> Status | None:
+    """`services` are keys of all InferenceServices, `namespace` paceline's own."""
+    return _answer(manifest, _tenant(manifest, services, namespace), time)
+
+
+def plan_route(
+    manifest: Manifest, services: Collection[str], routes: Iterable[Manifest], hosts: Collection[str], time: str
+) -> Status | None:
+    """`routes` are all routes, this one among them or not; `hosts` the outside hosts that the install allows."""
+    return _answer(manifest, _route(manifest, services, routes, hosts), time)
+
+
+def plan_profile(manifest: Manifest, time: str) -> Status | None:
+    """Whether the planner can compute with the profile's numbers."""
+    return _answer(manifest, _profile(manifest), time)
+
+
+def _answer(manifest: Manifest, verdict: Verdict, time: str) -> Status | None:
+    before = manifest.get("status") or {}
+    said = [one for one in before.get("conditions") or () if one["type"] == "Accepted"]
+    generation = manifest["metadata"].get("generation", 0)
+    (accepted,) = conditions({"Accepted": verdict}, said, time)
+    after = {"observedGeneration": generation, "conditions": [{**accepted, "observedGeneration": generation}]}
+    same = before.get("observedGeneration") == generation and said == after["conditions"]
+    return None if same or manifest["metadata"].get("deletionTimestamp") else after
+
+
+def _tenant(manifest: Manifest, services: Collection[str], namespace: str) -> Verdict:
+    if manifest["metadata"].get("namespace", "") != namespace:
+        message = f"A Tenant counts only in the namespace {namespace}; create it there."
+        return Verdict("False", "NotHonoured", message)
+    try:
+        tenant = read(Tenant, manifest)
+    except ManifestError as error:
+        return refusal("Invalid", error.problems)
+    unknown = [entry for entry in tenant.spec.services if not _exists(entry, services)]
+    if unknown:
+        message = f"Honoured; {_listed(unknown)} of spec.services does not exist yet."
+        return Verdict("True", "ServiceMissing", message)
+    return Verdict("True", "Valid", "The tenant is honoured.")
+
+
+def _exists(entry: str, services: Collection[str]) -> bool:
+    """A wildcard allows what may come; only a named service can be missing."""
+    return entry.endswith("*") or entry in services
+
+
+def _route(
+    manifest: Manifest, services: Collection[str], routes: Iterable[Manifest], hosts: Collection[str]
+) -> Verdict:
+    try:
+        route = read(InferenceRoute, manifest)
+    except ManifestError as error:
+        return refusal("Invalid", error.problems)
+    if older := _taken(manifest, routes):
+        message = f"The older route {older} answers every request for {route.spec.model!r}; change spec.model."
+        return Verdict("False", "NameTaken", message)
+    if banned := [host for host in _hosts(route.spec) if host not in hosts]:
+        message = f"{_listed(banned)} of spec.backends is not among the outside hosts that this install allows."
+        return Verdict("False", "HostNotAllowed", message)
+    return _backed(route, services)
+
+
+def _taken(manifest: Manifest, routes: Iterable[Manifest]) -> str:
+    """The oldest route that leaves this one nothing: of the same model, for all requests."""
+    mine, model = _age(manifest), manifest["spec"]["model"]
+    older = [one for one in routes if _claims(one) == model and not one["spec"].get("matches") and _age(one) < mine]
+    return min((_age(one) for one in older), default=("", ""))[1]
+
+
+def _claims(manifest: Manifest) -> object:
+    spec = manifest.get("spec")
+    return spec.get("model") if isinstance(spec, dict) else None
+
+
+def _age(manifest: Manifest) -> tuple[str, str]:
+    metadata = manifest["metadata"]
+    return (metadata.get("creationTimestamp") or "~", f"{metadata.get('namespace', '')}/{metadata['name']}")
+
+
+def _hosts(spec: RouteSpec) -> Iterator[str]:
+    for backend in spec.backends:
+        if backend.url is not None:
+            yield urlsplit(backend.url).hostname or backend.url
+
+
+def _backed(route: InferenceRoute, services: Collection[str]) -> Verdict:
+    named = [backend.service for backend in route.spec.backends if backend.service is not None]
+    absent = [f"{route.namespace}/{name}" for name in named if f"{route.namespace}/{name}" not in services]
+    if not any(_takes_traffic(backend) for backend in route.spec.backends):
+        message = "Every ordinary backend is a url, and this version does not forward to outside endpoints."
+        return Verdict("False", "Unsupported", message)
+    if len(absent) == len(named):
+        return Verdict("False", "BackendMissing", f"No backend exists: create {_listed(absent)}.")
+    if absent:
+        return Verdict("True", "BackendMissing", f"Served by the others; {_listed(absent)} does not exist.")
+    if idle := list(_idle(route.spec)):
+        return Verdict("True", "PartlySupported", f"Served; this version does not act on {_listed(idle)}.")
+    return Verdict("True", "Valid", "The route is used.")
+
+
+def _takes_traffic(backend: Backend) -> bool:
+    return backend.service is not None and backend.when == "always" and backend.weight != 0
+
+
+def _idle(spec: RouteSpec) -> Iterator[str]:
+    """Wishes that the gateway does not carry out yet."""
+    asked: Mapping[str, Any] = {
+        "spec.fallback": spec.fallback,
+        "spec.cascade": spec.cascade,
+        "spec.degrade": spec.degrade,
+        "backends with a url": [backend for backend in spec.backends if backend.url],
+        "backends with when: overflow or failure": [backend for backend in spec.backends if backend.when != "always"],
+    }
+    yield from (name for name, wish in asked.items() if wish)
+
+
+def _profile(manifest: Manifest) -> Verdict:
+    try:
+        profile = read(AcceleratorProfile, manifest)
+        device = hardware.from_profile(profile.name, profile.spec)
+    except ManifestError as error:
+        return refusal("Invalid", error.problems)
+    except (InvalidInput, ValueError) as error:
+        return Verdict("False", "Invalid", f"{error}.")
+    if device.memory <= 0 or device.bandwidth <= 0:
+        return Verdict("False", "Invalid", "spec.memory and spec.bandwidth must be above zero.")
+    if not device.flops:
+        message = "spec.teraflops: none of the types given is one that paceline plans with; add bf16 or fp16."
+        return Verdict("False", "Invalid", message)
+    message = f"{device.memory / 1e9:.0f} GB at {device.bandwidth / 1e9:,.0f} GB/s; "
+    return Verdict("True", "Valid", message + ("replaces the built-in one." if _built_in(profile) else "is used."))
+
+
+def _built_in(profile: AcceleratorProfile) -> bool:
+    return profile.name in hardware.CATALOGUE
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

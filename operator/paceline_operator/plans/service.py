@@ -1,0 +1,213 @@
+"""One service's plan: what to create, mend, hand over or delete, what to say, when to look again.
+
+Level-triggered over what was seen, so any crash, stale list or repetition ends in the same place: a create never
+forces, so it cannot take what somebody else made meanwhile; a mend and a delete name the object's uid, so they cannot
+touch its successor. What is not ours is reported, never touched. What cannot be accepted moves nothing that runs.
+"""
+
+from dataclasses import dataclass, replace
+
+from paceline_core.kube.cluster import Key, Manifest
+from paceline_core.objects import Problem
+from paceline_core.objects.naming import ANNOTATION_UPGRADE
+from paceline_core.objects.resolved import ResolvedPool, ResolvedService
+from paceline_core.workload import Verdict
+from paceline_operator.nouns import Action, Apply, Child, Delete, Facts, HandOver, Live, Memo, Plan, Settled, View
+from paceline_operator.plans.children import (
+    deployment,
+    disruption_budget,
+    inputs_of,
+    remembered,
+    render,
+    workers_service,
+)
+from paceline_operator.plans.drift import differs
+from paceline_operator.plans.due import status_due
+from paceline_operator.plans.events import events
+from paceline_operator.plans.judge import Judgement, judge, refusal
+from paceline_operator.plans.marks import RENDERED
+from paceline_operator.plans.namespace import missing
+from paceline_operator.plans.status import Outlook, owned, status
+
+RENDERED_LIMIT = 200_000
+"""Bytes of a template; all annotations of an object may take 262,144."""
+SHARED_WAIT_S = 1.0
+OLDER_WAIT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is to be done for one service, why some of it must wait, and which children belong to somebody else."""
+
+    facts: Facts
+    actions: tuple[Action, ...] = ()
+    coming: tuple[tuple[str, int], ...] = ()
+    waits: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+    again_s: float | None = None
+
+
+def plan_service(view: View) -> Plan:
+    """The whole plan. Cheap when nothing that it looks at changed since it last found nothing to do."""
+    if view.service["metadata"].get("deletionTimestamp"):
+        return Plan()
+    memo = view.memo or Memo(since=view.now)
+    inputs, seen = _inputs(view), _seen(view)
+    known = memo.settled
+    if known is not None and known.inputs == inputs and known.children == seen:
+        work = _Work(known.facts)
+    else:
+        work = _work(view)
+        idle = not (work.actions or work.waits or work.foreign)
+        memo = replace(memo, settled=Settled(inputs, seen, work.facts) if idle else None)
+    return _said(view, memo, work)
+
+
+def _inputs(view: View) -> tuple[object, ...]:
+    metadata = view.service["metadata"]
+    upgrade = (metadata.get("annotations") or {}).get(ANNOTATION_UPGRADE)
+    shared = missing(view.shared, view.settings)
+    return (metadata["uid"], metadata.get("generation"), upgrade, view.taken_by, shared, view.settings)
+
+
+def _seen(view: View) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (f"{live.kind}/{live.key}", f"{live.fingerprint} {live.replicas is None or live.replicas.shared}")
+        for live in view.children.values()
+    )
+
+
+def _said(view: View, memo: Memo, work: _Work) -> Plan:
+    outlook = Outlook(bool(work.actions), work.coming, work.waits, work.foreign)
+    before = view.service.get("status") or {}
+    after = status(view, work.facts, outlook)
+    wait_s = status_due(before, after, now=view.now, since=memo.since, written=memo.written)
+    written = after if wait_s == 0 else None
+    return Plan(
+        actions=work.actions,
+        status=written,
+        events=events(view.service, before, written, work.actions),
+        again_s=min((wait for wait in (wait_s or None, work.again_s) if wait is not None), default=None),
+        memo=replace(memo, written=view.now) if written else memo,
+    )
+
+
+def _work(view: View) -> _Work:
+    judgement = judge(view.service, view.taken_by)
+    if not judgement.runs or judgement.resolved is None:
+        return _Work(_facts(view, judgement))
+    children = wished(view, judgement)
+    if too_large := [child for child in children if _size(child) > RENDERED_LIMIT]:
+        problem = Problem("spec.runtime.env", f"makes {too_large[0].key.name} too large; move values to a ConfigMap")
+        return _Work(_facts(view, judgement, refusal("TooLarge", [problem])))
+    return _worked(view, judgement.resolved, _facts(view, judgement), children)
+
+
+def _size(child: Child) -> int:
+    return len(child.body["metadata"].get("annotations", {}).get(RENDERED, ""))
+
+
+def _facts(view: View, judgement: Judgement, accepted: Verdict | None = None) -> Facts:
+    """A service that is not accepted goes on with the revision that runs."""
+    service = judgement.resolved
+    runs = judgement.runs and accepted is None
+    workload = (view.service.get("status") or {}).get("workload") or {}
+    return Facts(
+        generation=view.service["metadata"].get("generation", 0),
+        revision=service.revision if service and runs else workload.get("revision", ""),
+        pools=tuple(pool.name for pool in service.pools) if service and runs else (),
+        emulated=service.emulated if service and runs else workload.get("emulated", False),
+        accepted=accepted or judgement.accepted,
+        fits=judgement.fits,
+        workload=(service.runtime.workload or "") if service else "",
+    )
+
+
+def wished(view: View, judgement: Judgement) -> list[Child]:
+    """Every child in the order of creation; none where somebody else's Deployment serves."""
+    service, resolved = judgement.service, judgement.resolved
+    if service is None or resolved is None or resolved.runtime.workload:
+        return []
+    children = [workers_service(resolved), disruption_budget(resolved)]
+    for index, pool in enumerate(resolved.pools):
+        inputs = inputs_of(service, resolved, index)
+        old = remembered(view.children.get(_place(resolved, pool)), inputs)
+        template = old or render(resolved, pool, view.settings, view.profiles.get(pool.accelerator))
+        children.append(deployment(resolved, pool, template, inputs))
+    return children
+
+
+def _place(service: ResolvedService, pool: ResolvedPool) -> tuple[str, Key]:
+    return ("Deployment", Key(service.namespace, f"{service.name}-{pool.name}"))
+
+
+def _worked(view: View, service: ResolvedService, facts: Facts, children: list[Child]) -> _Work:
+    actions: list[Action] = []
+    waits: list[str] = []
+    foreign: list[str] = []
+    first = {str(_place(service, pool)[1]): first_replicas(view.service, pool) for pool in service.pools}
+    shared = missing(view.shared, view.settings)
+    for child in children:
+        live = view.children.get(child.place)
+        if live is not None and live.owner is not None and _is_older(live, view):
+            waits.append(f"{_name(child)} of the deleted object of the same name goes first")
+        elif live is not None and not owned(live, service.uid):
+            foreign.append(_name(child))
+        else:
+            found = _mended(child, live) if live else [_created(child, first.get(str(child.key)))]
+            blocked = bool(found and shared and child.kind == "Deployment")
+            waits += [f"{_name(child)} needs {', '.join(shared)} of the namespace"] if blocked else []
+            actions += [] if blocked else found
+    removals, kept = _removals(view, service, {child.place for child in children})
+    coming = tuple((pool.name, first_replicas(view.service, pool)) for pool in service.pools)
+    wait_s = SHARED_WAIT_S if shared and waits else OLDER_WAIT_S if waits else None
+    return _Work(facts, (*actions, *removals), coming, (*waits, *kept), tuple(foreign), wait_s)
+
+
+def first_replicas(manifest: Manifest, pool: ResolvedPool) -> int:
+    """What a Deployment begins with: what the autoscaler last wanted, 0 as well, else the least, but at least 1."""
+    scaling = (manifest.get("status") or {}).get("scaling") or {}
+    known = {entry.get("name"): entry.get("desired", 0) for entry in scaling.get("pools") or ()}
+    return min(int(known.get(pool.name, max(pool.min, 1))), pool.max)
+
+
+def _is_older(live: Live, view: View) -> bool:
+    metadata, owner = view.service["metadata"], live.owner
+    same = owner is not None and (owner.kind, owner.name) == ("InferenceService", metadata["name"])
+    return same and not owned(live, metadata["uid"])
+
+
+def _created(child: Child, replicas: int | None) -> Action:
+    return Apply(child, force=False, replicas=replicas, reason=f"{_name(child)} does not exist")
+
+
+def _mended(child: Child, live: Live) -> list[Action]:
+    counts = live.replicas
+    carried = counts.desired if counts and not counts.shared else None
+    found: list[Action] = []
+    if differs(child, live):
+        reason = f"{_name(child)} is not as wished"
+        found.append(Apply(child, force=True, replicas=carried, uid=live.uid, reason=reason))
+    if carried is not None:
+        found.append(HandOver(live.key, live.uid, carried, "replicas go to the autoscaler"))
+    return found
+
+
+def _removals(view: View, service: ResolvedService, wished: set[tuple[str, Key]]) -> tuple[list[Delete], list[str]]:
+    """Pools that the spec no longer has. One that serves stays until another one does: a rename cuts nobody off."""
+    own = [live for live in view.children.values() if live.kind == "Deployment" and owned(live, service.uid)]
+    surplus = sorted((live for live in own if live.place not in wished), key=lambda live: live.key)
+    heirs = [live.replicas for live in own if live.place in wished and live.replicas]
+    served = any(counts.ready for counts in heirs)
+    expected = len(heirs) < len(service.pools) or any(counts.desired for counts in heirs)
+    kept = [live for live in surplus if live.replicas and live.replicas.ready and expected and not served]
+    removed = [
+        Delete(live.kind, live.key, live.uid, f"the spec has no pool {live.pool or live.key.name}")
+        for live in surplus
+        if live not in kept
+    ]
+    return removed, [f"pool {live.pool} serves until another one is ready" for live in kept]
+
+
+def _name(child: Child) -> str:
+    return f"{child.kind} {child.key.name}"

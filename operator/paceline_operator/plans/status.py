@@ -1,0 +1,169 @@
+"""The operator's share of a service's status: what runs, in numbers, and five conditions.
+
+Ready tells whether requests are answered; its observedGeneration moves on only when every Deployment has seen its
+present spec, so that `kubectl wait` never believes the counts of an older one. Nothing that is not ours is counted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline_core.workload import (
+    NO_TROUBLE,
+    PoolCounts,
+    Status,
+    Verdict,
+    conditions,
+    of_replicas,
+    progress,
+    readiness,
+    workload,
+)
+from paceline_operator.nouns import Facts, Live, Replicas, Trouble, View
+
+CONDITIONS = ("Accepted", "Ready", "Progressing", "ModelFits", "Degraded")
+STUCK = "ProgressDeadlineExceeded"
+_LIMIT = 1024
+_NOTHING_RUNS = Verdict("False", "NotAccepted", "Nothing runs: the object is not accepted.")
+_NOTHING_MOVES = Verdict("False", "NotAccepted", "Nothing changes: the object is not accepted.")
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a plan is about to do. `coming`: the first replicas of each pool that has no Deployment yet."""
+
+    pending: bool = False
+    coming: tuple[tuple[str, int], ...] = ()
+    waits: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """The Deployments of one service: counts by pool, what is desired over all, and those seen."""
+
+    pools: tuple[PoolCounts, ...]
+    desired: int
+    seen: tuple[Replicas, ...]
+
+    @property
+    def ready(self) -> int:
+        return sum(pool.ready for pool in self.pools)
+
+    @property
+    def observed(self) -> bool:
+        return all(counts.observed for counts in self.seen)
+
+    @property
+    def updated(self) -> int:
+        return sum(counts.updated for counts in self.seen)
+
+    @property
+    def rolling(self) -> bool:
+        return not self.observed or any(counts.updated < counts.total for counts in self.seen)
+
+    @property
+    def settled(self) -> bool:
+        return all(counts.settled for counts in self.seen) and self.ready == self.desired
+
+
+def owned(live: Live, uid: str) -> bool:
+    """Whether this very service is the controller of `live`."""
+    return live.owner is not None and live.owner.uid == uid
+
+
+def status(view: View, facts: Facts, outlook: Outlook) -> Status:
+    """`status` as the operator applies it."""
+    standing = _standing(view, facts, dict(outlook.coming))
+    before = view.service.get("status") or {}
+    verdicts = {
+        "Accepted": facts.accepted,
+        "Ready": _ready(standing, facts),
+        "Progressing": _progressing(standing, facts, outlook),
+        "ModelFits": facts.fits,
+        "Degraded": _degraded(standing, view.troubles, outlook.foreign),
+    }
+    said = conditions(verdicts, before.get("conditions") or (), view.time)
+    fresh = standing.observed and not outlook.pending
+    return {
+        "observedGeneration": facts.generation,
+        "conditions": [_generation(one, facts.generation, fresh, before) for one in said],
+        "workload": workload(
+            standing.pools,
+            standing.desired,
+            revision=facts.revision,
+            endpoint=view.settings.endpoint,
+            emulated=facts.emulated,
+        ),
+    }
+
+
+def _generation(condition: Status, generation: int, fresh: bool, before: Status) -> Status:
+    if condition["type"] == "Ready" and not fresh:
+        ready = (one for one in before.get("conditions") or () if one["type"] == "Ready")
+        known = next((one.get("observedGeneration") for one in ready), None)
+        return condition if known is None else {**condition, "observedGeneration": known}
+    return {**condition, "observedGeneration": generation}
+
+
+def _standing(view: View, facts: Facts, coming: dict[str, int]) -> _Standing:
+    metadata = view.service["metadata"]
+    own: dict[str, Live] = {}
+    for place, live in sorted(view.children.items()):
+        borrowed = facts.workload and live.key.name == facts.workload
+        if place[0] == "Deployment" and (borrowed or owned(live, metadata["uid"])):
+            own[live.pool or live.key.name] = live
+    names = [*facts.pools, *(name for name in own if name not in facts.pools)]
+    pools = tuple(_counts(name, own.get(name), coming.get(name, 0)) for name in names)
+    seen = tuple(live.replicas for live in own.values() if live.replicas)
+    missing = sum(coming.get(name, 0) for name in facts.pools if name not in own)
+    return _Standing(pools, sum(counts.desired for counts in seen) + missing, seen)
+
+
+def _counts(name: str, live: Live | None, coming: int) -> PoolCounts:
+    if live is None or live.replicas is None:
+        return PoolCounts(name, starting=coming)
+    counts = live.replicas
+    starting = max(counts.desired, counts.total) - counts.ready
+    return PoolCounts(name, counts.ready, max(starting, 0), counts.terminating)
+
+
+def _ready(standing: _Standing, facts: Facts) -> Verdict:
+    if not standing.seen and facts.accepted.status == "False" and not facts.pools:
+        return _NOTHING_RUNS
+    return readiness(standing.ready, standing.desired)
+
+
+def _progressing(standing: _Standing, facts: Facts, outlook: Outlook) -> Verdict:
+    trouble = next((counts.trouble for counts in standing.seen if counts.trouble), None)
+    if outlook.waits:
+        return Verdict("True", "Waiting", _sentence("; ".join(outlook.waits)))
+    if trouble is not None and trouble.reason == STUCK:
+        return Verdict("False", STUCK, _sentence(trouble.message))
+    if not standing.seen and not facts.pools:
+        return _NOTHING_MOVES
+    if outlook.pending or standing.rolling:
+        done = of_replicas(min(standing.updated, standing.desired), standing.desired)
+        return Verdict("True", "RollingOut", f"{done} of the revision {facts.revision}.")
+    return progress(standing.ready, standing.desired, settled=standing.settled)
+
+
+def _degraded(standing: _Standing, pods: Sequence[Trouble], foreign: Sequence[str]) -> Verdict:
+    if foreign:
+        message = f"{', '.join(foreign)} belongs to somebody else; delete or rename it, or rename this service."
+        return Verdict("True", "ForeignChild", message)
+    own = [counts.trouble for counts in standing.seen if counts.trouble]
+    troubles = [*own, *sorted(pods, key=lambda trouble: (-trouble.pods, trouble.reason, trouble.pool))]
+    if not troubles:
+        return NO_TROUBLE
+    telling = next((one for one in troubles if one.reason != STUCK), troubles[0])
+    return Verdict("True", telling.reason, "; ".join(dict.fromkeys(_told(one) for one in troubles))[:_LIMIT])
+
+
+def _told(trouble: Trouble) -> str:
+    pool = f" in pool {trouble.pool}" if trouble.pool else ""
+    count = f"{trouble.pods} pods{pool}: " if trouble.pods > 1 else f"1 pod{pool}: " if pool else ""
+    return f"{count}{trouble.reason}: {trouble.message}" if trouble.message else f"{count}{trouble.reason}"
+
+
+def _sentence(text: str) -> str:
+    return (text if text.endswith(".") else f"{text}.")[:_LIMIT]
