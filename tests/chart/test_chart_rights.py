@@ -1,0 +1,147 @@
+"""What each part may do, verb by verb. The table is the review: a right that is not in it is not given."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.chart.rendering import FORMS, NAMESPACE, Manifest, Rendered, place, rendered
+
+pytestmark = pytest.mark.real
+READ, WATCH, OWN = "get list watch", "list watch", "get list watch create patch delete"
+HOME, CLUSTER, SERVICES = "paceline's own namespace", "the cluster", "wherever services are"
+RIGHTS = {
+    "operator": {
+        SERVICES: {
+            "paceline.dev/inferenceservices": READ,
+            "paceline.dev/inferenceservices/status": "patch",
+            "paceline.dev/inferenceservices/finalizers": "update",  # to be a blocking owner, where that is checked
+            "paceline.dev/tenants": READ,
+            "paceline.dev/tenants/status": "patch",
+            "paceline.dev/inferenceroutes": READ,
+            "paceline.dev/inferenceroutes/status": "patch",
+            "apps/deployments": OWN,
+            "services": OWN,
+            "serviceaccounts": OWN,
+            "configmaps": OWN,
+            "policy/poddisruptionbudgets": OWN,
+            "networking.k8s.io/networkpolicies": OWN,
+            "pods": WATCH,
+            "events": "create patch",
+        },
+        CLUSTER: {"paceline.dev/acceleratorprofiles": READ, "paceline.dev/acceleratorprofiles/status": "patch"},
+        HOME: {
+            "secrets": "create",
+            "secrets[paceline-hop-gateway]": "patch",
+            "secrets[paceline-hop-autoscaler]": "patch",
+            "coordination.k8s.io/leases": "create",
+            "coordination.k8s.io/leases[paceline-operator]": "get update",
+        },
+    },
+    "autoscaler": {
+        SERVICES: {
+            "paceline.dev/inferenceservices": READ,
+            "paceline.dev/inferenceservices/status": "patch",
+            "apps/deployments/scale": "get update",
+            "pods": WATCH,
+            "configmaps": "get create patch",  # <service>-scaling, what was learned
+            "events": "create patch",
+        },
+        CLUSTER: {"paceline.dev/acceleratorprofiles": WATCH},
+        HOME: {
+            "coordination.k8s.io/leases": "create",
+            "coordination.k8s.io/leases[paceline-autoscaler]": "get update",
+        },
+    },
+    "gateway": {
+        SERVICES: {
+            "paceline.dev/inferenceservices": WATCH,
+            "paceline.dev/inferenceroutes": WATCH,
+            "discovery.k8s.io/endpointslices": WATCH,
+        },
+        CLUSTER: {},
+        HOME: {"paceline.dev/tenants": WATCH, "secrets": WATCH},
+    },
+    "prometheus": {SERVICES: {"pods": WATCH}, CLUSTER: {}, HOME: {}},
+}
+
+
+@pytest.mark.parametrize("part", RIGHTS)
+def test_a_part_may_do_what_the_table_says_and_nothing_else(part: str) -> None:
+    said = RIGHTS[part]
+    assert granted(rendered(), "ClusterRole", part) == said[SERVICES] | said[CLUSTER]
+    assert granted(rendered(), "Role", part) == said[HOME]
+
+
+@pytest.mark.parametrize("part", RIGHTS)
+@pytest.mark.parametrize("namespace", ["chat", "batch"])
+def test_in_listed_namespaces_a_part_may_do_the_same_there_and_nothing_in_the_cluster(
+    part: str, namespace: str
+) -> None:
+    chart = rendered("in two namespaces")
+    assert granted(chart, "Role", part, namespace) == RIGHTS[part][SERVICES]
+    assert granted(chart, "ClusterRole", part) == {}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_nobody_may_do_everything_of_anything(form: str) -> None:
+    for role in roles(rendered(form)):
+        for rule in role["rules"]:
+            assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+            assert not {"escalate", "bind", "impersonate", "deletecollection"} & set(rule["verbs"])
+            assert not any("/exec" in name or "/proxy" in name or "roles" in name for name in rule["resources"])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_only_the_gateway_reads_secrets_and_only_in_its_own_namespace(form: str) -> None:
+    readers = {
+        (role["kind"], *place(role))
+        for role in roles(rendered(form))
+        for rule in role["rules"]
+        if "secrets" in rule["resources"] and {"get", "list", "watch"} & set(rule["verbs"])
+    }
+    assert readers == {("Role", NAMESPACE, "paceline-gateway")}
+
+
+def test_the_autoscaler_cannot_touch_a_deployment_but_its_scale() -> None:
+    rules = [rule for role in roles(rendered()) if "autoscaler" in place(role)[1] for rule in role["rules"]]
+    assert [rule["resources"] for rule in rules if "apps" in rule["apiGroups"]] == [["deployments/scale"]]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_role_is_bound_to_the_account_of_its_part_alone(form: str) -> None:
+    chart = rendered(form)
+    accounts = {place(item) for item in chart.of("ServiceAccount")}
+    bound = set()
+    for binding in (*chart.of("RoleBinding"), *chart.of("ClusterRoleBinding")):
+        [subject] = binding["subjects"]
+        part = binding["metadata"]["name"].rpartition("paceline-")[2]
+        assert (subject["namespace"], subject["name"]) == (NAMESPACE, f"paceline-{part}")
+        assert (subject["namespace"], subject["name"]) in accounts
+        bound.add((binding["roleRef"]["kind"], place(binding)[0], binding["roleRef"]["name"]))
+    assert bound == {(role["kind"], *place(role)) for role in roles(chart)}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_right_is_given_twice(form: str) -> None:
+    for role in roles(rendered(form)):
+        given = [(name, verb) for rule in role["rules"] for name in names(rule) for verb in rule["verbs"]]
+        assert sorted(given) == sorted(set(given))
+
+
+def roles(chart: Rendered) -> list[Manifest]:
+    """All of both kinds."""
+    return [*chart.of("Role"), *chart.of("ClusterRole")]
+
+
+def names(rule: Manifest) -> Iterator[str]:
+    """`group/resource[name]` of everything a rule is about."""
+    for group in rule["apiGroups"]:
+        for resource in rule["resources"]:
+            plain = f"{group}/{resource}" if group else resource
+            yield from (f"{plain}[{name}]" for name in rule["resourceNames"]) if "resourceNames" in rule else (plain,)
+
+
+def granted(chart: Rendered, kind: str, part: str, namespace: str = NAMESPACE) -> dict[str, str]:
+    """What roles of this kind give to a part; by resource, verbs in the order of the chart."""
+    ours = [role for role in chart.of(kind) if place(role)[1].endswith(f"paceline-{part}")]
+    here = [role for role in ours if place(role)[0] in {"", namespace}]
+    return {name: " ".join(rule["verbs"]) for role in here for rule in role["rules"] for name in names(rule)}
