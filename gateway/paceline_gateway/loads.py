@@ -62,8 +62,8 @@ class LoadStreams:
         self._tasks: dict[Worker, asyncio.Task[None]] = {}
 
     def follow(self, service: str, endpoints: Iterable[Endpoint]) -> None:
-        """These are a service's workers now: open what is missing, close what is gone."""
-        wanted = {Worker(service, e.name, e.host, e.port) for e in endpoints}
+        """These are a service's workers now: open what is missing, close what is gone; who has no address yet waits."""
+        wanted = {Worker(service, e.name, e.host, e.port) for e in endpoints if e.host}
         for worker in [w for w in self._tasks if w.service == service and w not in wanted]:
             self._tasks.pop(worker).cancel()
         for worker in wanted - self._tasks.keys():

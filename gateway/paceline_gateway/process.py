@@ -68,7 +68,7 @@ class GatewayProcess:
         self._loads = loads
         self._gateway = Gateway(floor, access)
         self.server = Server(self._gateway, config.limits, clock)
-        self._watcher = Watcher(cluster, config.namespace, floor.on_picture, floor.on_workers)
+        self._watcher = Watcher(cluster, config.namespace, floor.on_picture, floor.on_workers, metrics)
         trust = TrustFile(config.trust, AUDIENCE, clock)
         self._http = admin_server(create_admin(Seen(floor, metrics, clock, config.name, trust, self._unready)))
 
@@ -119,7 +119,7 @@ class GatewayProcess:
     def _unready(self) -> str:
         if self.server.closing:
             return "draining"
-        return "" if self._watcher.complete else "the cluster's objects are not all listed yet"
+        return self._watcher.unlisted
 
 
 def _where(sock: socket.socket) -> str:

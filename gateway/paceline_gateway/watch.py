@@ -1,8 +1,8 @@
 """The cluster's objects and endpoints, as the immutable picture that requests are judged by.
 
 One task per watch; each event replaces the picture, so a request sees either the old one or the new one, whole. A lost
-watch changes nothing: what is known goes on being true until the next list says otherwise. An object that cannot be
-read is left out and named in the log; the others stay.
+watch changes nothing: what is known goes on being true until the next list says otherwise, however long that takes. An
+object that cannot be read is left out and named in the log; the others stay.
 """
 
 import asyncio
@@ -19,27 +19,26 @@ from paceline_core.objects.route import InferenceRoute
 from paceline_core.objects.service import InferenceService
 from paceline_core.objects.tenant import Tenant
 from paceline_core.objects.validate import read
-from paceline_core.telemetry import get_logger
+from paceline_core.telemetry import Complaints, Metrics, get_logger
 from paceline_gateway.routing.directory import Directory, directory
 
 O = TypeVar("O", bound=Object)  # noqa: E741 - an object's type
 T = TypeVar("T")
+WORKERS = "EndpointSlice"
 _log = get_logger(__name__)
 
 
 class Shelf(dict[str, T]):
-    """Items of one watch by `namespace/name`; `listed` once the first list has come."""
+    """Items of one watch by `namespace/name`."""
 
     def __init__(self, read_item: Callable[[Manifest], T | None]) -> None:
         super().__init__()
         self._read = read_item
-        self.listed = False
 
     def take(self, event: WatchEvent[Manifest]) -> bool:
         """Apply an event; False when it changes nothing."""
         match event:
             case Listed(items):
-                self.listed = True
                 self.clear()
                 for item in items:
                     self._put(item)
@@ -68,6 +67,7 @@ class Watcher:
         namespace: str,
         on_picture: Callable[[Directory], None],
         on_workers: Callable[[str, tuple[Endpoint, ...]], None],
+        metrics: Metrics,
     ) -> None:
         self._cluster = cluster
         self._namespace = namespace
@@ -78,24 +78,20 @@ class Watcher:
         self._tenants = Shelf(lambda item: _read_object(Tenant, item))
         self._keys = Shelf(self._read_key)
         self._followed: set[str] = set()
-        self._endpoints_listed = False
+        self._listed: set[str] = set()
+        self._metrics = metrics
+        self._complaints = Complaints(_log)
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
-    def complete(self) -> bool:
-        """Whether everything has been listed at least once."""
-        shelves = (self._services, self._routes, self._tenants, self._keys)
-        return self._endpoints_listed and all(shelf.listed for shelf in shelves)
+    def unlisted(self) -> str:
+        """What has never been listed yet, and why not as far as that is known; empty when everything has been."""
+        missing = [kind for kind in (*self._shelves, WORKERS) if kind not in self._listed]
+        return "; ".join(f"{kind} is not listed yet{self._why(kind)}" for kind in missing)
 
     def start(self) -> None:
         """Begin to watch."""
-        kinds: dict[str, Shelf[Any]] = {
-            "InferenceService": self._services,
-            "InferenceRoute": self._routes,
-            "Tenant": self._tenants,
-            "Secret": self._keys,
-        }
-        self._tasks = [asyncio.create_task(self._watch(kind, shelf)) for kind, shelf in kinds.items()]
+        self._tasks = [asyncio.create_task(self._watch(kind, shelf)) for kind, shelf in self._shelves.items()]
         self._tasks.append(asyncio.create_task(self._watch_endpoints(self._cluster.watch_endpoints())))
 
     async def wait(self) -> None:
@@ -108,16 +104,41 @@ class Watcher:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    @property
+    def _shelves(self) -> dict[str, Shelf[Any]]:
+        return {
+            "InferenceService": self._services,
+            "InferenceRoute": self._routes,
+            "Tenant": self._tenants,
+            "Secret": self._keys,
+        }
+
+    def _why(self, kind: str) -> str:
+        reason = self._complaints.standing.get(_lost(kind))
+        return f": {reason}" if reason else ""
+
+    def _note(self, kind: str, event: WatchEvent[Any]) -> None:
+        """Keep account of what is current; a fault that lasts is told once."""
+        match event:
+            case Listed():
+                self._listed.add(kind)
+                self._complaints.end(_lost(kind))
+            case Lost(reason):
+                self._complaints.begin(_lost(kind), reason)
+        current = kind in self._listed and _lost(kind) not in self._complaints.standing
+        self._metrics.gauge("paceline_gateway_cluster_current", kind).set(current)
+
     async def _watch(self, kind: str, shelf: Shelf[Any]) -> None:
         async for event in self._cluster.watch(kind):
+            self._note(kind, event)
             if shelf.take(event):
                 self._on_picture(self._picture())
 
     async def _watch_endpoints(self, events: AsyncIterator[WatchEvent[ServiceEndpoints]]) -> None:
         async for event in events:
+            self._note(WORKERS, event)
             match event:
                 case Listed(items):
-                    self._endpoints_listed = True
                     gone = self._followed - {str(item.service) for item in items}
                     for service in gone:
                         self._follow(service, ())
@@ -165,3 +186,7 @@ def _read_object(kind: type[O], item: Manifest) -> O | None:
 def _key(item: Manifest) -> str:
     metadata = item.get("metadata", {})
     return f"{metadata.get('namespace') or 'default'}/{metadata.get('name', '')}"
+
+
+def _lost(kind: str) -> str:
+    return f"the watch of {kind} is lost; what is known goes on"

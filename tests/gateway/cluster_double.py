@@ -22,10 +22,11 @@ T = TypeVar("T")
 
 
 class Board(Generic[T]):
-    """Items by key, and everybody who watches them."""
+    """Items by key, and everybody who watches them. With a `refusal` a watch begins with that instead of a list."""
 
     def __init__(self) -> None:
         self.items: dict[str, T] = {}
+        self.refusal: Lost | None = None
         self._watchers: list[asyncio.Queue[WatchEvent[T]]] = []
 
     def put(self, key: str, item: T) -> None:
@@ -47,7 +48,7 @@ class Board(Generic[T]):
         queue: asyncio.Queue[WatchEvent[T]] = asyncio.Queue()
         self._watchers.append(queue)
         try:
-            yield Listed(tuple(self.items.values()))
+            yield self.refusal or Listed(tuple(self.items.values()))
             while True:
                 yield await queue.get()
         finally:

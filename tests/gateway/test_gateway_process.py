@@ -20,6 +20,8 @@ from tests.gateway.stand import CHAT, PATIENCE_S, Stand, gateway, plain_client, 
 from tests.gateway.worker_double import Script, as_argument
 
 from paceline_core.auth import new_hop_key
+from paceline_core.config import load
+from paceline_gateway.config import GatewayConfig
 
 pytestmark = pytest.mark.real
 STREAM = CHAT | {"stream": True}
@@ -121,6 +123,10 @@ async def test_without_a_configuration_it_says_which_variable_is_missing() -> No
     status, (line,) = await last_words(await spawn(None))
     assert status == 2
     assert "PACELINE_CONFIG is not set" in line.replace(":", "")
+
+
+def test_a_gateway_names_itself_after_its_host(tmp_path: Path) -> None:
+    assert load(GatewayConfig, configuration(tmp_path)).name == socket.gethostname()
 
 
 async def test_without_a_supervisor_it_serves_health_and_is_not_ready(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, field
 
+from paceline_core.auth import TrustFile
+from paceline_core.auth.hop import HEADER
 from paceline_core.kube import Endpoint
 from paceline_core.wire import KVLoad, LoadReport, StepTime, WorkerState, encode
 
@@ -44,12 +46,15 @@ class Seen:
 
 
 class WorkerDouble:
-    """`script` decides per request; `report` is what the load stream says."""
+    """`script` decides per request; `report` is what the load stream says. With a `trust` it answers 401 to strangers,
+    and `refused` keeps their tokens."""
 
     def __init__(self, name: str = "w0", service: str = SERVICE, slots: int = 16) -> None:
         self.name = name
         self.script: Callable[[Seen], Script] = lambda _: Script()
         self.seen: list[Seen] = []
+        self.trust: TrustFile | None = None
+        self.refused: list[str] = []
         self.connections = 0
         self.report = LoadReport(
             worker=name,
@@ -97,6 +102,10 @@ class WorkerDouble:
         self.connections += 1
         try:
             while (seen := await _read_request(reader)) is not None:
+                if self.trust is not None and not self.trust.verify(hop := seen.headers.get(HEADER, "")):
+                    self.refused.append(hop)
+                    writer.write(_head(401, (("content-length", "0"),), chunked=False))
+                    return
                 if seen.path == "/internal/load":
                     await self._load(writer)
                     return

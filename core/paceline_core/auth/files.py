@@ -17,10 +17,11 @@ import yaml
 from paceline_core.auth.hop import Hop, HopSigner, HopVerifier, read_hop_key
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
-from paceline_core.telemetry import get_logger
+from paceline_core.telemetry import Complaints, get_logger
 
 T = TypeVar("T")
 Version = tuple[int, int, int, int]
+_FAULT = "a key file cannot be used; its last content stays"
 _log = get_logger(__name__)
 
 
@@ -32,14 +33,14 @@ class WatchedFile(Generic[T]):
         self._read = read
         self._kept = first
         self._version: Version | None = None
-        self._complaint = ""
+        self._complaints = Complaints(_log)
 
     def current(self) -> T:
         """The file's content now, or the last that could be read."""
         try:
             self._refresh()
         except (OSError, InvalidInput) as error:
-            self._complain(str(error))
+            self._complaints.begin(_FAULT, str(error))
         return self._kept
 
     def _refresh(self) -> None:
@@ -53,12 +54,8 @@ class WatchedFile(Generic[T]):
         except InvalidInput:
             self._version = version
             raise
-        self._version, self._complaint = version, ""
-
-    def _complain(self, words: str) -> None:
-        if words != self._complaint:
-            _log.warning("a key file cannot be used; the last content stays", extra={"reason": words})
-        self._complaint = words
+        self._version = version
+        self._complaints.end(_FAULT)
 
 
 class FileSigner:

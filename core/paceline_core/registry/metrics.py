@@ -92,6 +92,7 @@ def _gateway() -> list[Metric]:
         Metric("paceline_tenant_tokens_total", c, "Tokens charged by tenant (bounded).", o, ("tenant", "kind")),
         Metric("paceline_tenant_label_overflow_total", c, "Samples folded into tenant `_other`.", o),
         Metric("paceline_demand_subscribers", g, "Autoscalers reading the demand stream.", o),
+        Metric("paceline_gateway_cluster_current", g, "1 while what is known of a kind is current.", o, ("kind",)),
     ]
 
 
@@ -148,6 +149,7 @@ def _autoscaler() -> list[Metric]:
         Metric("paceline_autoscaler_actuation_errors_total", c, "Scales that failed.", o, SERVICE),
         Metric("paceline_autoscaler_last_success_timestamp_seconds", g, "Unix time of the last whole pass.", o),
         Metric("paceline_autoscaler_loop_seconds", h, "Time of one pass.", o, (), LATENCY),
+        Metric("paceline_autoscaler_cluster_current", g, "1 while what is known of a kind is current.", o, ("kind",)),
         Metric("paceline_cost_dollars_total", c, "Price of replicas x time.", o, SERVICE),
     ]
 

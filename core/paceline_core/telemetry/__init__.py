@@ -1,7 +1,8 @@
 """What a process says about itself: metrics from the registry, structured logs."""
 
+from paceline_core.telemetry.complaints import Complaints
 from paceline_core.telemetry.histogram import Histogram
 from paceline_core.telemetry.logs import configure, get_logger
 from paceline_core.telemetry.metrics import Metrics
 
-__all__ = ["Histogram", "Metrics", "configure", "get_logger"]
+__all__ = ["Complaints", "Histogram", "Metrics", "configure", "get_logger"]

@@ -1,0 +1,94 @@
+"""The API server is gone, or refuses: what is known goes on, and the gateway says what it misses."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+from tests.gateway import manifests
+from tests.gateway.cluster_double import ClusterDouble
+from tests.gateway.conftest import MakeWorker
+from tests.gateway.stand import CHAT, Stand, until
+
+from paceline_core.kube import Listed, Lost
+from paceline_core.telemetry import Metrics
+from paceline_gateway.routing.directory import Directory
+from paceline_gateway.watch import WORKERS, Watcher
+
+STREAM = CHAT | {"stream": True}
+
+
+@pytest.mark.real
+async def test_requests_go_on_while_every_watch_is_lost(stand: Stand, make_worker: MakeWorker) -> None:
+    stand.work(await make_worker())
+    await stand.ready()
+    for _ in range(50):
+        stand.cluster.lose("the API server is gone")
+    await until(lambda: _current(stand, 0.0))
+    for body in (CHAT, STREAM) * 5:
+        assert (await stand.client.post("/v1/chat/completions", json=body)).status_code == 200
+    assert (await stand.admin.get("/readyz")).status_code == 200
+
+
+async def _current(stand: Stand, wanted: float) -> bool:
+    kinds = ("InferenceService", "InferenceRoute", "Tenant", "Secret", WORKERS)
+    return {await stand.metric("paceline_gateway_cluster_current", kind=kind) for kind in kinds} == {wanted}
+
+
+@pytest.mark.real
+async def test_the_next_list_replaces_what_went_on(stand: Stand, make_worker: MakeWorker) -> None:
+    stand.work(await make_worker())
+    await stand.ready()
+    stand.cluster.lose()
+    await until(lambda: _current(stand, 0.0))
+    for board in stand.cluster.boards.values():
+        board.tell(Listed(tuple(board.items.values())))
+    stand.cluster.endpoints.tell(Listed(tuple(stand.cluster.endpoints.items.values())))
+    await until(lambda: _current(stand, 1.0))
+    stand.cluster.board("InferenceService").tell(Listed(()))
+    response = await _until_unknown(stand)
+    assert response["error"]["code"] == "model_not_found"
+
+
+async def _until_unknown(stand: Stand) -> dict[str, dict[str, str]]:
+    async def unknown() -> bool:
+        return (await stand.client.post("/v1/chat/completions", json=CHAT)).status_code == 404
+
+    await until(unknown)
+    found: dict[str, dict[str, str]] = json.loads((await stand.client.post("/v1/chat/completions", json=CHAT)).text)
+    return found
+
+
+class Picture:
+    """A watcher over a cluster in memory, and the last picture it made."""
+
+    def __init__(self) -> None:
+        self.cluster = ClusterDouble()
+        self.directory: Directory | None = None
+        self.watcher = Watcher(
+            self.cluster, manifests.NAMESPACE, self._take, lambda _service, _endpoints: None, Metrics("gateway")
+        )
+
+    def _take(self, directory: Directory) -> None:
+        self.directory = directory
+
+
+async def test_a_right_that_is_missing_is_named_until_it_comes_back(caplog: pytest.LogCaptureFixture) -> None:
+    picture = Picture()
+    board = picture.cluster.board("Secret")
+    board.refusal = Lost('secrets is forbidden: User "gateway" cannot list resource "secrets"')
+    with caplog.at_level(logging.INFO):
+        picture.watcher.start()
+        await until(lambda: picture.watcher.unlisted.startswith("Secret is not listed yet: secrets is forbidden"))
+        for _ in range(20):
+            board.tell(board.refusal)
+        await asyncio.sleep(0)
+        board.tell(Listed(()))
+        await until(lambda: picture.watcher.unlisted == "")
+    told = [record for record in caplog.records if "the watch of Secret" in record.getMessage()]
+    assert [record.levelno for record in told] == [logging.WARNING, logging.INFO]
+    await picture.watcher.close()
+
+
+def test_before_the_first_lists_every_kind_is_missing() -> None:
+    assert Picture().watcher.unlisted.count("is not listed yet") == 5

@@ -1,0 +1,111 @@
+"""Every worker of a service is replaced within moments, under load: nobody fails, and no retry budget is spent."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+
+import httpx
+import pytest
+from tests.gateway.conftest import MakeWorker
+from tests.gateway.stand import CHAT, Stand, plain_client, until
+from tests.gateway.worker_double import Script, WorkerDouble
+
+from paceline_core.wire import WorkerState
+from paceline_gateway.requests.budget import FLOOR
+
+pytestmark = pytest.mark.real
+STREAM = CHAT | {"stream": True}
+CROWD = FLOOR + 50
+REFUSAL = Script(status=503, headers=(("x-paceline-draining", "1"),), body='{"error":{"code":"draining"}}')
+SLOW = Script(delay_s=0.02)
+
+
+async def refuse(worker: WorkerDouble) -> None:
+    """It drains, and its load stream has not said so yet."""
+    worker.script = lambda _: REFUSAL
+
+
+async def vanish(worker: WorkerDouble) -> None:
+    """It has ended, and the cluster does not know yet."""
+    await worker.stop()
+
+
+def whole(response: httpx.Response) -> bool:
+    """Whether a stream came to its own end."""
+    lines = [line for line in response.text.splitlines() if line.startswith("data: {")]
+    return (
+        response.status_code == 200
+        and response.text.endswith("data: [DONE]\n\n")
+        and not any("error" in json.loads(line.removeprefix("data: ")) for line in lines)
+    )
+
+
+@pytest.mark.parametrize("end", [refuse, vanish])
+async def test_requests_wait_for_the_new_workers_however_often_the_old_ones_refuse(
+    stand: Stand, make_worker: MakeWorker, end: Callable[[WorkerDouble], Awaitable[None]]
+) -> None:
+    old = [await make_worker(f"old-{n}", slots=CROWD) for n in range(3)]
+    stand.work(*old)
+    await stand.ready(3)
+    await stand.client.post("/v1/chat/completions", json=STREAM)  # a kept connection is there to be broken
+    for worker in old:
+        await end(worker)
+    headers, limits = {"authorization": f"Bearer {stand.key}"}, httpx.Limits(max_connections=None)
+    async with plain_client(base_url=stand.client.base_url, headers=headers, limits=limits) as crowd:
+        posts = [asyncio.create_task(crowd.post("/v1/chat/completions", json=STREAM)) for _ in range(CROWD)]
+        await until(lambda: _held(stand))
+        new = [await make_worker(f"new-{n}", slots=CROWD) for n in range(3)]
+        stand.work(*new)
+        assert [whole(response) for response in await asyncio.gather(*posts)] == [True] * CROWD
+    assert await stand.metric("paceline_retries_total") == 0
+    assert sum(len(worker.seen) for worker in new) == CROWD
+
+
+async def _held(stand: Stand) -> bool:
+    return bool((await stand.debug())["default/chat"]["held"] == CROWD)
+
+
+async def test_one_after_another_is_drained_and_replaced_while_clients_go_on(
+    stand: Stand, make_worker: MakeWorker
+) -> None:
+    workers = [await make_worker(f"old-{n}", slots=8) for n in range(3)]
+    for worker in workers:
+        worker.script = lambda _: SLOW
+    stand.work(*workers)
+    await stand.ready(3)
+    stop, answers = asyncio.Event(), list[httpx.Response]()
+
+    async def client() -> None:
+        while not stop.is_set():
+            answers.append(await stand.client.post("/v1/chat/completions", json=STREAM))
+
+    async def some_more() -> None:
+        enough = len(answers) + 10
+        await until(lambda: len(answers) >= enough)
+
+    clients = [asyncio.create_task(client()) for _ in range(12)]
+    for n in range(3):
+        leaving, new = workers.pop(0), await make_worker(f"new-{n}", slots=8)
+        new.script = lambda _: SLOW
+        workers.append(new)
+        leaving.script = lambda _: REFUSAL
+        await some_more()
+        leaving.say(state=WorkerState.DRAINING)
+        stand.cluster.serve(
+            "default/chat", *(w.endpoint for w in workers), replace(leaving.endpoint, ready=False, terminating=True)
+        )
+        await until(partial(_idle, stand, leaving.name))
+        await leaving.stop()
+        await some_more()
+        stand.work(*workers)
+    stop.set()
+    await asyncio.gather(*clients)
+    assert [response for response in answers if not whole(response)] == []
+    assert await stand.metric("paceline_retries_total") == 0
+
+
+async def _idle(stand: Stand, name: str) -> bool:
+    rows = (await stand.debug())["default/chat"]["workers"]
+    return not any(row["name"] == name and row["in_flight"] for row in rows)
