@@ -45,6 +45,7 @@ RESOURCES: Mapping[str, Resource] = {
         _own("AcceleratorProfile", "acceleratorprofiles", namespaced=False),
         Resource("Deployment", "apps", "v1", "deployments"),
         Resource("Service", "", "v1", "services"),
+        Resource("Namespace", "", "v1", "namespaces", namespaced=False),
         Resource("ConfigMap", "", "v1", "configmaps"),
         Resource("Secret", "", "v1", "secrets"),
         Resource("ServiceAccount", "", "v1", "serviceaccounts"),
