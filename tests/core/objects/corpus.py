@@ -14,7 +14,11 @@ _FOLDER = Path(__file__).parents[1] / "corpus"
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """A document with one fault. `server` says `prunes` where an API server drops the fault instead of refusing it."""
+    """A document with one fault.
+
+    `server` says what an API server alone does: refuses (naming the field), prunes (drops the fault without a word), or
+    serves no such kind (there is no address to send it to).
+    """
 
     name: str
     document: dict[str, Any]
