@@ -1,0 +1,155 @@
+"""The children as last seen: what plans compare, not the objects; by kind and place, and by the service they serve.
+
+Fed by watches and by the answers to our own writes, so that a plan never acts on a state that is older than what this
+process wrote itself: what is older than what is known is dropped. A list replaces a kind, save for what we wrote while
+the watch was lost: whether that is in the list's time or after it cannot be told, so such places are named as doubtful
+and asked for one by one.
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from paceline_core.kube import Key
+from paceline_core.kube.cluster import Manifest
+from paceline_core.objects.naming import LABEL_SERVICE
+from paceline_operator.nouns import Live, Place
+from paceline_operator.objects import SERVICE, version_of
+from paceline_operator.plans.observe import observe_child
+from paceline_operator.queue import Item, Urgency
+
+NAMESPACE = "Namespace"
+CHILD_KINDS = ("ServiceAccount", "ConfigMap", "NetworkPolicy", "Service", "PodDisruptionBudget", "Deployment")
+ENDED = 4096
+"""How many objects deleted by us are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A child, its version, whose it is, and whether an answer to our own write told us."""
+
+    live: Live
+    version: int
+    item: Item
+    told_by_answer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Who is to look, and how urgently."""
+
+    item: Item
+    urgency: Urgency
+
+
+class Cache:
+    """All children. Invariant: a place's version never goes back while its object lives."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, dict[Key, Known]] = {kind: {} for kind in CHILD_KINDS}
+        self._groups: dict[Item, dict[Place, Live]] = defaultdict(dict)
+        self._lost: set[str] = set()
+        self._ended: OrderedDict[str, None] = OrderedDict()
+
+    @property
+    def lost(self) -> frozenset[str]:
+        """Kinds whose watch is lost: what is known of them ages."""
+        return frozenset(self._lost)
+
+    def get(self, kind: str, key: Key) -> Live | None:
+        """What stands at a place."""
+        known = self._kinds[kind].get(key)
+        return known.live if known else None
+
+    def group(self, item: Item) -> Mapping[Place, Live]:
+        """What a service owns or is labelled with, or what a namespace's services share."""
+        return dict(self._groups.get(item, {}))
+
+    def groups(self) -> list[Item]:
+        """Everybody who has children."""
+        return list(self._groups)
+
+    def put(self, manifest: Manifest, *, answer: bool = False) -> Wake | None:
+        """Take a child as it was seen, or as our write was answered; who is to look at it."""
+        live, version = observe_child(manifest), version_of(manifest)
+        known = self._kinds[live.kind].get(live.key)
+        if (known is not None and version <= known.version) or (live.uid in self._ended and not answer):
+            return None
+        item = _whose(live, manifest)
+        if known is not None and known.item != item:
+            self._forget(known)
+        self._kinds[live.kind][live.key] = Known(live, version, item, answer)
+        self._groups[item][live.place] = live
+        return _wake(item, known.live if known else None, live)
+
+    def remove(self, manifest: Manifest) -> Wake | None:
+        """Take a child's end as it was seen."""
+        live = observe_child(manifest)
+        known = self._kinds[live.kind].get(live.key)
+        if known is None or known.version > version_of(manifest):
+            return None
+        return self._drop(known)
+
+    def absent(self, kind: str, key: Key) -> Wake | None:
+        """Take the answer that there is nothing at a place."""
+        known = self._kinds[kind].get(key)
+        return self._drop(known) if known else None
+
+    def ended(self, kind: str, key: Key, uid: str) -> None:
+        """Take the answer that our delete was accepted: late news of that object are dropped."""
+        self._ended[uid] = None
+        if len(self._ended) > ENDED:
+            self._ended.popitem(last=False)
+        known = self._kinds[kind].get(key)
+        if known is not None and known.live.uid == uid:
+            self._drop(known)
+
+    def lose(self, kind: str) -> None:
+        """The watch of a kind broke."""
+        self._lost.add(kind)
+        self._kinds[kind] = {
+            key: Known(known.live, known.version, known.item, told_by_answer=False)
+            for key, known in self._kinds[kind].items()
+        }
+
+    def listed(self, kind: str, manifests: Iterable[Manifest]) -> tuple[list[Wake], list[Key]]:
+        """Take a whole list: who is to look, and the doubtful places."""
+        self._lost.discard(kind)
+        wakes, seen = [], set()
+        for manifest in manifests:
+            metadata = manifest["metadata"]
+            seen.add(Key(metadata.get("namespace") or "", metadata["name"]))
+            wakes.append(self.put(manifest))
+        missing = [known for key, known in self._kinds[kind].items() if key not in seen]
+        doubtful = [known.live.key for known in missing if known.told_by_answer]
+        wakes += [self._drop(known) for known in missing if not known.told_by_answer]
+        return [wake for wake in wakes if wake is not None], doubtful
+
+    def _drop(self, known: Known) -> Wake:
+        del self._kinds[known.live.kind][known.live.key]
+        self._forget(known)
+        return Wake(known.item, Urgency.EDIT)
+
+    def _forget(self, known: Known) -> None:
+        group = self._groups[known.item]
+        group.pop(known.live.place, None)
+        if not group:
+            del self._groups[known.item]
+
+
+def _whose(live: Live, manifest: Manifest) -> Item:
+    """The service that owns it, or that its label names; else what its namespace's services share."""
+    if live.owner is not None and live.owner.kind == SERVICE:
+        return Item(SERVICE, Key(live.key.namespace, live.owner.name))
+    service = (manifest["metadata"].get("labels") or {}).get(LABEL_SERVICE)
+    return Item(SERVICE, Key(live.key.namespace, service)) if service else Item(NAMESPACE, Key("", live.key.namespace))
+
+
+def _wake(item: Item, before: Live | None, after: Live) -> Wake | None:
+    """A change of what we made is an edit; a change of scale comes first; counts are a status; the rest is noise."""
+    if before is None or (before.uid, before.owner, before.fingerprint) != (after.uid, after.owner, after.fingerprint):
+        return Wake(item, Urgency.EDIT)
+    if before.replicas == after.replicas:
+        return None
+    scaled = before.replicas and after.replicas and before.replicas.desired != after.replicas.desired
+    return Wake(item, Urgency.DELETE if scaled else Urgency.STATUS)

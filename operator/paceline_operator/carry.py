@@ -1,0 +1,192 @@
+"""Carry actions out: each is one request, and its answer is in the cache before anybody plans again.
+
+A Conflict is never a failure: the place is asked for, the cache then shows what stands there (ours after all, somebody
+else's, a younger object), and the next plan decides. What a person must mend comes back as faults and does not keep the
+other actions from being tried; what only time can mend (no answer, too many requests) is raised, and the pass ends.
+"""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from paceline_core.clock import Clock
+from paceline_core.errors import Conflict, NotFound, PacelineError, Refused
+from paceline_core.kube import Key
+from paceline_core.kube.api.resource import RESOURCES, Resource
+from paceline_core.kube.cluster import Manifest
+from paceline_core.telemetry import Metrics, get_logger
+from paceline_operator.budget import Budget
+from paceline_operator.cache import Cache
+from paceline_operator.faults import Fault, fault_of
+from paceline_operator.leader import Leadership
+from paceline_operator.nouns import MANAGER, REPLICAS_MANAGER, Action, Apply, Delete, HandOver
+from paceline_operator.queue import Urgency
+
+T = TypeVar("T")
+TOO_MANY = 429
+RETRY_AFTER_S = 1.0
+TERMINATING_S = 30.0
+_REMEMBERED = 1024
+_log = get_logger(__name__)
+
+
+class Api(Protocol):
+    """What is asked of the API server; see ApiServer."""
+
+    async def get(self, resource: Resource, key: Key, subresource: str = "") -> Manifest: ...
+
+    async def list(
+        self, resource: Resource, namespace: str = "", *, selector: str = "", fields: str = ""
+    ) -> list[Manifest]: ...
+
+    async def apply(
+        self, resource: Resource, body: Manifest, manager: str, *, force: bool = True, subresource: str = ""
+    ) -> Manifest: ...
+
+    async def delete(self, resource: Resource, key: Key, uid: str = "") -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """What every write passes: may this process write, and is there budget for it."""
+
+    leadership: Leadership
+    budget: Budget
+    metrics: Metrics
+
+    async def passed(self, verb: str, kind: str, urgency: Urgency) -> None:
+        """Return when the write may be sent. Raises NotLeading."""
+        self.leadership.check()
+        await self.budget.spend(urgency)
+        self.leadership.check()
+        self.metrics.counter("paceline_operator_writes_total", verb, kind).inc()
+
+
+class Hands:
+    """The only writer of objects; `gates` first, the cache after."""
+
+    def __init__(self, api: Api, cache: Cache, gates: Gates, clock: Clock) -> None:
+        self._api = api
+        self._cache = cache
+        self._gates = gates
+        self._clock = clock
+        self._terminating: OrderedDict[str, float] = OrderedDict()
+
+    async def carry(self, actions: Iterable[Action], urgency: Urgency) -> list[Fault]:
+        """Do them in order; the faults met. Raises NotLeading, Unreachable, or Refused for too many requests."""
+        faults = []
+        for action in actions:
+            try:
+                await self._act(action, urgency)
+            except (Refused, NotFound) as error:
+                if not self._fault(action, error):
+                    raise
+                faults.append(fault_of(error, _doing(action)))
+        return faults
+
+    async def status(self, kind: str, manifest: Manifest, status: Manifest, urgency: Urgency) -> Manifest | None:
+        """Apply the operator's share of a status to this very object; the answer, or None when it is gone."""
+        resource, metadata = RESOURCES[kind], manifest["metadata"]
+        kept = {name: metadata[name] for name in ("name", "namespace", "uid") if name in metadata}
+        body = {"apiVersion": resource.api_version, "kind": kind, "metadata": kept, "status": status}
+        try:
+            return await self._sent(
+                "status", kind, urgency, lambda: self._api.apply(resource, body, MANAGER, subresource="status")
+            )
+        except (NotFound, Conflict):
+            return None
+
+    async def write(self, body: Manifest, urgency: Urgency, *, force: bool = True) -> Manifest:
+        """Apply an object whose plan reads it afresh. Raises Conflict."""
+        kind = body["kind"]
+        return await self._sent(
+            "apply", kind, urgency, lambda: self._api.apply(RESOURCES[kind], body, MANAGER, force=force)
+        )
+
+    def terminates(self, namespace: str) -> bool:
+        """Whether the API server said lately that this namespace goes away."""
+        told = self._terminating.get(namespace)
+        return told is not None and self._clock.monotonic() - told < TERMINATING_S
+
+    async def look(self, kind: str, key: Key) -> None:
+        """Ask what stands at a place, and let the cache know."""
+        try:
+            self._cache.put(await self._api.get(RESOURCES[kind], key), answer=True)
+        except NotFound:
+            self._cache.absent(kind, key)
+
+    async def _act(self, action: Action, urgency: Urgency) -> None:
+        try:
+            match action:
+                case Apply():
+                    await self._apply(action, urgency)
+                case HandOver():
+                    await self._hand_over(action, urgency)
+                case Delete():
+                    await self._delete(action, urgency)
+        except Conflict as error:
+            kind, key = _place(action)
+            _log.info("a conflict is looked into", extra={"kind": kind, "object": str(key), "reason": str(error)})
+            await self.look(kind, key)
+
+    async def _apply(self, action: Apply, urgency: Urgency) -> None:
+        kind, body = action.child.kind, action.manifest()
+        answer = await self._sent(
+            "apply", kind, urgency, lambda: self._api.apply(RESOURCES[kind], body, MANAGER, force=action.force)
+        )
+        self._cache.put(answer, answer=True)
+
+    async def _hand_over(self, action: HandOver, urgency: Urgency) -> None:
+        body = action.manifest()
+        answer = await self._sent(
+            "apply",
+            "Deployment",
+            urgency,
+            lambda: self._api.apply(RESOURCES["Deployment"], body, REPLICAS_MANAGER, force=False),
+        )
+        self._cache.put(answer, answer=True)
+
+    async def _delete(self, action: Delete, urgency: Urgency) -> None:
+        kind, key = action.kind, action.key
+        await self._sent("delete", kind, urgency, lambda: self._api.delete(RESOURCES[kind], key, action.uid))
+        self._cache.ended(kind, key, action.uid)
+
+    async def _sent(self, verb: str, kind: str, urgency: Urgency, request: Callable[[], Awaitable[T]]) -> T:
+        await self._gates.passed(verb, kind, urgency)
+        try:
+            return await request()
+        except Refused as error:
+            if error.status == TOO_MANY:
+                self._gates.budget.stop(error.retry_after or RETRY_AFTER_S)
+            raise
+
+    def _fault(self, action: Action, error: PacelineError) -> bool:
+        """Whether somebody must mend it; a namespace that goes away needs nobody."""
+        if isinstance(error, Refused) and error.status == TOO_MANY:
+            return False
+        if isinstance(error, NotFound) or "is being terminated" in str(error):
+            self._ends(_place(action)[1].namespace)
+        return True
+
+    def _ends(self, namespace: str) -> None:
+        self._terminating[namespace] = self._clock.monotonic()
+        self._terminating.move_to_end(namespace)
+        if len(self._terminating) > _REMEMBERED:
+            self._terminating.popitem(last=False)
+
+
+def _place(action: Action) -> tuple[str, Key]:
+    match action:
+        case Apply(child=child):
+            return child.place
+        case HandOver(key=key):
+            return "Deployment", key
+        case Delete(kind=kind, key=key):
+            return kind, key
+
+
+def _doing(action: Action) -> str:
+    kind, key = _place(action)
+    verb = {Apply: "apply", HandOver: "hand replicas over of", Delete: "delete"}[type(action)]
+    return f"{verb} {kind} {key}"

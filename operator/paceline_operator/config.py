@@ -1,0 +1,88 @@
+"""The operator's configuration file. Nothing in it reloads live; what changes while it runs are the objects."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from paceline_core.config import Config, Listen
+from paceline_core.kube.connect import ClusterConfig
+from paceline_operator.nouns import Settings
+
+
+class WorkerConfig(Config):
+    """What every worker pod has in common."""
+
+    image: str = Field(min_length=1)
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    pull_secrets: tuple[str, ...] = ()
+    """Names of Secrets in the services' namespaces."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    network_policy: bool = True
+    """Keep everybody but paceline and the metrics namespaces from workers."""
+    metrics_namespaces: tuple[str, ...] = ()
+    """Where Prometheus runs."""
+
+
+class LeaseConfig(Config):
+    """Who leads. Times in seconds."""
+
+    ttl_s: float = Field(default=15.0, ge=3.0)
+    """A leader that was not heard of for this long is replaced; writing stops at two thirds of it."""
+
+
+class KeysConfig(Config):
+    """Keys of the hop tokens between gateway, autoscaler and workers."""
+
+    rotation_days: float = Field(default=30.0, ge=1.0)
+
+
+class HealthConfig(Config):
+    """When the process says that it is ill. Times in seconds."""
+
+    watch_silence_s: float = Field(default=180.0, gt=0)
+    """A healthy watch hears something each minute, and starts anew after 70 to 90 s of silence."""
+    queue_wait_s: float = Field(default=60.0, gt=0)
+    """A key that waits this long while workers idle is stuck."""
+
+
+class OperatorConfig(Config):
+    """Everything the operator needs to know."""
+
+    name: str = ""
+    """Who holds the lease; unique among replicas of the operator. Empty: the host's name, in a cluster the pod's."""
+    namespace: str = "paceline-system"
+    """Where paceline is installed: its Lease, its hop keys."""
+    cluster: ClusterConfig = ClusterConfig()
+    listen: Listen = Listen(port=8070)
+    """Health and metrics."""
+    endpoint: str = Field(pattern=r"^https?://")
+    """URL of the gateway, as services' status shows it."""
+    worker: WorkerConfig
+    route_hosts: tuple[str, ...] = ()
+    """Outside hosts that InferenceRoutes may name."""
+    requests_per_second: float = Field(default=50.0, gt=0)
+    """Write requests to the API server over time."""
+    burst: int = Field(default=100, ge=1)
+    """Write requests at once."""
+    workers: int = Field(default=16, ge=1, le=128)
+    """Passes at once; two more are kept for deletions and edits."""
+    resync_s: float = Field(default=600.0, gt=0)
+    """Everything is looked at this often, whatever the watches said."""
+    lease: LeaseConfig = LeaseConfig()
+    keys: KeysConfig = KeysConfig()
+    health: HealthConfig = HealthConfig()
+
+    def settings(self) -> Settings:
+        """What plans need of it."""
+        worker = self.worker
+        return Settings(
+            namespace=self.namespace,
+            image=worker.image,
+            endpoint=self.endpoint,
+            pull_policy=worker.pull_policy,
+            pull_secrets=worker.pull_secrets,
+            log_level=worker.log_level,
+            network_policy=worker.network_policy,
+            metrics_namespaces=worker.metrics_namespaces,
+            route_hosts=self.route_hosts,
+        )

@@ -1,0 +1,146 @@
+"""kopf, reduced to what it is good at: it watches the four kinds, and each event only tells the queue where to look.
+
+`on.event` alone writes nothing: no finalizer, no annotation, no event, no timer. kopf logs in with a session of ours,
+whose answers stamp a pulse on each chunk of each watch, since kopf tells nobody how old a watch is; and whose requests
+tell when kopf lists anew, because a relist never says what is gone: a list of our own then does. kopf's own signal
+handlers are replaced by its embedder's, and it is stopped by cancelling, which ends in milliseconds.
+Known hole: a kubeconfig's `tls-server-name` reaches our own requests and not kopf's.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import kopf
+
+from paceline_core.kube.api.credentials import Credentials
+from paceline_core.kube.api.pulse import Pulse
+from paceline_core.kube.api.resource import RESOURCES
+from paceline_core.kube.cluster import Manifest
+
+OnEvent = Callable[[str | None, Manifest], None]
+OnList = Callable[[str], None]
+
+
+def registry_of(
+    kinds: tuple[str, ...], on_event: OnEvent, login: Callable[[], Awaitable[Any]]
+) -> kopf.OperatorRegistry:
+    """Handlers for these kinds: each gives `(event type, object)` away; the type is None for what a list held."""
+    registry = kopf.OperatorRegistry()
+
+    async def enqueue(event: Any, **_: Any) -> None:
+        on_event(event["type"], event["object"])
+
+    async def log_in(**_: Any) -> Any:
+        return await login()
+
+    for kind in kinds:
+        resource = RESOURCES[kind]
+        selector = (resource.group, resource.version, resource.plural)
+        kopf.on.event(*selector, id=f"enqueue-{kind}", registry=registry)(enqueue)
+    kopf.on.login(id="login", registry=registry)(log_in)
+    return registry
+
+
+def settings() -> kopf.OperatorSettings:
+    """Watches with limits, lists in pages, nothing written, no look at CRDs and namespaces."""
+    made = kopf.OperatorSettings()
+    made.posting.enabled = False
+    made.scanning.disabled = True
+    made.watching.server_timeout = 290
+    made.watching.client_timeout = 310
+    made.watching.chunk_size = 500
+    made.process.ultimate_exiting_timeout = None
+    return made
+
+
+class Session:
+    """Makes kopf's sessions. `pulses` by kind are stamped by what a watch brings."""
+
+    def __init__(self, credentials: Credentials, pulses: Mapping[str, Pulse], on_list: OnList) -> None:
+        self._credentials = credentials
+        self._by_plural = {RESOURCES[kind].plural: pulse for kind, pulse in pulses.items()}
+        self._kinds = {RESOURCES[kind].plural: kind for kind in pulses}
+        self._on_list = on_list
+
+    async def login(self) -> kopf.AiohttpSession:
+        """A fresh session with fresh credentials; kopf calls it at the start and after each 401."""
+        await self._credentials.renew()
+        tracing = aiohttp.TraceConfig()
+        tracing.on_request_start.append(self._authorise)
+        tracing.on_request_end.append(self._seen)
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._credentials.tls or True)
+        session = aiohttp.ClientSession(
+            connector=connector,
+            trace_configs=[tracing],
+            response_class=_response_class(self._stamp),
+            proxy=self._credentials.proxy,
+        )
+        return kopf.AiohttpSession(server=self._credentials.server, aiohttp_session=session)
+
+    async def _authorise(
+        self, _: aiohttp.ClientSession, __: SimpleNamespace, params: aiohttp.TraceRequestStartParams
+    ) -> None:
+        params.headers.update(self._credentials.headers())
+
+    async def _seen(self, _: aiohttp.ClientSession, __: SimpleNamespace, params: aiohttp.TraceRequestEndParams) -> None:
+        plural = params.url.path.rsplit("/", 1)[-1]
+        if params.response.status == 200 and plural in self._kinds:
+            self._stamp(plural)
+            if "watch" not in params.url.query:
+                self._on_list(self._kinds[plural])
+
+    def _stamp(self, plural: str) -> None:
+        if plural in self._by_plural:
+            self._by_plural[plural].stamp()
+
+
+class _Stamped:
+    """A body whose chunks are seen by `seen`; everything else is the body's own."""
+
+    def __init__(self, content: aiohttp.StreamReader, seen: Callable[[], None]) -> None:
+        self._content = content
+        self._seen = seen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        async for chunk in self._content.iter_chunked(size):
+            self._seen()
+            yield chunk
+
+
+def _response_class(stamp: Callable[[str], None]) -> type[aiohttp.ClientResponse]:
+    """aiohttp traces whole bodies only, so the chunks of a stream are seen where they are read."""
+
+    class StampedResponse(aiohttp.ClientResponse):
+        async def start(self, connection: Any) -> aiohttp.ClientResponse:
+            response = await super().start(connection)
+            plural = self.url.path.rsplit("/", 1)[-1]
+            self.content = _Stamped(self.content, lambda: stamp(plural))  # type: ignore[assignment]
+            return response
+
+    return StampedResponse
+
+
+@contextlib.asynccontextmanager
+async def running(registry: kopf.OperatorRegistry, namespaces: tuple[str, ...]) -> AsyncIterator["asyncio.Task[None]"]:
+    """kopf at work; the task ends only when kopf failed. Tasks that are made inside the block end with kopf."""
+    before = asyncio.all_tasks()
+    tasks = await kopf.spawn_tasks(
+        registry=registry,
+        settings=settings(),
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=namespaces,
+    )
+    task = asyncio.create_task(kopf.run_tasks(tasks, ignored=before))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,88 @@
+"""Is the process ill, and is it ready: pure judgements, and the port that tells them.
+
+Ill: a watch is silent for longer than two of its limits, a key waits while workers have nothing to do, or a part ended
+that should not. Ready: everything was listed once; a standby is ready too.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+
+from paceline_core.clock import Clock
+from paceline_core.kube.api.pulse import Pulse
+from paceline_core.telemetry import Metrics
+from paceline_operator.config import HealthConfig
+from paceline_operator.queue import WorkQueue
+from paceline_operator.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """What health is judged by. `ended` names a part that ended, or nothing."""
+
+    world: World
+    queue: WorkQueue
+    pulses: Callable[[], Iterable[Pulse]]
+    limits: HealthConfig
+    metrics: Metrics
+    clock: Clock
+    ended: Callable[[], str]
+
+
+def illness(vitals: Vitals) -> str:
+    """Why this process should be started anew, or nothing."""
+    now, limits = vitals.clock.monotonic(), vitals.limits
+    if ended := vitals.ended():
+        return ended
+    for pulse in vitals.pulses():
+        if (age := pulse.age(now)) > limits.watch_silence_s:
+            return f"the watch on {pulse.name} is silent for {age:.0f} s"
+    waited = vitals.queue.backlog.oldest_s(now)
+    if vitals.queue.idle and waited > limits.queue_wait_s:
+        return f"a key waits for {waited:.0f} s while workers idle"
+    return ""
+
+
+def unreadiness(vitals: Vitals) -> str:
+    """What is not listed yet, or nothing."""
+    return "" if vitals.world.complete else f"not listed yet: {', '.join(vitals.world.missing)}"
+
+
+def make_app(vitals: Vitals) -> FastAPI:
+    """`/healthz`, `/readyz`, `/metrics`."""
+    app = FastAPI(openapi_url=None)
+
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        return _told(illness(vitals))
+
+    @app.get("/readyz")
+    async def readyz() -> Response:
+        return _told(unreadiness(vitals))
+
+    @app.get("/metrics")
+    async def metrics(request: Request) -> Response:
+        _measure(vitals)
+        body, content_type = vitals.metrics.exposition(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type})
+
+    app.add_exception_handler(404, _not_found)
+    return app
+
+
+def _told(trouble: str) -> Response:
+    return PlainTextResponse(trouble or "ok", 503 if trouble else 200)
+
+
+def _measure(vitals: Vitals) -> None:
+    now, backlog, metrics = vitals.clock.monotonic(), vitals.queue.backlog, vitals.metrics
+    metrics.gauge("paceline_operator_queue_depth").set(backlog.depth)
+    metrics.gauge("paceline_operator_queue_oldest_seconds").set(backlog.oldest_s(now))
+    for pulse in vitals.pulses():
+        metrics.gauge("paceline_operator_watch_age_seconds", pulse.name).set(pulse.age(now))
+
+
+async def _not_found(_: Request, __: Exception) -> Response:
+    return JSONResponse({"error": "no such route; there are /healthz, /readyz, /metrics"}, 404)

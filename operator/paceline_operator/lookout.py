@@ -1,0 +1,84 @@
+"""Why a service's pods do not become ready: asked of the API server only when it matters, and not often.
+
+Pods are in no cache: there are many, and they are of interest only while a service is not ready. Invariant: one look at
+a service each `EVERY_S`, and `RATE` looks a second over all services, so that a thousand services that start together
+cost next to nothing. Reads only.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from paceline_core.clock import Clock
+from paceline_core.errors import PacelineError
+from paceline_core.kube import Key
+from paceline_core.kube.api.resource import RESOURCES
+from paceline_core.objects.naming import LABEL_SERVICE
+from paceline_core.telemetry import get_logger
+from paceline_operator.budget import Bucket
+from paceline_operator.carry import Api
+from paceline_operator.nouns import Trouble
+from paceline_operator.plans.observe import pod_trouble
+
+PATIENCE_S = 20.0
+EVERY_S = 15.0
+RATE = 2.0
+_log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Watched:
+    """Since when a service is not ready, when it was last looked at, and what was seen."""
+
+    since: float
+    looked: float | None = None
+    troubles: tuple[Trouble, ...] = field(default=())
+
+
+class Lookout:
+    """Troubles by service."""
+
+    def __init__(self, api: Api, clock: Clock) -> None:
+        self._api = api
+        self._clock = clock
+        self._bucket = Bucket(RATE, 2 * RATE, 2 * RATE, clock.monotonic())
+        self._watched: dict[Key, _Watched] = {}
+
+    def forget(self, key: Key) -> None:
+        """The service is ready, or gone."""
+        self._watched.pop(key, None)
+
+    def again_s(self, key: Key) -> float | None:
+        """When to look at an unready service again."""
+        watched = self._watched.get(key)
+        if watched is None:
+            return None
+        now = self._clock.monotonic()
+        if now - watched.since < PATIENCE_S:
+            return PATIENCE_S - (now - watched.since)
+        return EVERY_S
+
+    async def troubles(self, key: Key) -> tuple[Trouble, ...]:
+        """What keeps an unready service's pods, as last seen; () while patience lasts."""
+        now = self._clock.monotonic()
+        watched = self._watched.setdefault(key, _Watched(now))
+        patient = now - watched.since < PATIENCE_S
+        fresh = watched.looked is not None and now - watched.looked < EVERY_S
+        if not patient and not fresh and self._bucket.take(now) == 0.0:
+            watched.looked = now
+            watched.troubles = await self._look(key, watched.troubles)
+        return watched.troubles
+
+    async def _look(self, key: Key, before: tuple[Trouble, ...]) -> tuple[Trouble, ...]:
+        try:
+            pods = await self._api.list(RESOURCES["Pod"], key.namespace, selector=f"{LABEL_SERVICE}={key.name}")
+        except PacelineError as error:
+            _log.info("pods could not be read", extra={"service": str(key), "reason": str(error)})
+            return before
+        return gathered(trouble for pod in pods if (trouble := pod_trouble(pod)) is not None)
+
+
+def gathered(troubles: Iterable[Trouble]) -> tuple[Trouble, ...]:
+    """Each trouble once, with how many pods say so; the most frequent first."""
+    counts = Counter(troubles)
+    return tuple(replace(trouble, pods=count) for trouble, count in counts.most_common())

@@ -1,0 +1,60 @@
+"""`python -m paceline_operator.main`: one operator, configured by the file that PACELINE_CONFIG names.
+
+Exit status: 0 after a signal, 2 when the configuration or the port is wrong, 1 on anything else; one line says why.
+"""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+
+import uvloop
+
+from paceline_core.clock import SystemClock
+from paceline_core.config import LEVEL_VARIABLE, from_environment
+from paceline_core.errors import InvalidInput, PacelineError
+from paceline_core.kube.api.server import ApiServer
+from paceline_core.listening import bind
+from paceline_core.telemetry import configure, get_logger
+from paceline_operator.config import OperatorConfig
+from paceline_operator.process import Site, quiet_kopf, serve
+
+_log = get_logger(__name__)
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def main(wrap: Callable[[ApiServer], ApiServer] = lambda api: api) -> int:
+    """Run until a signal; the exit status. `wrap` stands between the operator and the API server, for tests."""
+    configure("operator", os.environ.get(LEVEL_VARIABLE, "INFO"))
+    quiet_kopf()
+    try:
+        config = from_environment(OperatorConfig)
+        with bind(config.listen) as listening:
+            gc.freeze()  # what was imported lives for ever: a full collection need not walk it
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(_run(Site(config, SystemClock(), wrap), listening))
+    except PacelineError as error:
+        sys.stderr.write(f"paceline operator: {error}\n")
+        return 2 if isinstance(error, InvalidInput) else 1
+    except Exception:  # noqa: BLE001 - the process ends here: one line in the log's form, no trace for its user
+        _log.exception("the operator failed")
+        return 1
+    return 0
+
+
+async def _run(site: Site, listening: socket.socket) -> None:
+    stop = asyncio.Event()
+
+    def take_signals() -> None:
+        for number in SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+    take_signals()
+    await serve(site, listening, stop, take_signals)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

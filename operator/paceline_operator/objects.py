@@ -1,0 +1,136 @@
+"""The four kinds that people write, as last seen: each object as JSON bytes, by kind and place.
+
+Fed by kopf's events and by lists of our own (kopf tells nobody that its list is complete, nor what a relist no longer
+holds). Versions decide: what is older than what is known is dropped, and what a newer list lacks is gone. A change that
+leaves generation, labels, annotations and deletion alone is a status, ours or the autoscaler's, and wakes nobody.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import orjson
+
+from paceline_core.kube import Key
+from paceline_core.kube.cluster import Manifest
+from paceline_operator.queue import Item, Urgency
+
+SERVICE, TENANT, ROUTE, PROFILE = "InferenceService", "Tenant", "InferenceRoute", "AcceleratorProfile"
+KINDS = (SERVICE, TENANT, ROUTE, PROFILE)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One object. `essence` is what a person can change, as bytes to compare."""
+
+    version: int
+    uid: str
+    essence: int
+    going: bool
+    data: bytes
+
+    def manifest(self) -> Manifest:
+        """A copy of its own for whoever asks."""
+        found: Manifest = orjson.loads(self.data)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An object came, changed (`came` False) or went (`urgency` DELETE and no longer known)."""
+
+    item: Item
+    urgency: Urgency
+    came: bool = False
+    went: bool = False
+
+
+class Objects:
+    """All objects of the four kinds. Invariant: an object's version never goes back."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, dict[Key, Stored]] = {kind: {} for kind in KINDS}
+
+    def get(self, item: Item) -> Manifest | None:
+        """The object, or None when there is none or it goes away."""
+        stored = self._kinds[item.kind].get(item.key)
+        return stored.manifest() if stored is not None and not stored.going else None
+
+    def uid(self, item: Item) -> str:
+        """The object's uid, or nothing."""
+        stored = self._kinds[item.kind].get(item.key)
+        return stored.uid if stored else ""
+
+    def keys(self, kind: str) -> list[Key]:
+        """Where the kind's objects are."""
+        return list(self._kinds[kind])
+
+    def manifests(self, kind: str) -> Iterator[Manifest]:
+        """Every object of a kind that stays."""
+        return (stored.manifest() for stored in self._kinds[kind].values() if not stored.going)
+
+    def count(self, kind: str, namespace: str) -> int:
+        """Objects of a kind in a namespace; those that go away still count."""
+        return sum(key.namespace == namespace for key in self._kinds[kind])
+
+    def put(self, manifest: Manifest) -> Change | None:
+        """Take an object as it was seen; what is to be done about it, if anything."""
+        item, new = _item(manifest), _stored(manifest)
+        known = self._kinds[item.kind].get(item.key)
+        if known is not None and new.version <= known.version:
+            return None
+        self._kinds[item.kind][item.key] = new
+        if new.going:
+            return Change(item, Urgency.DELETE)
+        if known is None or known.uid != new.uid:
+            return Change(item, Urgency.CREATE if known is None else Urgency.EDIT, came=True)
+        return Change(item, Urgency.EDIT) if known.essence != new.essence else None
+
+    def remove(self, manifest: Manifest) -> Change | None:
+        """Take an object's end as it was seen."""
+        item, version = _item(manifest), version_of(manifest)
+        known = self._kinds[item.kind].get(item.key)
+        if known is None or known.version > version:
+            return None
+        return self._drop(item)
+
+    def listed(self, kind: str, manifests: Iterable[Manifest], version: int, namespace: str = "") -> list[Change]:
+        """Take a whole list, of one namespace or of all, that was complete at `version`."""
+        changes = []
+        seen = set()
+        for manifest in manifests:
+            seen.add(_item(manifest).key)
+            changes.append(self.put(manifest))
+        absent = [
+            key
+            for key, known in self._kinds[kind].items()
+            if key not in seen and known.version <= version and namespace in ("", key.namespace)
+        ]
+        changes += [self._drop(Item(kind, key)) for key in absent]
+        return [change for change in changes if change is not None]
+
+    def _drop(self, item: Item) -> Change:
+        del self._kinds[item.kind][item.key]
+        return Change(item, Urgency.DELETE, went=True)
+
+
+def version_of(manifest: Manifest) -> int:
+    """The resourceVersion, which API servers let clients compare as numbers since 1.35, and always made so."""
+    return int(manifest["metadata"]["resourceVersion"])
+
+
+def _item(manifest: Manifest) -> Item:
+    metadata = manifest["metadata"]
+    return Item(manifest["kind"], Key(metadata.get("namespace") or "", metadata["name"]))
+
+
+def _stored(manifest: Manifest) -> Stored:
+    metadata = manifest["metadata"]
+    kept = {name: value for name, value in metadata.items() if name != "managedFields"}
+    essence = (metadata.get("generation"), metadata.get("labels") or {}, metadata.get("annotations") or {})
+    return Stored(
+        version_of(manifest),
+        metadata["uid"],
+        hash(orjson.dumps(essence, option=orjson.OPT_SORT_KEYS)),
+        "deletionTimestamp" in metadata,
+        orjson.dumps({**manifest, "metadata": kept}),
+    )

@@ -1,0 +1,102 @@
+"""One operator process: its parts, its port, its end.
+
+The API server is spoken to over two connections of their own: one for work, one for the lease alone, so that a burst of
+writes never delays a renewal. SIGTERM ends it at once: nothing it does needs draining, and the next leader goes on.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+
+import uvicorn
+
+from paceline_core.clock import Clock
+from paceline_core.kube.api.credentials import Access
+from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.lease import Leases
+from paceline_core.telemetry import Metrics, get_logger
+from paceline_operator.config import OperatorConfig
+from paceline_operator.health import Vitals, make_app
+from paceline_operator.operator import Means, Operator
+
+CLOSE_S = 1
+_log = get_logger(__name__)
+
+
+class AdminServer(uvicorn.Server):
+    """uvicorn without its own idea of signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave them to the process."""
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What comes from outside: how to reach the API server, the time, what to do to connections before their use."""
+
+    config: OperatorConfig
+    clock: Clock
+    wrap: Callable[[ApiServer], ApiServer] = lambda api: api
+
+
+async def serve(
+    site: Site, listening: socket.socket, stop: asyncio.Event, take_signals: Callable[[], None] = lambda: None
+) -> None:
+    """Reconcile and answer until `stop`. Raises what broke a part. kopf takes the signals: `take_signals` again."""
+    metrics = Metrics("operator")
+    async with _connections(site) as (api, own):
+        config, clock = site.config, site.clock
+        leases = Leases(own, config.namespace, clock)
+        operator = Operator(Means(config, site.wrap(api), leases, clock, metrics, take_signals))
+        vitals = Vitals(
+            operator.world, operator.queue, lambda: operator.pulses, config.health, metrics, clock, operator.ended
+        )
+        http = AdminServer(_settings(vitals))
+        serving = asyncio.create_task(http.serve([listening]))
+        stopped = asyncio.create_task(stop.wait())
+        working = asyncio.create_task(operator.run())
+        _log.info("listening", extra={"address": ":".join(map(str, listening.getsockname()[:2]))})
+        try:
+            done, _ = await asyncio.wait({working, serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (working, stopped, serving):
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def _connections(site: Site) -> AsyncIterator[tuple[ApiServer, ApiServer]]:
+    access = Access(site.config.cluster.kubeconfig)
+    api = await ApiServer.connect(access, site.clock)
+    try:
+        own = await ApiServer.connect(access, site.clock)
+        try:
+            yield api, own
+        finally:
+            await own.close()
+    finally:
+        await api.close()
+
+
+def _settings(vitals: Vitals) -> uvicorn.Config:
+    return uvicorn.Config(
+        make_app(vitals),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=CLOSE_S,
+    )
+
+
+def quiet_kopf() -> None:
+    """kopf logs every event that it hands on."""
+    logging.getLogger("kopf").setLevel(logging.WARNING)

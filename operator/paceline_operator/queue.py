@@ -1,0 +1,263 @@
+"""Which key is worked on next: one place a key, the most urgent first, the oldest among equals.
+
+`Backlog` is pure: it is told the time. A key is in at most one of four states: absent, waiting, running, or due later.
+What arrives while a key runs makes it wait again afterwards, so no two workers hold one key and nothing is forgotten.
+A key that failed comes back after a pause that doubles; only a deletion, a change of scale or an edit ends the pause
+early, since the echo of our own failure must not. The number of keys is the number of objects, and that is the cap.
+Known hole: strict priority, so an endless storm of edits would keep resyncs waiting; the health probe shows it.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from paceline_core.clock import Clock
+from paceline_core.kube import Key
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 120.0
+
+
+class Urgency(IntEnum):
+    """Why a key is to be looked at; less is sooner."""
+
+    DELETE = 0
+    """Deletions and changes of scale."""
+    EDIT = 1
+    """Somebody changed the spec, or what we made."""
+    STATUS = 2
+    """Something that we report has changed."""
+    CREATE = 3
+    """An object seen for the first time."""
+    RESYNC = 4
+    """Nothing is known to have changed."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Item:
+    """What a pass is about: a kind and an object's place."""
+
+    kind: str
+    key: Key
+
+
+@dataclass(slots=True)
+class _Place:
+    """One key: `since` it waits, perhaps for the end of its own pass; `due`: postponed; `paused`: after a failure."""
+
+    urgency: Urgency = Urgency.RESYNC
+    since: float | None = None
+    ticket: int = 0
+    running: bool = False
+    due: float | None = None
+    paused: bool = False
+    failures: int = 0
+    later: Urgency = Urgency.RESYNC
+    taken: Urgency = Urgency.RESYNC
+
+    @property
+    def waits(self) -> bool:
+        """Whether a worker may take it."""
+        return self.since is not None and not self.running
+
+
+@dataclass(slots=True)
+class Backlog:
+    """The queue's state machine."""
+
+    _places: dict[Item, _Place] = field(default_factory=dict)
+    _ready: list[tuple[Urgency, int, Item]] = field(default_factory=list)
+    _later: list[tuple[float, int, Item]] = field(default_factory=list)
+    _tickets: int = 0
+
+    def add(self, item: Item, urgency: Urgency, now: float) -> None:
+        """Let a key be looked at; one that waits already keeps the more urgent of its reasons."""
+        place = self._places.setdefault(item, _Place())
+        if place.paused and urgency > Urgency.EDIT:
+            place.later = min(place.later, urgency)
+            return
+        place.due, place.paused = None, False
+        if place.since is None:
+            place.since, place.urgency = now, urgency
+        elif urgency < place.urgency:
+            place.urgency = urgency
+        else:
+            return
+        if not place.running:
+            self._enter(item, place)
+
+    def take(self, now: float, limit: Urgency = Urgency.RESYNC) -> Item | None:
+        """The next key that is at least as urgent as `limit`; the caller says `done` or `failed` afterwards."""
+        if not self.waits(now, limit):
+            return None
+        _, _, item = heapq.heappop(self._ready)
+        place = self._places[item]
+        place.since, place.running, place.taken = None, True, place.urgency
+        return item
+
+    def done(self, item: Item, now: float, again_s: float | None = None) -> None:
+        """A pass succeeded; look again after `again_s` if given."""
+        place = self._places[item]
+        place.running, place.failures, place.later = False, 0, Urgency.RESYNC
+        if place.since is not None:
+            self._enter(item, place)
+        elif again_s is not None:
+            self._postpone(item, place, now + again_s)
+        else:
+            del self._places[item]
+
+    def failed(self, item: Item, now: float, after_s: float | None = None) -> float:
+        """A pass failed; the pause in seconds before the next one, at least `after_s`."""
+        place = self._places[item]
+        place.running, place.failures = False, place.failures + 1
+        pause = max(pause_s(place.failures), after_s or 0.0)
+        if place.since is not None and place.urgency <= Urgency.EDIT:
+            self._enter(item, place)
+            return 0.0
+        if place.since is not None:
+            place.later, place.since = min(place.later, place.urgency), None
+        place.paused = True
+        self._postpone(item, place, now + pause)
+        return pause
+
+    def due(self) -> float | None:
+        """When the next postponed key is to be looked at."""
+        while self._later:
+            moment, _, item = self._later[0]
+            place = self._places.get(item)
+            if place is not None and place.due == moment:
+                return moment
+            heapq.heappop(self._later)
+        return None
+
+    def urgency(self, item: Item) -> Urgency:
+        """Why a key that was taken is looked at."""
+        return self._places[item].taken
+
+    def failures(self, item: Item) -> int:
+        """Passes that failed in a row."""
+        place = self._places.get(item)
+        return place.failures if place else 0
+
+    def waits(self, now: float, limit: Urgency = Urgency.RESYNC) -> bool:
+        """Whether `take` would return a key."""
+        self._wake(now)
+        while self._ready:
+            urgency, ticket, item = self._ready[0]
+            place = self._places.get(item)
+            if place is not None and place.ticket == ticket and place.waits:
+                return urgency <= limit
+            heapq.heappop(self._ready)
+        return False
+
+    @property
+    def depth(self) -> int:
+        """Keys that could be taken now."""
+        return sum(place.waits for place in self._places.values())
+
+    def oldest_s(self, now: float) -> float:
+        """How long the longest-waiting key that nobody works on has been waiting."""
+        places = self._places.values()
+        return max((now - place.since for place in places if place.since is not None and place.waits), default=0.0)
+
+    def _wake(self, now: float) -> None:
+        while (moment := self.due()) is not None and moment <= now:
+            _, _, item = heapq.heappop(self._later)
+            place = self._places[item]
+            place.due, place.paused = None, False
+            place.since, place.urgency = moment, place.later
+            self._enter(item, place)
+
+    def _enter(self, item: Item, place: _Place) -> None:
+        self._tickets += 1
+        place.ticket = self._tickets
+        heapq.heappush(self._ready, (place.urgency, place.ticket, item))
+
+    def _postpone(self, item: Item, place: _Place, moment: float) -> None:
+        self._tickets += 1
+        place.due = moment
+        heapq.heappush(self._later, (moment, self._tickets, item))
+
+
+def pause_s(failures: int) -> float:
+    """Seconds between the n-th failure in a row and the next try: 0.5, 1, 2 ... 120."""
+    return min(FIRST_PAUSE_S * 2.0 ** (min(failures, 32) - 1), LONGEST_PAUSE_S)
+
+
+class WorkQueue:
+    """The backlog, awaitable. Waiters are woken in the order in which they came."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiters: deque[tuple[Urgency, asyncio.Future[None]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self.backlog = Backlog()
+
+    @property
+    def idle(self) -> int:
+        """Workers that wait for any key at all."""
+        return sum(limit is Urgency.RESYNC for limit, _ in self._waiters)
+
+    def put(self, item: Item, urgency: Urgency) -> None:
+        """Let a key be looked at."""
+        self.backlog.add(item, urgency, self._clock.monotonic())
+        self._ring()
+
+    async def get(self, limit: Urgency = Urgency.RESYNC) -> Item:
+        """The next key at least as urgent as `limit`; waits for one."""
+        while True:
+            item = self.backlog.take(self._clock.monotonic(), limit)
+            if item is not None:
+                self._ring()
+                return item
+            await self._wait(limit)
+
+    def done(self, item: Item, again_s: float | None = None) -> None:
+        """A pass succeeded."""
+        self.backlog.done(item, self._clock.monotonic(), again_s)
+        self._ring()
+
+    def failed(self, item: Item, after_s: float | None = None) -> float:
+        """A pass failed; the pause before the next."""
+        pause = self.backlog.failed(item, self._clock.monotonic(), after_s)
+        self._ring()
+        return pause
+
+    def close(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _wait(self, limit: Urgency) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        entry = (limit, waiter)
+        self._waiters.append(entry)
+        self._arm()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if entry in self._waiters:
+                self._waiters.remove(entry)
+            self._ring()  # it may have been woken for a key already: somebody else has to take it
+            raise
+
+    def _ring(self) -> None:
+        now = self._clock.monotonic()
+        for entry in self._waiters:
+            if self.backlog.waits(now, entry[0]):
+                self._waiters.remove(entry)
+                if not entry[1].done():
+                    entry[1].set_result(None)
+                break
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        moment = self.backlog.due()
+        if moment is not None and self._waiters:
+            pause = max(moment - self._clock.monotonic(), 0.0)
+            self._timer = asyncio.get_running_loop().call_later(pause, self._ring)

@@ -1,0 +1,168 @@
+"""One key, one pass: by kind to whoever plans it; and what a pass that failed means for the key.
+
+Every outcome is named here. Done: look again when the plan says so. Not leading: the key waits for the next leader.
+The server did not answer, or asked for a pause: the key comes back after it. A fault or any exception: it is that
+key's own, is said in its status where it has one, is logged when it changes, and the key comes back after a pause.
+"""
+
+from dataclasses import dataclass
+
+from paceline_core.clock import rfc3339
+from paceline_core.errors import PacelineError, Refused
+from paceline_core.kube import Key
+from paceline_core.kube.cluster import Manifest
+from paceline_core.telemetry import Metrics, get_logger
+from paceline_operator.cache import NAMESPACE
+from paceline_operator.carry import TERMINATING_S
+from paceline_operator.faults import Fault, fault_of
+from paceline_operator.keys import Keys
+from paceline_operator.leader import NotLeading
+from paceline_operator.nouns import Live, NamespaceView
+from paceline_operator.objects import PROFILE, ROUTE, SERVICE, TENANT
+from paceline_operator.plans.marks import ACCOUNT, POLICY, TRUST
+from paceline_operator.plans.namespace import plan_namespace
+from paceline_operator.plans.others import plan_profile, plan_route, plan_tenant
+from paceline_operator.queue import Item, Urgency
+from paceline_operator.services import ROUNDS, Faulty, Services, Tools
+
+KEYS = "HopKeys"
+SHARED = (("ServiceAccount", ACCOUNT), ("ConfigMap", TRUST), ("NetworkPolicy", POLICY))
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`failed`: the key comes back after a pause of at least `again_s`; else it is looked at again then, if given."""
+
+    again_s: float | None = None
+    failed: bool = False
+    reason: str = ""
+
+
+class Reconciler:
+    """Passes over keys of every kind."""
+
+    def __init__(self, tools: Tools, keys: Keys, metrics: Metrics) -> None:
+        self._tools = tools
+        self._keys = keys
+        self._metrics = metrics
+        self._services = Services(tools)
+        self._said: dict[Item, str] = {}
+
+    async def run(self, item: Item, urgency: Urgency) -> Outcome:
+        """One pass; never raises but for the end of the process."""
+        began = self._tools.clock.monotonic()
+        outcome = await self._judged(item, urgency)
+        self._metrics.histogram("paceline_operator_reconcile_seconds", item.kind).observe(
+            self._tools.clock.monotonic() - began
+        )
+        if outcome.failed and outcome.reason:
+            self._metrics.counter("paceline_operator_reconcile_errors_total", item.kind, outcome.reason).inc()
+        if not outcome.failed:
+            self._said.pop(item, None)
+        return outcome
+
+    async def _judged(self, item: Item, urgency: Urgency) -> Outcome:
+        try:
+            return Outcome(await self._pass(item, urgency))
+        except NotLeading:
+            return Outcome(failed=True)
+        except Faulty as error:
+            self._log(item, error)
+            await self._say(item, error.fault, urgency)
+            return Outcome(failed=True, reason=error.fault.reason)
+        except PacelineError as error:
+            self._log(item, error)
+            after_s = error.retry_after if isinstance(error, Refused) else None
+            return Outcome(after_s, failed=True, reason=type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - one object's failure is its own; the others go on
+            self._log(item, error)
+            await self._say(item, fault_of(error, f"reconcile {item.kind} {item.key}"), urgency)
+            return Outcome(failed=True, reason="Failed")
+
+    async def _pass(self, item: Item, urgency: Urgency) -> float | None:
+        match item.kind:
+            case kind if kind == SERVICE:
+                return await self._services.reconcile(item.key, urgency)
+            case kind if kind == NAMESPACE:
+                return await self._namespace(item.key.name, urgency)
+            case kind if kind == KEYS:
+                return await self._keys.reconcile(urgency)
+        return await self._other(item, urgency)
+
+    async def _namespace(self, namespace: str, urgency: Urgency) -> float | None:
+        tools = self._tools
+        for _ in range(ROUNDS):
+            if tools.hands.terminates(namespace):
+                return TERMINATING_S
+            view = NamespaceView(
+                namespace=namespace,
+                services=tools.world.objects.count(SERVICE, namespace),
+                shared=await self._shared(namespace),
+                settings=tools.settings,
+                trust=self._keys.trust,
+            )
+            plan = plan_namespace(view)
+            if not plan.actions:
+                return plan.again_s
+            faults = await tools.hands.carry(plan.actions, urgency)
+            if faults:
+                raise Faulty(faults[0])
+        raise Faulty(Fault("Failed", f"something undoes what the operator shares among the services of {namespace}"))
+
+    async def _shared(self, namespace: str) -> dict[str, Live]:
+        cache, found = self._tools.world.cache, {}
+        for kind, name in SHARED:
+            key = Key(namespace, name)
+            live = cache.get(kind, key)
+            if live is not None and not live.managed:
+                await self._tools.hands.look(kind, key)
+                live = cache.get(kind, key)
+            if live is not None:
+                found[kind] = live
+        return found
+
+    async def _other(self, item: Item, urgency: Urgency) -> float | None:
+        manifest = self._tools.world.objects.get(item)
+        if manifest is None:
+            return None
+        status = self._status(item, manifest)
+        if status is not None:
+            answer = await self._tools.hands.status(item.kind, manifest, status, urgency)
+            if answer is not None:
+                self._tools.world.on_object(None, answer)
+        return None
+
+    def _status(self, item: Item, manifest: Manifest) -> Manifest | None:
+        tools = self._tools
+        time = rfc3339(tools.clock.utc())
+        match item.kind:
+            case kind if kind == TENANT:
+                return plan_tenant(manifest, self._service_names(), tools.settings.namespace, time)
+            case kind if kind == ROUTE:
+                routes = tools.world.objects.manifests(ROUTE)
+                return plan_route(manifest, self._service_names(), routes, tools.settings.route_hosts, time)
+            case kind if kind == PROFILE:
+                return plan_profile(manifest, time)
+        raise ValueError(f"no plan for the kind {item.kind}")
+
+    def _service_names(self) -> frozenset[str]:
+        return frozenset(str(key) for key in self._tools.world.objects.keys(SERVICE))
+
+    async def _say(self, item: Item, fault: Fault, urgency: Urgency) -> None:
+        """A service's status says its faults; one that it says already is not written again."""
+        manifest = self._tools.world.objects.get(item) if item.kind == SERVICE else None
+        if manifest is None:
+            return
+        try:
+            await self._services.say(manifest, None, fault, urgency)
+        except (PacelineError, NotLeading) as error:
+            _log.info("a fault could not be written", extra={"service": str(item.key), "reason": str(error)})
+
+    def _log(self, item: Item, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if self._said.get(item) == text:
+            return
+        self._said[item] = text
+        trace = None if isinstance(error, PacelineError) else (error.__cause__ or error)
+        _log.warning("a pass failed", extra={"object": f"{item.kind} {item.key}", "reason": text}, exc_info=trace)

@@ -1,0 +1,161 @@
+"""One pass over one service: view, plan, carry out, say; again while there is more to do.
+
+A plan sees what the last one's requests were answered, so a first creation is two rounds in one pass: children, then
+the hand-over of replicas. `ROUNDS` bounds a pass against a quarrel with somebody who undoes what we write; such a key
+comes back after a pause, like any failure.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paceline_core.clock import Clock, rfc3339
+from paceline_core.kube import Event, Key
+from paceline_core.kube.cluster import Manifest
+from paceline_core.objects.naming import deployment_name, workers_service_name
+from paceline_core.telemetry import get_logger
+from paceline_operator.cache import NAMESPACE
+from paceline_operator.carry import TERMINATING_S, Hands
+from paceline_operator.faults import Fault, degraded, fault_of, says_already
+from paceline_operator.lookout import Lookout
+from paceline_operator.nouns import Live, Memo, Place, Plan, Settings, Trouble, View
+from paceline_operator.objects import PROFILE, SERVICE
+from paceline_operator.plans.service import plan_service
+from paceline_operator.queue import Item, Urgency
+from paceline_operator.world import World
+
+ROUNDS = 4
+STRANGER_S = 15.0
+_log = get_logger(__name__)
+
+
+class Faulty(Exception):
+    """A pass met something that a person must mend; the service's status says it."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What every pass uses."""
+
+    world: World
+    hands: Hands
+    lookout: Lookout
+    settings: Settings
+    clock: Clock
+    record: Callable[[Event], None]
+
+
+class Services:
+    """Passes over services. Keeps each service's memo, and nothing else."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._memos: dict[Key, tuple[str, Memo]] = {}
+
+    async def reconcile(self, key: Key, urgency: Urgency) -> float | None:
+        """One pass; when to look again. Raises Faulty, NotLeading, Unreachable or Refused."""
+        for _ in range(ROUNDS):
+            manifest = self._tools.world.objects.get(Item(SERVICE, key))
+            if manifest is None:
+                self._forget(key)
+                return None
+            if self._tools.hands.terminates(key.namespace):
+                return TERMINATING_S
+            plan = await self._round(key, manifest, urgency)
+            if not plan.actions:
+                return min((s for s in (plan.again_s, self._tools.lookout.again_s(key)) if s is not None), default=None)
+        raise Faulty(
+            Fault("Failed", f"something undoes what the operator writes for {key}; see the children's managers")
+        )
+
+    async def _round(self, key: Key, manifest: Manifest, urgency: Urgency) -> Plan:
+        view = await self._view(key, manifest)
+        plan = self._planned(view)
+        faults = await self._tools.hands.carry(plan.actions, urgency)
+        if faults:
+            await self.say(manifest, plan.status, faults[0], urgency)
+            raise Faulty(faults[0])
+        if plan.status is not None:
+            await self._write(manifest, plan.status, urgency)
+        for event in plan.events:
+            self._tools.record(event)
+        if plan.memo is not None:
+            self._memos[key] = (manifest["metadata"]["uid"], plan.memo)
+        return plan
+
+    async def say(self, manifest: Manifest, planned: Manifest | None, fault: Fault, urgency: Urgency) -> None:
+        """Let the service's status say a fault."""
+        live = manifest.get("status") or {}
+        generation = manifest["metadata"].get("generation", 0)
+        status = degraded(live, planned, fault, rfc3339(self._tools.clock.utc()), generation)
+        if not says_already(live, status):
+            await self._write(manifest, status, urgency)
+
+    def _planned(self, view: View) -> Plan:
+        try:
+            return plan_service(view)
+        except Exception as error:
+            raise Faulty(fault_of(error, "plan this service")) from error
+
+    async def _write(self, manifest: Manifest, status: Manifest, urgency: Urgency) -> None:
+        answer = await self._tools.hands.status(SERVICE, manifest, status, urgency)
+        if answer is not None:
+            self._tools.world.on_object(None, answer)
+
+    async def _view(self, key: Key, manifest: Manifest) -> View:
+        tools, now = self._tools, self._tools.clock.monotonic()
+        children = self._children(key, manifest)
+        for live in children.values():
+            if not live.managed:
+                await tools.hands.look(live.kind, live.key)  # no watch tells when it goes: its label is not ours
+                children = self._children(key, manifest)
+        shared = tools.world.cache.group(Item(NAMESPACE, Key("", key.namespace)))
+        uid, memo = self._memos.get(key, ("", None))
+        return View(
+            service=manifest,
+            children=children,
+            shared={live.kind: live for live in shared.values()},
+            settings=tools.settings,
+            now=now,
+            time=rfc3339(tools.clock.utc()),
+            profiles=self._profiles(),
+            troubles=await self._troubles(key, children),
+            taken_by=str(tools.world.names.taken_by(key) or ""),
+            memo=memo if uid == manifest["metadata"]["uid"] else None,
+        )
+
+    def _children(self, key: Key, manifest: Manifest) -> dict[Place, Live]:
+        cache = self._tools.world.cache
+        children = dict(cache.group(Item(SERVICE, key)))
+        for kind, name in _places(key.name, manifest):
+            live = cache.get(kind, Key(key.namespace, name))
+            if live is not None:
+                children[live.place] = live
+        return children
+
+    def _profiles(self) -> dict[str, Manifest]:
+        objects = self._tools.world.objects
+        return {manifest["metadata"]["name"]: manifest for manifest in objects.manifests(PROFILE)}
+
+    async def _troubles(self, key: Key, children: dict[Place, Live]) -> tuple[Trouble, ...]:
+        counts = [live.replicas for live in children.values() if live.replicas is not None]
+        if all(count.settled for count in counts):
+            self._tools.lookout.forget(key)
+            return ()
+        return await self._tools.lookout.troubles(key)
+
+    def _forget(self, key: Key) -> None:
+        self._memos.pop(key, None)
+        self._tools.lookout.forget(key)
+
+
+def _places(service: str, manifest: Manifest) -> list[tuple[str, str]]:
+    """Where the service's children belong, whoever stands there."""
+    workers = workers_service_name(service)
+    pools = (manifest.get("spec") or {}).get("pools") or ()
+    names = [pool["name"] for pool in pools if isinstance(pool, dict) and isinstance(pool.get("name"), str)]
+    deployments = [("Deployment", deployment_name(service, name)) for name in names]
+    return [("Service", workers), ("PodDisruptionBudget", workers), *deployments]

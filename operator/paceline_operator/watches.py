@@ -1,0 +1,97 @@
+"""Where the world's news come from: watches of our own on children, and lists of our own of the four kinds.
+
+Both are complete once before anybody plans, so that a restart acts on the whole picture. kopf watches the four kinds
+from then on; whenever it lists anew, and at every resync, a list of our own says what is gone.
+"""
+
+import asyncio
+
+from paceline_core.clock import Clock
+from paceline_core.errors import Forbidden, PacelineError
+from paceline_core.kube import Key
+from paceline_core.kube.api.pulse import Pulse
+from paceline_core.kube.api.resource import RESOURCES
+from paceline_core.kube.api.server import ApiServer
+from paceline_core.telemetry import get_logger
+from paceline_operator.carry import Hands
+from paceline_operator.objects import KINDS, PROFILE
+from paceline_operator.plans.marks import MANAGED_BY
+from paceline_operator.world import World
+
+SELECTOR = "=".join(MANAGED_BY)
+SETTLE_S = 1.0
+RETRY_S = (0.5, 1.0, 2.0, 5.0)
+_log = get_logger(__name__)
+
+
+class Watches:
+    """`children` and `objects` run until cancelled; `audit` asks for a list of a kind."""
+
+    def __init__(self, api: ApiServer, world: World, hands: Hands, clock: Clock, namespaces: tuple[str, ...]) -> None:
+        self._api = api
+        self._world = world
+        self._hands = hands
+        self._clock = clock
+        self._namespaces = namespaces
+        self._due: set[str] = set(KINDS)
+        self._asked = asyncio.Event()
+        self._asked.set()
+        self.unseen: frozenset[str] = frozenset()
+
+    def audit(self, kind: str) -> None:
+        """Let a kind be listed soon: somebody listed it who does not tell what is gone."""
+        if kind not in self.unseen:
+            self._due.add(kind)
+            self._asked.set()
+
+    async def children(self, kind: str, namespaces: tuple[str, ...], pulse: Pulse) -> None:
+        """Follow the children of a kind."""
+        watch = self._api.watch(RESOURCES[kind], namespaces, selector=SELECTOR, pulse=pulse)
+        async for event in watch:
+            for key in self._world.on_child(kind, event):
+                await self._look(kind, key)
+
+    async def first(self) -> None:
+        """List the four kinds, however long it takes."""
+        failures = 0
+        while not await self._lists():
+            await self._clock.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+            failures += 1
+
+    async def audits(self) -> None:
+        """Carry out what `audit` asked for."""
+        while True:
+            await self._asked.wait()
+            await self._clock.sleep(SETTLE_S)
+            await self._lists()
+
+    async def _lists(self) -> bool:
+        self._asked.clear()
+        for kind in sorted(self._due):
+            try:
+                await self._list(kind)
+            except PacelineError as error:
+                _log.warning("a list failed", extra={"kind": kind, "reason": str(error)})
+                self._asked.set()
+                return False
+            self._due.discard(kind)
+        return True
+
+    async def _list(self, kind: str) -> None:
+        resource = RESOURCES[kind]
+        try:
+            for namespace in (self._namespaces if resource.namespaced else ()) or ("",):
+                found = await self._api.snapshot(resource, namespace)
+                self._world.on_objects(kind, found.items, int(found.version), namespace)
+        except Forbidden as error:
+            if kind != PROFILE:
+                raise
+            _log.info("AcceleratorProfiles may not be read; the built-in ones are used", extra={"reason": str(error)})
+            self.unseen = frozenset((PROFILE,))
+        self._world.listed(kind)
+
+    async def _look(self, kind: str, key: Key) -> None:
+        try:
+            await self._hands.look(kind, key)
+        except PacelineError as error:
+            _log.warning("a doubtful child could not be asked for", extra={"kind": kind, "reason": str(error)})

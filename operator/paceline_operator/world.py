@@ -1,0 +1,118 @@
+"""What this process knows, and who is to look when it changes: events in, keys into the queue.
+
+Nothing is decided here. A service that comes or goes concerns its namespace (what its services share), routes, tenants
+and those that answer to the same name; a profile concerns every service; a child concerns its owner.
+"""
+
+from collections.abc import Iterable
+
+from paceline_core.kube import Changed, Gone, Key, Listed, Lost
+from paceline_core.kube.cluster import Manifest, WatchEvent
+from paceline_core.telemetry import get_logger
+from paceline_operator.cache import CHILD_KINDS, NAMESPACE, Cache, Wake
+from paceline_operator.objects import KINDS, PROFILE, ROUTE, SERVICE, TENANT, Change, Objects
+from paceline_operator.plans.keys import REGISTRY
+from paceline_operator.plans.names import Names
+from paceline_operator.queue import Item, Urgency, WorkQueue
+
+DELETED = "DELETED"
+_log = get_logger(__name__)
+
+
+class World:
+    """Objects, children, and the queue that their changes fill."""
+
+    def __init__(self, queue: WorkQueue, keys_item: Item) -> None:
+        self.objects = Objects()
+        self.cache = Cache()
+        self.names = Names()
+        self.keys_item = keys_item
+        self._queue = queue
+        self._missing = {*KINDS, *CHILD_KINDS}
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was listed once; nothing may be planned before."""
+        return not self._missing
+
+    @property
+    def missing(self) -> list[str]:
+        """Kinds that were never listed."""
+        return sorted(self._missing)
+
+    def on_object(self, event: str | None, manifest: Manifest) -> None:
+        """Take one of kopf's events; `event` is None for what a list held."""
+        change = self.objects.remove(manifest) if event == DELETED else self.objects.put(manifest)
+        if change is not None:
+            self._spread(change)
+
+    def on_objects(self, kind: str, manifests: Iterable[Manifest], version: int, namespace: str = "") -> None:
+        """Take a whole list of one of the four kinds, of one namespace or of all."""
+        for change in self.objects.listed(kind, manifests, version, namespace):
+            self._spread(change)
+
+    def listed(self, kind: str) -> None:
+        """All of a kind was seen, or never will be."""
+        self._missing.discard(kind)
+
+    def on_child(self, kind: str, event: WatchEvent[Manifest]) -> list[Key]:
+        """Take one event of a watch on children; places to ask for."""
+        match event:
+            case Listed(items):
+                wakes, doubtful = self.cache.listed(kind, items)
+                self._missing.discard(kind)
+                for wake in wakes:
+                    self._wake(wake)
+                return doubtful
+            case Changed(item):
+                self._wake(self.cache.put(item))
+                self._wake_keys(kind, item)
+            case Gone(item):
+                self._wake(self.cache.remove(item))
+            case Lost(reason):
+                self.cache.lose(kind)
+                _log.warning("a watch is lost; what is known ages", extra={"kind": kind, "reason": reason})
+        return []
+
+    def everything(self) -> list[Item]:
+        """Every key there is: objects, and namespaces in which something of ours stands or belongs."""
+        items = [Item(kind, key) for kind in KINDS for key in self.objects.keys(kind)]
+        namespaces = {key.namespace for key in self.objects.keys(SERVICE)}
+        shared = {item for item in self.cache.groups() if item.kind == NAMESPACE}
+        return [*sorted(shared | {Item(NAMESPACE, Key("", name)) for name in namespaces}), *items]
+
+    def _wake(self, wake: Wake | None) -> None:
+        if wake is not None:
+            self._queue.put(wake.item, wake.urgency)
+
+    def _wake_keys(self, kind: str, manifest: Manifest) -> None:
+        metadata = manifest["metadata"]
+        place = (kind, metadata["name"], metadata.get("namespace"))
+        if place == ("ConfigMap", REGISTRY, self.keys_item.key.namespace):
+            self._queue.put(self.keys_item, Urgency.EDIT)
+
+    def _spread(self, change: Change) -> None:
+        item = change.item
+        if item.kind == SERVICE:
+            self._service(change)
+        elif item.kind == PROFILE:
+            self._all(SERVICE, Urgency.STATUS)
+        elif item.kind == ROUTE:
+            self._all(ROUTE, Urgency.RESYNC)
+        if not change.went:
+            self._queue.put(item, change.urgency)
+
+    def _service(self, change: Change) -> None:
+        key = change.item.key
+        manifest = self.objects.get(change.item)
+        concerned = self.names.remove(key) if manifest is None else self.names.put(manifest)
+        for other in concerned:
+            self._queue.put(Item(SERVICE, other), Urgency.STATUS)
+        if change.came or change.urgency is Urgency.DELETE:
+            self._queue.put(Item(NAMESPACE, Key("", key.namespace)), Urgency.EDIT)
+            self._all(ROUTE, Urgency.RESYNC)
+            self._all(TENANT, Urgency.RESYNC)
+
+    def _all(self, kind: str, urgency: Urgency) -> None:
+        for key in self.objects.keys(kind):
+            self._queue.put(Item(kind, key), urgency)
