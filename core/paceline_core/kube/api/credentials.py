@@ -7,9 +7,10 @@ Hole: the loaders write keys that a kubeconfig holds inline to temporary files (
 """
 
 import asyncio
+import os
 import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,13 +24,15 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to reach the API server: a kubeconfig, or (None) what a pod's service account gives.
+    """How to reach the API server: a kubeconfig, or (None) what a pod finds in `account` and `environ`.
 
     `context` names one of the kubeconfig's; empty is its current one.
     """
 
     kubeconfig: Path | None = None
     context: str = ""
+    account: Path = SERVICE_ACCOUNT
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
 
 class Credentials:
@@ -59,7 +62,7 @@ class Credentials:
         """The header that says who we are; empty when a client certificate says it."""
         hook: Callable[[Any], None] | None = self._configuration.refresh_api_key_hook
         if hook is not None:
-            _checked(lambda: hook(self._configuration), str(SERVICE_ACCOUNT / "token"))
+            _checked(lambda: hook(self._configuration), str(self._access.account / "token"))
         token: str | None = self._configuration.api_key.get("BearerToken")
         return {"Authorization": token.strip()} if token else {}
 
@@ -69,16 +72,19 @@ async def _load(access: Access) -> Any:
 
     configuration = Configuration()
     if access.kubeconfig is None:
-        _in_cluster(configuration)
+        _in_cluster(access, configuration)
     else:
         await _from_file(access.kubeconfig, access.context, configuration)
     return configuration
 
 
-def _in_cluster(configuration: Any) -> None:
-    from kubernetes.aio.config import load_incluster_config  # noqa: PLC0415
+def _in_cluster(access: Access, configuration: Any) -> None:
+    from kubernetes.aio.config.incluster_config import InClusterConfigLoader  # noqa: PLC0415
 
-    _checked(lambda: load_incluster_config(configuration), "in-cluster access")  # type: ignore[no-untyped-call]
+    account = access.account
+    files = str(account / "token"), str(account / "ca.crt")
+    loader: Any = InClusterConfigLoader(*files, environ=access.environ)  # type: ignore[no-untyped-call]
+    _checked(lambda: loader.load_and_set(configuration), f"the service account in {account}")
 
 
 async def _from_file(path: Path, context: str, configuration: Any) -> None:

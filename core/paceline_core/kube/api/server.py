@@ -148,7 +148,7 @@ class ApiServer:
         return await self._manifest(_Request("PATCH", path, params, orjson.dumps(body), APPLY))
 
     async def apply_new(self, resource: Resource, body: Manifest, manager: str) -> Manifest:
-        """Server-side apply that only creates: any object of that name, whoever's, is left as it is. Raises Conflict."""
+        """Server-side apply that only creates; any object of that name, whoever's, stays as it is and is a Conflict."""
         guarded = {**body, "metadata": {**body["metadata"], "resourceVersion": NO_VERSION}}
         return await self.apply(resource, guarded, manager, force=False)
 
