@@ -5,6 +5,7 @@ so `kubectl`, `helm` and any client work as against a remote cluster, and `forwa
 inside.
 """
 
+import json
 import ssl
 import subprocess
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import httpx
 from tests.cluster.harness import controlplane
-from tests.cluster.harness.credentials import ADMIN, Credentials
+from tests.cluster.harness.credentials import ADMIN, NODE, Credentials
 from tests.cluster.harness.forwarding import Forwarding
 from tests.cluster.harness.parts import Part, wait_until
 from tests.cluster.harness.runs import Run
@@ -90,9 +91,17 @@ class Machine:
             watched = [self.parts["etcd"], self.parts["kube-apiserver"]]
             wait_until("the API server is ready", lambda: _answers(api), watched, READY_LIMIT_S)
 
+    def give_gpus(self, count: int, node: str = NODE) -> None:
+        """Let a node offer GPUs to the scheduler; nothing checks that they are there."""
+        patch = {"status": {"capacity": {"nvidia.com/gpu": str(count)}}}
+        kind = {"content-type": "application/strategic-merge-patch+json"}
+        with self.api() as api:
+            path = f"/api/v1/nodes/{node}/status"
+            api.patch(path, content=json.dumps(patch), headers=kind).raise_for_status()
+
     def tails(self) -> str:
         """The last lines of every part's log."""
-        return "\n".join(f"--- {part.name}\n{part.tail()}" for part in self.parts.values())
+        return "\n".join(f"--- {part.name}\n{part.tail(12)}" for part in self.parts.values())
 
 
 def _answers(api: httpx.Client) -> bool:

@@ -61,19 +61,11 @@ def kubelet(run: Run, credentials: Credentials) -> list[str]:
     ]
 
 
-def kube_proxy(credentials: Credentials) -> list[str]:
-    """The Services' address translation; the kernel's connection limits are the machine's, so it leaves them."""
-    return [
-        str(program("kube-proxy", "kubernetes")),
-        f"--kubeconfig={credentials.kubeconfig('proxy')}",
-        f"--hostname-override={NODE}",
-        "--proxy-mode=nftables",
-        f"--cluster-cidr={POD_RANGE}",
-        "--nftables-min-sync-period=100ms",
-        "--conntrack-max-per-core=0",
-        "--conntrack-tcp-timeout-established=0",
-        "--conntrack-tcp-timeout-close-wait=0",
-    ]
+def kube_proxy(run: Run, credentials: Credentials) -> list[str]:
+    """The Services' address translation."""
+    settings = run.folder / "kube-proxy.json"
+    settings.write_text(json.dumps(_proxy_settings(credentials)))
+    return [str(program("kube-proxy", "kubernetes")), f"--config={settings}"]
 
 
 def coredns(run: Run, credentials: Credentials) -> list[str]:
@@ -131,6 +123,20 @@ def _network() -> dict[str, Any]:
         "dataDir": "/var/lib/cni/networks",
     }
     return {"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "ptp", "ipam": addresses}]}
+
+
+def _proxy_settings(credentials: Credentials) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "clientConnection": {"kubeconfig": str(credentials.kubeconfig("proxy"))},
+        "hostnameOverride": NODE,
+        "mode": "nftables",
+        "nftables": {"minSyncPeriod": "100ms"},
+        "clusterCIDR": POD_RANGE,
+        # The kernel's connection limits are the machine's, not this run's: leave them.
+        "conntrack": {"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+    }
 
 
 def _kubelet_settings(run: Run, resolv: Path) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def _start_node(machine: Machine) -> None:
     both = ("net", "mount")
     _load_image(machine)
     machine.start_inside("kubelet", *node.kubelet(machine.run, machine.credentials), namespaces=both)
-    machine.start_inside("kube-proxy", *node.kube_proxy(machine.credentials), namespaces=both)
+    machine.start_inside("kube-proxy", *node.kube_proxy(machine.run, machine.credentials), namespaces=both)
     machine.start_inside("coredns", *node.coredns(machine.run, machine.credentials))
     with machine.api() as api:
         _await(machine, "kubelet", "the node is Ready", lambda: _ready_nodes(api, _REAL) == 1)

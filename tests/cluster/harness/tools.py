@@ -127,12 +127,13 @@ def _build(tool: Tool) -> None:
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
     try:
-        _go(tool, ["build", *_flags(tool), "-o", f"{fresh}/", *_packages(tool)], log)
+        _go(tool, ["build", *_flags(tool), "-o", f"{fresh}/", *_packages(tool, log)], log)
         if tool.renamed:
             _named_by_hand(fresh, tool.renamed)
         if tool.name == "kwok":
             _copy_stages(fresh, Path(_go(tool, ["list", "-m", "-f", "{{.Dir}}", tool.module], log).strip()))
         fresh.rename(target)
+        log.unlink()
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
@@ -151,16 +152,8 @@ def _flags(tool: Tool) -> list[str]:
     return [*flags, "-tags", tool.tags] if tool.tags else flags
 
 
-def _packages(tool: Tool) -> list[str]:
-    listed = subprocess.run(
-        ["go", "list", "tool"],
-        cwd=MODULES / tool.name,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=BUILD_LIMIT_S,
-    )
-    return listed.stdout.split() or ["."]
+def _packages(tool: Tool, log: Path) -> list[str]:
+    return _go(tool, ["list", "tool"], log).split() or ["."]
 
 
 def _go(tool: Tool, arguments: list[str], log: Path) -> str:
