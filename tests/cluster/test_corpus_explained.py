@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.cluster.harness.parts import wait_until
 from tests.cluster.harness.workbench import Workbench
 from tests.cluster.served import NAMESPACE, Document, created, placed, removed, serving, status_put
 from tests.core.objects.corpus import valid
@@ -27,15 +28,16 @@ STATUS = {
 
 @pytest.fixture(scope="module")
 def api(apiserver: Workbench) -> Iterator[httpx.Client]:
+    """Publishing follows a definition's establishment by a moment."""
     with serving(apiserver) as client:
+        wait_until("the four schemas are published", lambda: KINDS.keys() <= _published(client).keys(), [], 30)
         yield client
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def published(api: httpx.Client) -> dict[str, Any]:
     """The schemas that `kubectl explain` reads, by kind."""
-    schemas = api.get("/openapi/v3/apis/paceline.dev/v1alpha1").json()["components"]["schemas"]
-    return {name.rpartition(".")[2]: schema for name, schema in schemas.items()}
+    return _published(api)
 
 
 @pytest.fixture
@@ -94,6 +96,12 @@ def test_all_kinds_are_listed_by_their_category(apiserver: Workbench, chat: Docu
     assert "inferenceservice.paceline.dev/columns" in apiserver.kubectl.within(NAMESPACE)(
         "get", "paceline", "--output=name"
     )
+
+
+def _published(api: httpx.Client) -> dict[str, Any]:
+    answer = api.get("/openapi/v3/apis/paceline.dev/v1alpha1")
+    schemas = answer.json()["components"]["schemas"] if answer.is_success else {}
+    return {name.rpartition(".")[2]: schema for name, schema in schemas.items()}
 
 
 def _fields(schema: Any) -> list[tuple[str, Any]]:
