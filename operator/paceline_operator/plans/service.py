@@ -78,7 +78,8 @@ def _seen(view: View) -> frozenset[tuple[str, str]]:
 
 
 def _said(view: View, memo: Memo, work: _Work) -> Plan:
-    outlook = Outlook(bool(work.actions), work.coming, work.waits, work.foreign)
+    pending = any(not isinstance(action, HandOver) for action in work.actions)
+    outlook = Outlook(pending, work.coming, work.waits, work.foreign)
     before = view.service.get("status") or {}
     after = status(view, work.facts, outlook)
     wait_s = status_due(before, after, now=view.now, since=memo.since, written=memo.written)
