@@ -1,6 +1,5 @@
 """The four kinds on a real API server: their definitions in force, manifests sent to it, its answers read."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from tests.cluster.harness.parts import wait_until
 from tests.cluster.harness.workbench import Workbench
 
 from paceline_core.kube import Key
@@ -135,11 +135,8 @@ def _answer(answer: httpx.Response) -> Document | Refusal:
 
 
 def _await_established(api: httpx.Client, name: str) -> None:
-    deadline = time.monotonic() + ESTABLISHED_LIMIT_S
-    while time.monotonic() < deadline:
+    def established() -> bool:
         conditions = api.get(f"{DEFINITIONS}/{name}").json().get("status", {}).get("conditions", [])
-        held = {condition["type"]: condition["status"] for condition in conditions}
-        if held.get("Established") == "True":
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"{name} is not established: {conditions}")
+        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+    wait_until(f"{name} is established", established, [], ESTABLISHED_LIMIT_S)

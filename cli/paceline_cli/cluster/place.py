@@ -66,12 +66,14 @@ def _namespace(file: Path, context: str) -> str:
 
 
 def _namespaces(document: Any, context: str) -> Iterator[str]:
-    if not isinstance(document, dict):
-        return
-    wanted = context or document.get("current-context")
-    for entry in document.get("contexts") or ():
-        if entry.get("name") == wanted and (found := (entry.get("context") or {}).get("namespace")):
+    wanted = context or _field(document, "current-context")
+    for entry in _field(document, "contexts") or ():
+        if _field(entry, "name") == wanted and (found := _field(_field(entry, "context"), "namespace")):
             yield str(found)
+
+
+def _field(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None
 
 
 def _checked(option: str, namespace: str) -> str:
