@@ -124,6 +124,10 @@ def _sight() -> Row:
         Query(total(_SIGNAL, SERVICE, {"signal": signal}, "max"), f"{_WHO} {signal}")
         for signal in ("demand", "backlog")
     )
+    current = tuple(
+        Query(total(f"paceline_{part}_cluster_current", ("kind",), how="min"), f"{part} {{{{kind}}}}")
+        for part in ("gateway", "autoscaler")
+    )
     return Row(
         "Sight",
         (
@@ -160,6 +164,12 @@ def _sight() -> Row:
                 "Answers per second by result.",
                 "empty and nan are idle services; error, partial and stale are a Prometheus in trouble.",
                 "none", (Query(results, "{{result}}"),), "PacelineAutoscalerBlind", View.STACK, empty=_GONE,
+            ),
+            Panel(
+                "Objects are current",
+                "1 while what gateways and autoscalers know of a kind of object is current, the least of all pods.",
+                "0: that process lost the API server and goes on with the last it knew.",
+                "none", current, "PacelineAutoscalerBlind", empty="No gateway, no autoscaler",
             ),
             Panel(
                 "Time of a pass",
