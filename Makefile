@@ -6,7 +6,7 @@ AREA ?= local
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up test check static quick generate bench demo-model clean
+.PHONY: help venv up test check static quick generate bench demo-model tools cluster clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +21,7 @@ up: ## Serve FILE (examples/chat.yaml) on this machine; more with ARGS, e.g. ARG
 test: ## Everything: static checks and all tests, real processes included; installs what is missing
 	@scripts/services.sh
 	@scripts/venv.sh dev
-	@$(MAKE) --no-print-directory static quick
+	@$(MAKE) --no-print-directory static quick tools
 	@$(BIN)/python -m pytest -m real --durations=15
 
 check: ## The quick layer: static checks, pure tests; under 90 s
@@ -51,6 +51,16 @@ bench: ## Measure AREA (local); results go to benchmarks/results
 demo-model: ## Train the demo model anew (seeded; some minutes)
 	@scripts/venv.sh local
 	@$(BIN)/python -m tools.demo_model $(ARGS)
+
+tools: ## Build the programs of the cluster tests from Go modules, once (about 17 min on two cores)
+	@scripts/venv.sh dev
+	@$(BIN)/python -m tests.cluster.harness.tools $(ARGS)
+
+cluster: ## Keep a real Kubernetes running on this machine (root); more with ARGS, e.g. ARGS=--help; Ctrl-C removes it
+	@scripts/services.sh
+	@scripts/venv.sh dev
+	@$(BIN)/python -m tests.cluster.harness.tools
+	@exec $(BIN)/python -m tests.cluster.harness.up $(ARGS)
 
 clean: ## Remove caches, builds and what a run left; .venv stays
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build .paceline/run

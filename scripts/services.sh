@@ -21,8 +21,6 @@ need conntrack conntrack
 need iproute2 ip
 need util-linux nsenter
 need mount mount
-need gcc gcc
-need libc6-dev /usr/include/stdio.h
 need ca-certificates /etc/ssl/certs/ca-certificates.crt
 [ -x .venv/bin/python ] || python3 -c 'import ensurepip' 2> /dev/null || missing="$missing python3-venv"
 [ -n "$missing" ] || exit 0

@@ -41,6 +41,7 @@ def mounts() -> Iterator[dict[str, Any]]:
             yield _mount(folder, folder)
     yield _mount(sys.prefix, f"{_HOME}/venv")
     yield _mount(str(CHECKOUT), f"{_HOME}/src")
+    yield _mount(str(program("prometheus")), f"{_HOME}/bin/prometheus")  # Debian's knows no Kubernetes
 
 
 def _mount(source: str, target: str) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def write_image(path: Path, run: Run) -> None:
 def _config(run: Run) -> dict[str, Any]:
     folders = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["dev-mode-dirs"]
     environment = {
-        "PATH": f"{_HOME}/venv/bin:/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"{_HOME}/bin:{_HOME}/venv/bin:/usr/local/bin:/usr/bin:/bin",
         "PYTHONPATH": ":".join([*(f"{_HOME}/src/{folder}" for folder in folders), f"{_HOME}/src"]),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",

@@ -102,9 +102,9 @@ def sweep_dead() -> None:
 
 def sweep(run: Run) -> None:
     """End every process of the run and remove its cgroups and its folder."""
-    containers = _containers(run)
+    theirs = containers(run)
     until(SWEEP_LIMIT_S, lambda: not _kill(members(run)), f"processes of the run {run.name} end")
-    until(SWEEP_LIMIT_S, lambda: _remove_cgroups(containers), f"the cgroups of the run {run.name} are empty")
+    until(SWEEP_LIMIT_S, lambda: _remove_cgroups(theirs), f"the cgroups of the run {run.name} are empty")
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     if here := [mount for mount in mounts if Path(mount).is_relative_to(run.folder)]:
         raise NotSwept(f"mounted in {run.folder}, so it is not removed: {here}")
@@ -127,7 +127,7 @@ def members(run: Run) -> list[int]:
     return sorted(marked - {os.getpid()})
 
 
-def _containers(run: Run) -> set[str]:
+def containers(run: Run) -> set[str]:
     """The names of the run's containers, dead ones too, as its container runtime knows them."""
     views = [Path(f"/proc/{process}/root{CONTAINERS}") for process in members(run)]
     found: set[str] = set()
@@ -137,11 +137,11 @@ def _containers(run: Run) -> set[str]:
     return found
 
 
-def cgroups(containers: set[str]) -> list[Path]:
+def cgroups(names: set[str]) -> list[Path]:
     """The containers' folders in the cgroup tree, of either version."""
     top = Path("/sys/fs/cgroup")
     parents = [place / "k8s.io" for place in [top, *top.iterdir()]]
-    mine = [parent / name for parent in parents for name in containers]
+    mine = [parent / name for parent in parents for name in names]
     return [Path(path) for place in mine for path, _, _ in os.walk(place, topdown=False)]
 
 
@@ -159,11 +159,11 @@ def _kill(processes: list[int]) -> bool:
     return bool(processes)
 
 
-def _remove_cgroups(containers: set[str]) -> bool:
-    for folder in cgroups(containers):
+def _remove_cgroups(names: set[str]) -> bool:
+    for folder in cgroups(names):
         with contextlib.suppress(OSError):
             folder.rmdir()
-    return not cgroups(containers)
+    return not cgroups(names)
 
 
 def _held(folder: Path) -> bool:

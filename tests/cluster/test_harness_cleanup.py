@@ -1,0 +1,128 @@
+"""However a run ends, nothing of it is left: no process, container, cgroup, mount, namespace or folder."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.cluster.harness import runs
+from tests.cluster.harness.commands import Kubectl
+from tests.cluster.harness.images import PACELINE_IMAGE
+from tests.cluster.harness.runs import CHECKOUT, Run
+from tests.cluster.harness.workbench import Workbench
+
+pytestmark = pytest.mark.real
+
+LIMIT_S = 90.0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A run that another process keeps, with a pod in it, and what of it was seen."""
+
+    owner: subprocess.Popen[str]
+    run: Run
+    namespaces: set[str]
+    containers: set[str]
+
+    def left(self) -> list[str]:
+        """Everything that is still there."""
+        mounts = Path("/proc/self/mountinfo").read_text()
+        found = [f"process {process}" for process in runs.members(self.run)]
+        found += [str(path) for path in runs.cgroups(self.containers)]
+        found += [f"mount of {self.run.name}"] * (self.run.name in mounts)
+        found += sorted(self.namespaces & _all_namespaces())
+        return found + [str(self.run.folder)] * self.run.folder.exists()
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    """`make cluster` in the hands of another process."""
+    argv = [sys.executable, "-m", "tests.cluster.harness.up"]
+    with subprocess.Popen(argv, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as owner:
+        try:
+            kubeconfig = _pasted(owner)
+            run = Run(kubeconfig.parent)
+            _run_a_pod(Workbench(Kubectl(kubeconfig), run.folder, None))
+            yield Kept(owner, run, _namespaces(run), runs.containers(run))
+        finally:
+            owner.kill()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda how: how.name)
+def test_nothing_is_left_when_the_owner_ends(kept: Kept, how: signal.Signals) -> None:
+    assert len(kept.containers) == 2
+    assert len(kept.namespaces) >= 2
+    kept.owner.send_signal(how)
+    kept.owner.wait(LIMIT_S)
+    runs.until(LIMIT_S, lambda: not kept.run.folder.exists(), "the folder is gone")
+    assert kept.left() == []
+
+
+def test_the_next_start_removes_what_was_left_when_the_owner_and_its_warden_were_killed(kept: Kept) -> None:
+    [warden] = [process for process in _processes() if str(kept.run.folder) in _words(process)]
+    os.kill(warden, signal.SIGKILL)
+    kept.owner.kill()
+    kept.owner.wait(LIMIT_S)
+    assert f"process {runs.members(kept.run)[0]}" in kept.left()
+    runs.open_run().end()
+    assert kept.left() == []
+
+
+def test_a_start_leaves_the_runs_of_others_alone(kept: Kept) -> None:
+    before = runs.members(kept.run)
+    runs.open_run().end()
+    assert set(before) <= set(runs.members(kept.run))
+
+
+def _pasted(owner: subprocess.Popen[str]) -> Path:
+    """The kubeconfig it prints; its start has limits of its own and ends it with a reason."""
+    assert owner.stdout is not None
+    for line in owner.stdout:
+        if found := re.search(r"KUBECONFIG=(\S+)", line):
+            return Path(found[1])
+    raise AssertionError(f"it ended with {owner.wait(5)} and printed no kubeconfig")
+
+
+def _run_a_pod(bench: Workbench) -> None:
+    namespace = bench.kubectl.within("default")
+    namespace("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
+    namespace("run", "left", f"--image={PACELINE_IMAGE}", "--image-pull-policy=Never")
+    namespace("wait", "pod/left", "--for=condition=Ready", "--timeout=60s")
+
+
+def _namespaces(run: Run) -> set[str]:
+    """The network and mount namespaces of its processes that are not this machine's own."""
+    return _inodes(runs.members(run)) - _inodes([os.getpid()])
+
+
+def _all_namespaces() -> set[str]:
+    return _inodes(_processes())
+
+
+def _inodes(processes: list[int]) -> set[str]:
+    links = [Path(f"/proc/{process}/ns/{kind}") for process in processes for kind in ("net", "mnt")]
+    return {found for link in links if (found := _link(link))}
+
+
+def _link(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""
+
+
+def _processes() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def _words(process: int) -> list[str]:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
