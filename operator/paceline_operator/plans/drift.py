@@ -39,11 +39,13 @@ def _stated(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _holds(wish: Any, found: Any, name: str) -> bool:
+    if wish == found:
+        return True
     if isinstance(wish, dict):
         return isinstance(found, dict) and all(_has(found, key, part, name) for key, part in wish.items())
     if isinstance(wish, list):
         return isinstance(found, list) and _list_holds(wish, found, name)
-    return bool(wish == found) and type(wish) is type(found)
+    return False
 
 
 def _has(found: Mapping[str, Any], key: str, wish: Any, name: str) -> bool:

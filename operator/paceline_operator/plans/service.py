@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from paceline_core.kube.cluster import Key, Manifest
 from paceline_core.objects import Problem
-from paceline_core.objects.naming import ANNOTATION_UPGRADE
+from paceline_core.objects.naming import ANNOTATION_UPGRADE, deployment_name
 from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 from paceline_core.workload import Verdict
 from paceline_operator.nouns import Action, Apply, Child, Delete, Facts, HandOver, Live, Memo, Plan, Settled, View
@@ -60,7 +60,7 @@ def plan_service(view: View) -> Plan:
         work = _work(view)
         idle = not (work.actions or work.waits or work.foreign)
         memo = replace(memo, settled=Settled(inputs, seen, work.facts) if idle else None)
-    return _said(view, memo, work)
+    return _said(view, memo, work, _hand_overs(view, work))
 
 
 def _inputs(view: View) -> tuple[object, ...]:
@@ -71,21 +71,29 @@ def _inputs(view: View) -> tuple[object, ...]:
 
 
 def _seen(view: View) -> frozenset[tuple[str, str]]:
-    return frozenset(
-        (f"{live.kind}/{live.key}", f"{live.fingerprint} {live.replicas is None or live.replicas.shared}")
-        for live in view.children.values()
-    )
+    return frozenset((f"{live.kind} {live.key}", live.fingerprint) for live in view.children.values())
 
 
-def _said(view: View, memo: Memo, work: _Work) -> Plan:
-    pending = any(not isinstance(action, HandOver) for action in work.actions)
-    outlook = Outlook(pending, work.coming, work.waits, work.foreign)
+def _hand_overs(view: View, work: _Work) -> list[HandOver]:
+    """Every pool's replicas that nobody shares yet, at the value that stands there."""
+    uid = view.service["metadata"]["uid"]
+    pools = [view.children.get(_place(view, pool)) for pool in work.facts.pools]
+    own = [live for live in pools if live is not None and owned(live, uid)]
+    return [
+        HandOver(live.key, live.uid, live.replicas.desired, "replicas go to the autoscaler")
+        for live in own
+        if live.replicas and not live.replicas.shared
+    ]
+
+
+def _said(view: View, memo: Memo, work: _Work, hand_overs: list[HandOver]) -> Plan:
+    outlook = Outlook(bool(work.actions), work.coming, work.waits, work.foreign)
     before = view.service.get("status") or {}
     after = status(view, work.facts, outlook)
     wait_s = status_due(before, after, now=view.now, since=memo.since, written=memo.written)
     written = after if wait_s == 0 else None
     return Plan(
-        actions=work.actions,
+        actions=(*work.actions, *hand_overs),
         status=written,
         events=events(view.service, before, written, work.actions),
         again_s=min((wait for wait in (wait_s or None, work.again_s) if wait is not None), default=None),
@@ -132,37 +140,42 @@ def wished(view: View, judgement: Judgement) -> list[Child]:
     children = [workers_service(resolved), disruption_budget(resolved)]
     for index, pool in enumerate(resolved.pools):
         inputs = inputs_of(service, resolved, index)
-        old = remembered(view.children.get(_place(resolved, pool)), inputs)
-        template = old or render(resolved, pool, view.settings, view.profiles.get(pool.accelerator))
+        live = view.children.get(_place(view, pool.name))
+        template = remembered(live, inputs) or render(
+            resolved, pool, view.settings, view.profiles.get(pool.accelerator)
+        )
         children.append(deployment(resolved, pool, template, inputs))
     return children
 
 
-def _place(service: ResolvedService, pool: ResolvedPool) -> tuple[str, Key]:
-    return ("Deployment", Key(service.namespace, f"{service.name}-{pool.name}"))
-
-
 def _worked(view: View, service: ResolvedService, facts: Facts, children: list[Child]) -> _Work:
+    coming = {pool.name: first_replicas(view.service, pool) for pool in service.pools}
+    first = {_place(view, name): replicas for name, replicas in coming.items()}
+    shared = missing(view.shared, view.settings)
     actions: list[Action] = []
     waits: list[str] = []
     foreign: list[str] = []
-    first = {str(_place(service, pool)[1]): first_replicas(view.service, pool) for pool in service.pools}
-    shared = missing(view.shared, view.settings)
     for child in children:
         live = view.children.get(child.place)
-        if live is not None and live.owner is not None and _is_older(live, view):
-            waits.append(f"{_name(child)} of the deleted object of the same name goes first")
-        elif live is not None and not owned(live, service.uid):
-            foreign.append(_name(child))
+        if live is not None and not owned(live, service.uid):
+            if _is_older(live, service):
+                waits.append(f"{_name(child)} of the deleted object of the same name goes first")
+            else:
+                foreign.append(_name(child))
+            continue
+        found = _mended(child, live) if live else [_created(child, first.get(child.place))]
+        if found and shared and child.kind == "Deployment":
+            waits.append(f"{_name(child)} needs {', '.join(shared)} of the namespace")
         else:
-            found = _mended(child, live) if live else [_created(child, first.get(str(child.key)))]
-            blocked = bool(found and shared and child.kind == "Deployment")
-            waits += [f"{_name(child)} needs {', '.join(shared)} of the namespace"] if blocked else []
-            actions += [] if blocked else found
+            actions += found
     removals, kept = _removals(view, service, {child.place for child in children})
-    coming = tuple((pool.name, first_replicas(view.service, pool)) for pool in service.pools)
     wait_s = SHARED_WAIT_S if shared and waits else OLDER_WAIT_S if waits else None
-    return _Work(facts, (*actions, *removals), coming, (*waits, *kept), tuple(foreign), wait_s)
+    return _Work(facts, (*actions, *removals), tuple(coming.items()), (*waits, *kept), tuple(foreign), wait_s)
+
+
+def _place(view: View, pool: str) -> tuple[str, Key]:
+    metadata = view.service["metadata"]
+    return ("Deployment", Key(metadata["namespace"], deployment_name(metadata["name"], pool)))
 
 
 def first_replicas(manifest: Manifest, pool: ResolvedPool) -> int:
@@ -172,10 +185,8 @@ def first_replicas(manifest: Manifest, pool: ResolvedPool) -> int:
     return min(int(known.get(pool.name, max(pool.min, 1))), pool.max)
 
 
-def _is_older(live: Live, view: View) -> bool:
-    metadata, owner = view.service["metadata"], live.owner
-    same = owner is not None and (owner.kind, owner.name) == ("InferenceService", metadata["name"])
-    return same and not owned(live, metadata["uid"])
+def _is_older(live: Live, service: ResolvedService) -> bool:
+    return live.owner is not None and (live.owner.kind, live.owner.name) == ("InferenceService", service.name)
 
 
 def _created(child: Child, replicas: int | None) -> Action:
@@ -183,15 +194,12 @@ def _created(child: Child, replicas: int | None) -> Action:
 
 
 def _mended(child: Child, live: Live) -> list[Action]:
+    if not differs(child, live):
+        return []
     counts = live.replicas
     carried = counts.desired if counts and not counts.shared else None
-    found: list[Action] = []
-    if differs(child, live):
-        reason = f"{_name(child)} is not as wished"
-        found.append(Apply(child, force=True, replicas=carried, uid=live.uid, reason=reason))
-    if carried is not None:
-        found.append(HandOver(live.key, live.uid, carried, "replicas go to the autoscaler"))
-    return found
+    reason = f"{_name(child)} is not as wished"
+    return [Apply(child, force=True, replicas=carried, uid=live.uid, reason=reason)]
 
 
 def _removals(view: View, service: ResolvedService, wished: set[tuple[str, Key]]) -> tuple[list[Delete], list[str]]:
