@@ -15,6 +15,7 @@ import pytest
 from tests.cluster.harness.commands import Helm, Kubectl
 from tests.cluster.harness.machine import Machine, Options
 from tests.cluster.harness.start import started
+from tests.cluster.harness.tools import versions
 from tests.cluster.harness.workbench import Workbench
 
 FOREIGN = os.environ.get("PACELINE_TEST_KUBECONFIG", "")
@@ -91,7 +92,7 @@ def pytest_report_header() -> str:
     """Say which cluster it is."""
     if FOREIGN:
         return f"cluster: {FOREIGN} (PACELINE_TEST_KUBECONFIG); tests that need the fixture `machine` are deselected"
-    return "cluster: the harness's own, started when a test asks for it"
+    return f"cluster: the harness's own ({versions()})"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,8 @@
 """The harness's promises on the full cluster: our tree runs there, restricted, reached by name; writes are counted."""
 
 import json
+import os
+import signal
 from typing import Any
 
 import httpx
@@ -9,6 +11,7 @@ from tests.cluster.harness.audit import service_account
 from tests.cluster.harness.commands import CommandFailed, Kubectl
 from tests.cluster.harness.images import PACELINE_IMAGE, USER
 from tests.cluster.harness.machine import Machine
+from tests.cluster.harness.tools import folder
 from tests.cluster.harness.workbench import Workbench
 
 pytestmark = pytest.mark.real
@@ -75,6 +78,26 @@ def test_a_restricted_pod_runs_this_tree_and_is_reached_by_its_name(
     asked = kubectl("exec", "web", "--", "python", "-c", ASK, f"http://front.{namespace}.svc/").strip()
     outside = httpx.get(cluster.service(namespace, "front", 80), timeout=10, trust_env=False).text
     assert asked == outside == f"{USER} /opt/paceline/src/workers/paceline_workers/__init__.py"
+
+
+def test_a_process_of_a_pod_can_be_killed_and_the_kubelet_starts_it_again(
+    cluster: Workbench, machine: Machine, namespace: str, kubectl: Kubectl
+) -> None:
+    kubectl.apply(pod("mortal", SERVE))
+    kubectl("wait", "pod/mortal", "--for=condition=Ready", "--timeout=60s")
+    [process] = cluster.processes(namespace, "mortal")
+    os.kill(process, signal.SIGKILL)
+    restarted = "--for=jsonpath={.status.containerStatuses[0].restartCount}=1"
+    kubectl("wait", "pod/mortal", restarted, "--timeout=60s")
+    last = kubectl.json("get", "pod", "mortal")["status"]["containerStatuses"][0]["lastState"]
+    assert last["terminated"]["exitCode"] == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize("tool", ["helm", "helm3"])
+def test_helm_reaches_the_cluster_and_tells_the_version_that_was_built(cluster: Workbench, tool: str) -> None:
+    helm = cluster.helm(tool)
+    assert helm("list", "--all-namespaces", "--output=json").strip() == "[]"
+    assert helm("version", "--template={{.Version}}").strip() == folder(tool).name.removeprefix(f"{tool}-")
 
 
 def test_a_pod_that_may_become_root_is_refused(kubectl: Kubectl) -> None:

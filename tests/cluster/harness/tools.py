@@ -99,6 +99,11 @@ def program(name: str, tool: str = "") -> Path:
     return folder(tool or name) / name
 
 
+def versions() -> str:
+    """What the clusters of this tree are made of, for a report."""
+    return ", ".join(f"{tool.name} {version_of(tool)}" for tool in TOOLS if tool.module)
+
+
 def build_all(names: tuple[str, ...] = ()) -> None:
     """Build what is missing, one after the other: two linkers at once on two cores are slower and need more memory."""
     cache().mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from types import FrameType
 from tests.cluster.harness.machine import Options
 from tests.cluster.harness.parts import PartFailed
 from tests.cluster.harness.start import started
-from tests.cluster.harness.tools import ToolMissing, folder
+from tests.cluster.harness.tools import ToolMissing, folder, versions
 
 
 def main() -> None:
@@ -25,6 +25,7 @@ def main() -> None:
     began = time.monotonic()
     try:
         with contextlib.suppress(KeyboardInterrupt), started(options) as machine:
+            _say(versions())
             _say(f"ready in {time.monotonic() - began:.1f} s; logs in {machine.run.folder}/logs; paste:")
             _say(f'export KUBECONFIG={machine.kubeconfig} PATH="{folder("kubernetes")}:$PATH"')
             _say("Ctrl-C removes everything")

@@ -18,6 +18,7 @@ from tests.cluster.harness.audit import AuditLog
 from tests.cluster.harness.commands import CommandFailed, Helm, Kubectl
 from tests.cluster.harness.machine import Machine
 from tests.cluster.harness.parts import Part, wait_until
+from tests.cluster.harness.runs import processes_of
 from tests.cluster.harness.tools import program
 
 STORY_LIMIT = 30_000
@@ -71,6 +72,13 @@ class Workbench:
             return self._door(namespace, f"pod/{name}", port)
         address = self.kubectl.within(namespace).json("get", "pod", name)["status"]["podIP"]
         return f"http://127.0.0.1:{self.own.forward(address, port)}"
+
+    def processes(self, namespace: str, pod: str) -> list[int]:
+        """The ids, on this machine, of a pod's processes, to kill one from outside as the kernel would."""
+        assert self.machine
+        statuses = self.kubectl.within(namespace).json("get", "pod", pod)["status"]["containerStatuses"]
+        names = [each["containerID"].removeprefix("containerd://") for each in statuses]
+        return [process for name in names for process in processes_of(name)]
 
     @contextmanager
     def namespace(self, level: str = "restricted") -> Iterator[str]:
