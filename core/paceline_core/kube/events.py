@@ -5,13 +5,14 @@ what it refuses is logged, at most once a second, and left. The task starts with
 """
 
 import asyncio
+import contextlib
 import zlib
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Final
 
 from paceline_core.clock import Clock
-from paceline_core.errors import NotFound, PacelineError, Unreachable
+from paceline_core.errors import Conflict, NotFound, PacelineError, Unreachable
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import ApiServer
 from paceline_core.kube.cluster import Event, Key, Manifest
@@ -35,6 +36,7 @@ class EventRecorder:
         self._uid_of = uid_of or self._uid_by_get
         self._book = EventBook()
         self._noted = asyncio.Event()
+        self._writing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     def record(self, event: Event) -> None:
@@ -46,8 +48,9 @@ class EventRecorder:
 
     async def flush(self) -> None:
         """Write what is due now."""
-        for key, series in self._book.due(self._clock.monotonic()):
-            await self._write(key, series)
+        async with self._writing:
+            for key, series in self._book.due(self._clock.monotonic()):
+                await self._write(key, series)
 
     async def close(self) -> None:
         """Write what is due, within a limit, and stop."""
@@ -76,22 +79,27 @@ class EventRecorder:
     async def _write(self, key: SeriesKey, series: Series) -> None:
         name, written = series.name, series.count
         try:
-            if name:
-                await self._api.merge(EVENT, Key(_namespace(series.event.key), name), _news(series))
-            else:
-                name = await self._create(series)
+            name = await self._put(series)
         except NotFound:
-            name = ""
+            _log.debug("an event's object is gone", extra={"object": str(series.event.key)})
         except PacelineError as error:
             written = series.written if isinstance(error, Unreachable) else series.count
             self._say(series.event, error)
         self._book.done(key, name, written, self._clock.monotonic())
 
+    async def _put(self, series: Series) -> str:
+        if series.name:
+            with contextlib.suppress(NotFound):  # the server keeps events for an hour
+                await self._api.merge(EVENT, Key(_namespace(series.event.key), series.name), _news(series))
+                return series.name
+        return await self._create(series)
+
     async def _create(self, series: Series) -> str:
         event = series.event
         name = f"{event.key.name[:200]}.{int(series.first.timestamp() * 1e6):x}{_mark(series):04x}"
         body = _manifest(series, name, self._component, await self._uid_of(event.kind, event.key))
-        await self._api.create(EVENT, _namespace(event.key), body)
+        with contextlib.suppress(Conflict):  # an earlier try was carried out and its answer lost
+            await self._api.create(EVENT, _namespace(event.key), body)
         return name
 
     async def _uid_by_get(self, kind: str, key: Key) -> str:

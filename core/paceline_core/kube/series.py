@@ -76,7 +76,7 @@ class EventBook:
         return min((self._delay(key, series, now) for key, series in self._unwritten()), default=None)
 
     def done(self, key: SeriesKey, name: str, count: int, now: float) -> None:
-        """`count` occurrences are written in the object `name`; an empty name when that object is no longer there."""
+        """A write was tried: `count` occurrences now stand in the object `name`, which is empty while there is none."""
         if key in self._series:
             self._series[key] = replace(self._series[key], name=name, written=count, tried_at=now)
 

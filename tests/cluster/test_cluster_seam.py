@@ -1,0 +1,313 @@
+"""The Cluster seam over a real API server: what gateway and autoscaler may ask of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster.apiclients import (
+    DEPLOYMENT,
+    OPERATOR,
+    SCALER,
+    SERVICE,
+    administrator,
+    deployment,
+    pod_account,
+    reading,
+    service,
+    version_of,
+)
+from tests.cluster.harness.workbench import Workbench
+from tests.cluster.served import serving
+
+from paceline_core.clock import ManualClock, SystemClock
+from paceline_core.errors import Conflict, NotFound
+from paceline_core.kube import Changed, Event, Gone, Key, Listed, ScaleTarget
+from paceline_core.kube.api.resource import RESOURCES
+from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.cluster import Manifest
+from paceline_core.kube.connect import ClusterConfig, connect
+from paceline_core.kube.events import EventRecorder
+from paceline_core.kube.kubernetes import KubernetesCluster
+from paceline_core.kube.lease import Leases
+from paceline_core.kube.series import GAP_S
+
+pytestmark = pytest.mark.real
+
+TTL_S = 15.0
+CONFIG = RESOURCES["ConfigMap"]
+
+
+@pytest.fixture(scope="module")
+def bench(apiserver: Workbench) -> Iterator[Workbench]:
+    with serving(apiserver):
+        yield apiserver
+
+
+@pytest.fixture
+def place(bench: Workbench) -> Iterator[str]:
+    with bench.namespace("privileged") as name:
+        yield name
+
+
+@pytest.fixture
+async def api(bench: Workbench) -> AsyncIterator[ApiServer]:
+    async with administrator(bench) as found:
+        yield found
+
+
+@pytest.fixture
+async def cluster(bench: Workbench, place: str) -> AsyncIterator[KubernetesCluster]:
+    found = await connect(ClusterConfig(kubeconfig=bench.kubeconfig, namespaces=(place,)), place)
+    assert isinstance(found, KubernetesCluster)
+    yield found
+    await found.close()
+
+
+async def made(api: ApiServer, place: str, name: str = "chat") -> Key:
+    await api.apply(SERVICE, service(place, name), "kubectl")
+    return Key(place, name)
+
+
+async def test_services_are_watched(api: ApiServer, cluster: KubernetesCluster, place: str) -> None:
+    async with reading(cluster.watch("InferenceService")) as watch:
+        assert await anext(watch) == Listed(())
+        key = await made(api, place)
+        event = await anext(watch)
+        assert isinstance(event, Changed)
+        assert (event.item["kind"], event.item["metadata"]["name"]) == ("InferenceService", "chat")
+        await api.delete(SERVICE, key)
+        assert isinstance(await anext(watch), Gone)
+    assert [pulse.name for pulse in cluster.pulses] == ["InferenceService"]
+
+
+async def test_only_our_namespaces_labelled_secrets_are_read(
+    api: ApiServer, cluster: KubernetesCluster, place: str
+) -> None:
+    for name, labels in (("key", {"paceline.dev/tenant": "x"}), ("other", {})):
+        metadata = {"namespace": place, "name": name, "labels": labels}
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}}
+        await api.create(RESOURCES["Secret"], place, body)
+    async with reading(cluster.watch("Secret")) as watch:
+        listed = await anext(watch)
+    assert isinstance(listed, Listed)
+    assert [item["metadata"]["name"] for item in listed.items] == ["key"]
+
+
+async def test_profiles_that_may_not_be_read_are_an_empty_list(bench: Workbench, place: str, tmp_path: Path) -> None:
+    async with (
+        pod_account(bench, place, tmp_path) as api,
+        reading(KubernetesCluster(api, place).watch("AcceleratorProfile")) as watch,
+    ):
+        assert await anext(watch) == Listed(())
+
+
+async def test_a_pool_is_scaled_against_what_was_seen(api: ApiServer, cluster: KubernetesCluster, place: str) -> None:
+    target = ScaleTarget(Key(place, "chat"), "main")
+    key = Key(place, "chat-main")
+    await api.apply_new(DEPLOYMENT, deployment(place, "chat-main", 0), OPERATOR)
+    await version_of(api, key)
+    seen = await cluster.get_scale(target)
+    assert seen.replicas == 0
+    await api.merge(DEPLOYMENT, key, {"metadata": {"annotations": {"somebody": "wrote"}}})
+    grown = await cluster.set_scale(target, 2, seen.version)
+    assert grown.replicas == 2
+    with pytest.raises(Conflict):
+        await cluster.set_scale(target, 9, seen.version)
+    assert (await cluster.get_scale(target)).replicas == 2
+
+
+async def test_a_pool_made_anew_is_not_the_one_that_was_seen(
+    api: ApiServer, cluster: KubernetesCluster, place: str
+) -> None:
+    target = ScaleTarget(Key(place, "chat"), "main")
+    await api.apply_new(DEPLOYMENT, deployment(place, "chat-main", 0), OPERATOR)
+    seen = await cluster.get_scale(target)
+    await api.delete(DEPLOYMENT, Key(place, "chat-main"))
+    await api.apply_new(DEPLOYMENT, deployment(place, "chat-main", 0), OPERATOR)
+    with pytest.raises(Conflict):
+        await cluster.set_scale(target, 2, seen.version)
+    with pytest.raises(NotFound):
+        await cluster.get_scale(replace(target, pool="other"))
+
+
+async def test_two_managers_share_the_conditions_of_one_status(
+    api: ApiServer, cluster: KubernetesCluster, place: str
+) -> None:
+    key = await made(api, place)
+    await cluster.patch_status("InferenceService", key, {"conditions": [condition("Ready")]}, OPERATOR)
+    await cluster.patch_status(
+        "InferenceService", key, {"conditions": [condition("SLOMet")], "scaling": {"desired": 2}}, SCALER
+    )
+    await cluster.patch_status("InferenceService", key, {"conditions": [condition("Ready", "False")]}, OPERATOR)
+    status = (await api.get(SERVICE, key))["status"]
+    assert {found["type"]: found["status"] for found in status["conditions"]} == {"Ready": "False", "SLOMet": "True"}
+    assert status["scaling"]["desired"] == 2
+    await cluster.patch_status("InferenceService", key, {"conditions": [condition("SLOMet")]}, SCALER)
+    after = (await api.get(SERVICE, key))["status"]
+    assert "scaling" not in after
+    assert len(after["conditions"]) == 2
+
+
+def condition(kind: str, status: str = "True") -> dict[str, Any]:
+    moment = "2026-01-01T00:00:00Z"
+    return {"type": kind, "status": status, "reason": "Because", "message": "it is so", "lastTransitionTime": moment}
+
+
+async def test_a_status_of_nobody_is_not_made(cluster: KubernetesCluster, place: str) -> None:
+    with pytest.raises(NotFound):
+        await cluster.patch_status("InferenceService", Key(place, "absent"), {"scaling": {"desired": 1}}, SCALER)
+
+
+async def test_what_was_learned_is_kept_and_goes_with_its_service(
+    api: ApiServer, cluster: KubernetesCluster, place: str
+) -> None:
+    key, learned = await made(api, place), Key(place, "chat-scaling")
+    assert await cluster.get_config(learned) is None
+    await cluster.put_config(learned, {"state": "1"}, key)
+    await cluster.put_config(learned, {"state": "2"}, key)
+    assert await cluster.get_config(learned) == {"state": "2"}
+    async with reading(api.watch(CONFIG, (place,))) as watch:
+        await anext(watch)
+        await api.delete(SERVICE, key)
+        while not (isinstance(event := await anext(watch), Gone) and event.item["metadata"]["name"] == learned.name):
+            assert isinstance(event, Changed | Gone)
+    assert await cluster.get_config(learned) is None
+
+
+async def test_nothing_is_learned_for_a_service_that_is_not_there(cluster: KubernetesCluster, place: str) -> None:
+    with pytest.raises(NotFound):
+        await cluster.put_config(Key(place, "x-scaling"), {"state": "1"}, Key(place, "absent"))
+
+
+async def test_of_two_that_want_a_lease_one_has_it(api: ApiServer, place: str) -> None:
+    leases = [Leases(api, place, SystemClock()) for _ in "ab"]
+    taken = await asyncio.gather(*(leases[n].take("l", "ab"[n], TTL_S) for n in range(2)))
+    assert sorted(taken) == [False, True]
+    winner = taken.index(True)
+    assert await leases[winner].take("l", "ab"[winner], TTL_S)
+    assert not await leases[1 - winner].take("l", "ab"[1 - winner], TTL_S)
+    await leases[1 - winner].release("l", "ab"[1 - winner])
+    assert not await leases[1 - winner].take("l", "ab"[1 - winner], TTL_S)
+    await leases[winner].release("l", "ab"[winner])
+    assert await leases[1 - winner].take("l", "ab"[1 - winner], TTL_S)
+
+
+async def test_a_frozen_holder_loses_its_lease_and_learns_it(api: ApiServer, place: str) -> None:
+    clock = ManualClock()
+    frozen, waiting = Leases(api, place, clock), Leases(api, place, clock)
+    assert await frozen.take("l", "a", TTL_S)
+    clock.advance(3600)
+    assert not await waiting.take("l", "b", TTL_S)
+    clock.advance(TTL_S)
+    assert await waiting.take("l", "b", TTL_S)
+    assert not await frozen.take("l", "a", TTL_S)
+    found = await api.get(RESOURCES["Lease"], Key(place, "l"))
+    assert found["spec"]["leaseTransitions"] == 1
+
+
+async def test_a_lease_that_was_never_made_is_released_in_peace(cluster: KubernetesCluster) -> None:
+    await cluster.release("absent", "a")
+
+
+async def events(api: ApiServer, place: str) -> list[Manifest]:
+    return await api.list(RESOURCES["Event"], place, fields="reason=ScaledUp")
+
+
+async def test_one_event_many_times_is_one_object_that_counts(bench: Workbench, api: ApiServer, place: str) -> None:
+    clock, key = ManualClock(), await made(api, place)
+    recorder = EventRecorder(api, SCALER, clock)
+    for number in range(50):
+        recorder.record(Event("InferenceService", key, "Normal", "ScaledUp", f"{number} to {number + 1} replicas"))
+    await recorder.flush()
+    (first,) = await events(api, place)
+    assert (first["count"], first["message"]) == (50, "49 to 50 replicas")
+    for _ in range(5):
+        recorder.record(Event("InferenceService", key, "Normal", "ScaledUp", "7 to 8 replicas"))
+    clock.advance(GAP_S)
+    await recorder.flush()
+    (second,) = await events(api, place)
+    assert (second["count"], second["message"]) == (55, "7 to 8 replicas")
+    await recorder.close()
+    assert "7 to 8 replicas" in bench.kubectl.within(place)("describe", "inferenceservice", "chat")
+
+
+async def test_an_event_object_that_expired_is_made_anew(api: ApiServer, place: str) -> None:
+    clock, key = ManualClock(), await made(api, place)
+    recorder = EventRecorder(api, SCALER, clock)
+    told = Event("InferenceService", key, "Normal", "ScaledUp", "1 to 2 replicas")
+    for count in (1, 2):
+        recorder.record(told)
+        await recorder.flush()
+        (found,) = await events(api, place)
+        assert found["count"] == count
+        await api.delete(RESOURCES["Event"], Key(place, found["metadata"]["name"]))
+        clock.advance(GAP_S)
+    await recorder.close()
+
+
+async def test_events_of_the_seam_are_written_before_it_closes(bench: Workbench, api: ApiServer, place: str) -> None:
+    key = await made(api, place)
+    cluster = await connect(ClusterConfig(kubeconfig=bench.kubeconfig), place, workers="pods")
+    await cluster.event(Event("InferenceService", key, "Warning", "ScaledUp", "why", {"pool": "main"}))
+    await cluster.close()
+    (found,) = await events(api, place)
+    assert (found["source"]["component"], found["involvedObject"]["name"]) == (SCALER, "chat")
+    assert found["metadata"]["annotations"] == {"paceline.dev/pool": "main"}
+
+
+async def test_an_event_about_nothing_harms_nobody(cluster: KubernetesCluster, place: str) -> None:
+    await cluster.event(Event("InferenceService", Key(place, "absent"), "Normal", "ScaledUp", "why"))
+    await cluster.event(Event("Unheard", Key(place, "absent"), "Normal", "ScaledUp", "why"))
+
+
+async def test_workers_come_from_the_services_slices(api: ApiServer, cluster: KubernetesCluster, place: str) -> None:
+    metadata: dict[str, Any] = {"namespace": place, "name": "chat-workers", "labels": {"paceline.dev/service": "chat"}}
+    ports = [{"name": "http", "port": 8000}]
+    headless = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
+    spec = {"clusterIP": "None", "selector": {"paceline.dev/service": "chat"}, "ports": ports}
+    async with reading(cluster.watch_endpoints()) as watch:
+        assert await anext(watch) == Listed(())
+        await api.apply(RESOURCES["Service"], {**headless, "spec": spec}, OPERATOR)
+        empty = await anext(watch)
+        assert isinstance(empty, Changed), "the controller copies the Service's label to its slice"
+        assert (empty.item.service, empty.item.endpoints) == (Key(place, "chat"), ())
+        await api.create(RESOURCES["EndpointSlice"], place, slice_of(place))
+        told = await anext(watch)
+    assert isinstance(told, Changed)
+    (worker,) = told.item.endpoints
+    assert (worker.pool, worker.track, worker.host, worker.port) == ("main", "canary", "198.51.100.7", 8000)
+
+
+def slice_of(place: str) -> Manifest:
+    metadata = {"namespace": place, "name": "by-hand", "labels": {"paceline.dev/service": "chat"}}
+    endpoint = {
+        "addresses": ["198.51.100.7"],
+        "conditions": {"ready": True},
+        "targetRef": {"kind": "Pod", "name": "chat-main-canary-7d4f8-abcde", "namespace": place},
+    }
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": metadata,
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8000}],
+        "endpoints": [endpoint],
+    }
+
+
+async def test_workers_come_from_pods_as_the_controller_names_them(api: ApiServer, place: str) -> None:
+    cluster = KubernetesCluster(api, place, (place,), "pods")
+    body = deployment(place, "chat-main", 1)
+    body["spec"]["selector"]["matchLabels"] = labels = {"paceline.dev/service": "chat", "paceline.dev/pool": "main"}
+    body["spec"]["template"]["metadata"]["labels"] = labels
+    async with reading(cluster.watch_endpoints()) as watch:
+        assert await anext(watch) == Listed(())
+        await api.apply_new(DEPLOYMENT, body, OPERATOR)
+        told = await anext(watch)
+    assert isinstance(told, Changed)
+    (worker,) = told.item.endpoints
+    assert worker.name.startswith("chat-main-")
+    assert (worker.pool, worker.host, worker.ready) == ("main", "", False)
