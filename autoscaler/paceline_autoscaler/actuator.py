@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from paceline_autoscaler.nouns import Decision, Goal, State
-from paceline_core.errors import Conflict, PacelineError
+from paceline_core.errors import Conflict, Forbidden, PacelineError
 from paceline_core.kube import Cluster, Event, Key, Scale, ScaleTarget
 from paceline_core.registry.enums import Direction, ScaleLimit
-from paceline_core.telemetry import Metrics, get_logger
+from paceline_core.telemetry import Complaints, Metrics, get_logger
 
 KIND = "InferenceService"
 MANAGER = "paceline-autoscaler"
@@ -29,24 +29,27 @@ class Actuator:
     def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
         self._cluster = cluster
         self._metrics = metrics
+        self._complaints = Complaints(_log)
 
     async def scales(self, goal: Goal) -> dict[str, Scale]:
         """What is ordered in each pool. Raises Unreachable or NotFound."""
         key = Key.parse(goal.service)
         return {pool.name: await self._cluster.get_scale(ScaleTarget(key, pool.name)) for pool in goal.pools}
 
-    async def scale(self, key: Key, decision: Decision, scales: Mapping[str, Scale]) -> bool:
-        """Order what was decided; False when a pool could not be set, and the next pass has to try again."""
-        done = True
+    async def scale(self, key: Key, decision: Decision, scales: Mapping[str, Scale]) -> PacelineError | None:
+        """Order what was decided; why a pool could not be set, if so: the next pass has to try again."""
+        fault = None
         for pool in decision.pools:
             if pool.replicas == pool.current:
                 continue
             try:
                 await self._cluster.set_scale(ScaleTarget(key, pool.name), pool.replicas, scales[pool.name].version)
             except PacelineError as error:
-                done = False
+                fault = error
                 self._failed(key, "scale", error)
-        return done
+            else:
+                self._complaints.end(_unwritten(key, "scale"))
+        return fault
 
     async def tell(self, key: Key, decision: Decision) -> None:
         """An event for a change."""
@@ -65,11 +68,16 @@ class Actuator:
         except PacelineError as error:
             self._failed(key, "status", error)
             return False
+        self._complaints.end(_unwritten(key, "status"))
         return True
 
     async def recall(self, key: Key) -> State:
         """What was learned of a service before; nothing if nothing readable is stored. Raises Unreachable."""
-        data = await self._cluster.get_config(state_key(key))
+        try:
+            data = await self._cluster.get_config(state_key(key))
+        except Forbidden as error:
+            self._failed(key, "state", error)
+            return State()
         if data is None or "state" not in data:
             return State()
         try:
@@ -86,11 +94,19 @@ class Actuator:
             await self._cluster.put_config(state_key(key), {"state": state_json(state)}, key)
         except PacelineError as error:
             self._failed(key, "state", error)
+        else:
+            self._complaints.end(_unwritten(key, "state"))
 
     def _failed(self, key: Key, what: str, error: PacelineError) -> None:
-        if not isinstance(error, Conflict):
-            self._metrics.counter("paceline_autoscaler_actuation_errors_total", key.namespace, key.name).inc()
-        _log.warning("not written", extra={"service": str(key), "what": what, "reason": str(error)})
+        if isinstance(error, Conflict):
+            _log.info("somebody else was faster", extra={"service": str(key), "what": what, "reason": str(error)})
+            return
+        self._metrics.counter("paceline_autoscaler_actuation_errors_total", key.namespace, key.name).inc()
+        self._complaints.begin(_unwritten(key, what), str(error))
+
+
+def _unwritten(key: Key, what: str) -> str:
+    return f"the {what} of {key} is not written"
 
 
 def state_key(service: Key) -> Key:

@@ -38,6 +38,7 @@ def gaps_of(seen: Observation) -> tuple[Gap, ...]:
         Gap.GATEWAYS: seen.demand.heard < max(seen.demand.expected, 1),
         Gap.ENDPOINTS: seen.endpoints_lost,
         Gap.LOAD: silent,
+        Gap.OBJECTS: seen.objects_lost,
         Gap.ATTAINMENT: _unknown_attainment(seen),
     }
     return tuple(gap for gap, missing in found.items() if missing)

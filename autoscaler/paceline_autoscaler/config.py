@@ -36,7 +36,7 @@ class AutoscalerConfig(Config):
     """Admin addresses `host:port` of the gateways; a DNS name stands for all of its addresses, looked up repeatedly."""
     prometheus: PrometheusConfig | None = None
     """Where attainment is read. None: own scrapes of the gateways."""
-    interval_s: float = Field(default=5.0, gt=0)
+    interval_s: float = Field(default=5.0, gt=0, le=10)
     """Between two passes; a held request starts one at once."""
     ledger: Path | None = None
     """File of decisions, one JSON object a line. None: kept in memory alone."""

@@ -2,28 +2,31 @@
 
 Nothing here decides. A pass reads the last word of every signal and waits for none of them; only the scales are asked
 for, because a decision must know what it changes. One autoscaler at a time holds the lease; the others watch and
-listen, so that they can take over with their pictures full and the learned state stored.
+listen, so that they can take over with their pictures full and the learned state stored. A watch that is lost leaves
+what it told in force: it may still raise replicas, and removes none until it is back.
 """
 
 import asyncio
 from dataclasses import dataclass
+from typing import TypeVar
 
 from paceline_autoscaler import series
+from paceline_autoscaler.leadership import Leadership
 from paceline_autoscaler.measures import Measures
 from paceline_autoscaler.nouns import Goal
 from paceline_autoscaler.observe import Sightings, observe
 from paceline_autoscaler.signals import Gateways, Workers
 from paceline_autoscaler.subject import Desk, Subject
 from paceline_autoscaler.world import World, follow
-from paceline_core.errors import NotFound, PacelineError
-from paceline_core.kube import Cluster, Key, Scale, ServiceEndpoints
-from paceline_core.kube.cluster import WatchEvent
-from paceline_core.telemetry import get_logger
+from paceline_core.errors import Forbidden, NotFound
+from paceline_core.kube import Cluster, Key, Listed, Lost, Scale, ServiceEndpoints
+from paceline_core.kube.cluster import Manifest, WatchEvent
+from paceline_core.telemetry import Complaints, get_logger
 
-LEASE = "paceline-autoscaler"
-LEASE_TTL_S = 15.0
+SERVICES, PROFILES, WORKERS = "InferenceService", "AcceleratorProfile", "Pod"
 LEAST_PAUSE_S = 0.1
 _AT_ONCE = 16
+T = TypeVar("T")
 _log = get_logger(__name__)
 
 
@@ -41,21 +44,21 @@ class Autoscaler:
     """One process's autoscaler: `run` until cancelled, then `close`; `step` is one pass. `name` holds the lease."""
 
     def __init__(self, name: str, cluster: Cluster, senses: Senses, desk: Desk, interval_s: float) -> None:
-        self._name = name
         self._cluster = cluster
+        self._leadership = Leadership(name, cluster, desk.clock, desk.metrics)
+        self._complaints = Complaints(_log)
         self._senses = senses
         self._desk = desk
         self._interval_s = interval_s
         self._world = World()
         self._subjects: dict[Key, Subject] = {}
-        self._renewed: float | None = None
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self.passed_at = desk.clock.monotonic()
 
     @property
     def ready(self) -> bool:
-        """Whether services and workers are known."""
-        return self._world.listed
+        """Whether services and workers are known, be it from before a watch was lost."""
+        return self._world.known
 
     @property
     def world(self) -> World:
@@ -65,8 +68,8 @@ class Autoscaler:
     async def run(self) -> None:
         """Watch, listen, measure and pass, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(follow(self._cluster.watch("InferenceService"), self._world.on_service))
-            group.create_task(follow(self._cluster.watch("AcceleratorProfile"), self._world.on_profile))
+            group.create_task(follow(self._cluster.watch(SERVICES), self.on_service))
+            group.create_task(follow(self._cluster.watch(PROFILES), self.on_profile))
             group.create_task(follow(self._cluster.watch_endpoints(), self.on_workers))
             group.create_task(self._senses.gateways.run())
             group.create_task(self._senses.measures.run(self._world.goals.values))
@@ -75,19 +78,17 @@ class Autoscaler:
     async def close(self) -> None:
         """Store what was learned, give the lease back, close the streams."""
         for subject in self._subjects.values():
-            await subject.remember(at_once=True)
-        if self._renewed is not None:
-            try:
-                await self._cluster.release(LEASE, self._name)
-            except PacelineError as error:
-                _log.info("the lease runs out by itself", extra={"reason": str(error)})
+            if self._leadership.held:
+                await subject.remember(at_once=True)
+        await self._leadership.resign()
         await self._senses.gateways.close()
         await self._senses.workers.close()
 
     async def step(self) -> None:
         """One pass over all services."""
         began = self._desk.clock.monotonic()
-        if self._world.services_lost or not await self._leads(began):
+        if not self._world.known or not await self._leadership.renew():
+            self._drop(list(self._subjects) if self._leadership.elsewhere else [])
             self.passed_at = began
             return
         goals = dict(self._world.goals)
@@ -102,8 +103,30 @@ class Autoscaler:
 
     def on_workers(self, event: WatchEvent[ServiceEndpoints]) -> None:
         """Take one event of the watch on workers, and follow who is there."""
+        self._note(WORKERS, event)
         self._world.on_workers(event)
         self._senses.workers.follow(self._world.workers.values())
+
+    def on_service(self, event: WatchEvent[Manifest]) -> None:
+        """Take one event of the watch on services."""
+        self._note(SERVICES, event)
+        self._world.on_service(event)
+
+    def on_profile(self, event: WatchEvent[Manifest]) -> None:
+        """Take one event of the watch on profiles."""
+        self._note(PROFILES, event)
+        self._world.on_profile(event)
+
+    def _note(self, kind: str, event: WatchEvent[T]) -> None:
+        """Keep account of what is current; a fault that lasts is told once."""
+        gauge = self._desk.metrics.gauge("paceline_autoscaler_cluster_current", kind)
+        match event:
+            case Lost(reason):
+                self._complaints.begin(f"the watch of {kind} is lost; what is known goes on", reason)
+                gauge.set(0)
+            case Listed():
+                self._complaints.end(f"the watch of {kind} is lost; what is known goes on")
+                gauge.set(1)
 
     async def _passes(self) -> None:
         while True:
@@ -124,20 +147,6 @@ class Autoscaler:
             for wait in waits:
                 wait.cancel()
 
-    async def _leads(self, now: float) -> bool:
-        """Whether the lease is ours; one that cannot be renewed is ours until it runs out."""
-        if self._renewed is not None and now - self._renewed < LEASE_TTL_S / 3:
-            return True
-        try:
-            held = await self._cluster.lease(LEASE, self._name, LEASE_TTL_S)
-        except PacelineError as error:
-            _log.warning("the lease could not be renewed", extra={"reason": str(error)})
-            return self._renewed is not None and now - self._renewed < LEASE_TTL_S
-        self._renewed = now if held else None
-        if not held:
-            self._drop(list(self._subjects))
-        return held
-
     async def _pass(self, key: Key, goal: Goal) -> None:
         async with self._gate:
             try:
@@ -145,11 +154,24 @@ class Autoscaler:
                 scales = await self._desk.actuator.scales(goal)
             except NotFound:
                 return  # the Deployments are not made yet
+            except Forbidden as error:
+                await self._refused(key, error)
+                raise
+            if not self._leadership.held:
+                return
             seen = observe(self._desk.now(), goal, self._sightings(key, goal, scales))
             decision = await subject.decide(seen, scales)
-            quantiles = dict(self._senses.measures.quantiles(goal.service))
-            await subject.say(self._world.services[key], seen, decision, quantiles)
-            await subject.remember()
+            self._complaints.end(_failed(key))
+            if self._leadership.held:
+                quantiles = dict(self._senses.measures.quantiles(goal.service))
+                await subject.say(self._world.services[key], seen, decision, quantiles, self._world.lost)
+            if self._leadership.held:
+                await subject.remember()
+
+    async def _refused(self, key: Key, error: Forbidden) -> None:
+        """What a decision needs may not be read; the object's status can still say so."""
+        if key in self._subjects and self._leadership.held:
+            await self._subjects[key].say_refused(self._world.services[key], str(error))
 
     def _sightings(self, key: Key, goal: Goal, scales: dict[str, Scale]) -> Sightings:
         senses, metrics = self._senses, self._desk.metrics
@@ -160,6 +182,7 @@ class Autoscaler:
             scales=scales,
             endpoints=self._world.endpoints(key),
             endpoints_lost=self._world.workers_lost,
+            objects_lost=self._world.services_lost,
             loads=senses.workers.loads(goal.service),
             attainment=senses.measures.attainment(goal.service),
         )
@@ -178,6 +201,7 @@ class Autoscaler:
     def _drop(self, keys: list[Key]) -> None:
         for key in keys:
             del self._subjects[key]
+            self._complaints.end(_failed(key))
             self._desk.ledger.forget(str(key))
             series.forget(self._desk.metrics, key)
 
@@ -186,7 +210,8 @@ class Autoscaler:
         if not isinstance(error, Exception):
             raise error
         self._desk.metrics.counter("paceline_autoscaler_actuation_errors_total", key.namespace, key.name).inc()
-        _log.warning("a pass failed", extra={"service": str(key)}, exc_info=error)
+        if self._complaints.begin(_failed(key), f"{type(error).__name__}: {error}"):
+            _log.debug("why", exc_info=error)
 
     def _finish(self, began: float, *, whole: bool) -> None:
         clock, metrics = self._desk.clock, self._desk.metrics
@@ -194,3 +219,7 @@ class Autoscaler:
         metrics.histogram("paceline_autoscaler_loop_seconds").observe(self.passed_at - began)
         if whole:
             metrics.gauge("paceline_autoscaler_last_success_timestamp_seconds").set(clock.utc().timestamp())
+
+
+def _failed(key: Key) -> str:
+    return f"the passes over {key} fail"

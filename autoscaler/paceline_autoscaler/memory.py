@@ -1,7 +1,9 @@
 """What is remembered between decisions: how long starts and drains take, past peaks of demand, how fast replicas are.
 
 Pure functions from what is seen and what was known to what is known now. Everything has a fixed size, so the whole
-state fits a ConfigMap, and nothing here acts: it only makes the next decision better informed. Hole: of more than 40
+state fits a ConfigMap, and nothing here acts: it only makes the next decision better informed. What follows a time in
+which nobody looked (a restart, an API server that is gone) counts as seen from then on: a peak may have been missed.
+Hole: of more than 40
 replicas in one state the rest is not followed, so their starts teach nothing and a restart passes for a long start.
 """
 
@@ -15,6 +17,7 @@ from paceline_core.registry.enums import ReplicaState
 
 DRAIN_PRIOR_S = 30.0
 DERATE_RECOVERY_S = 2 * 3600.0
+BLIND_S = 15.0
 _KEPT = 8
 _NAMES = 40
 _PEAKS = 32
@@ -34,14 +37,23 @@ def learn(seen: Observation, known: State) -> State:
     """Fold one observation into the state."""
     if known.policy != seen.goal.policy:
         known = replace(known, policy=seen.goal.policy, memories=())
+    if seen.now - known.at > BLIND_S:
+        known = _awoken(known)
     if not seen.endpoints_lost:
         known = _drains(seen, _starts(seen, known))
     return replace(
         known,
+        at=seen.now,
         idle_since=_idle_since(seen, known),
         output_tokens=_output_tokens(seen.demand.classes, known.output_tokens),
         speeds=_speeds(seen, known),
     )
+
+
+def _awoken(known: State) -> State:
+    """Nobody looked for a while: what was concluded from looking all the time holds no more."""
+    memories = tuple(replace(memory, complete_since=None) for memory in known.memories)
+    return replace(known, idle_since=None, memories=memories)
 
 
 def start_s(goal: Goal, known: State) -> float:

@@ -159,7 +159,7 @@ class Attainment:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Everything a decision may look at. `endpoints_lost`: who exists is as of an earlier moment."""
+    """Everything a decision may look at. `endpoints_lost`, `objects_lost`: who exists, what is wished is of earlier."""
 
     now: float
     goal: Goal
@@ -167,6 +167,7 @@ class Observation:
     pools: tuple[PoolView, ...]
     attainment: Attainment | None
     endpoints_lost: bool = False
+    objects_lost: bool = False
 
 
 class Gap(StrEnum):
@@ -176,6 +177,7 @@ class Gap(StrEnum):
     ENDPOINTS = "endpoints"
     LOAD = "load"
     ATTAINMENT = "attainment"
+    OBJECTS = "objects"
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,8 @@ class State:
     """What one service's decisions carry over, small enough for a ConfigMap.
 
     `starts_s` and `drains_s`: how long the last starts and drains took. `starting` and `draining`: who is at it, since
-    when. `started`: who has been ready, so that a restart is not taken for a long start.
+    when. `started`: who has been ready, so that a restart is not taken for a long start. `at`: when this was brought up
+    to date.
     """
 
     policy: str = ""
@@ -231,6 +234,7 @@ class State:
     output_tokens: float | None = None
     speeds: tuple[Speed, ...] = ()
     memories: tuple[Memory, ...] = ()
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

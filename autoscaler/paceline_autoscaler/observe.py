@@ -18,6 +18,7 @@ class Sightings:
     scales: Mapping[str, Scale]
     endpoints: Iterable[Endpoint]
     endpoints_lost: bool
+    objects_lost: bool
     loads: Mapping[str, WorkerLoad]
     attainment: Attainment | None
 
@@ -29,7 +30,7 @@ def observe(now: float, goal: Goal, seen: Sightings) -> Observation:
         _pool(name, scale, [endpoint for endpoint in stable if endpoint.pool == name], seen.loads, now)
         for name, scale in seen.scales.items()
     )
-    return Observation(now, goal, seen.demand, pools, seen.attainment, seen.endpoints_lost)
+    return Observation(now, goal, seen.demand, pools, seen.attainment, seen.endpoints_lost, seen.objects_lost)
 
 
 def _pool(name: str, scale: Scale, endpoints: list[Endpoint], loads: Mapping[str, WorkerLoad], now: float) -> PoolView:

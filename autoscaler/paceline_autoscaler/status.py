@@ -6,19 +6,23 @@ is what is wanted, also where `advise` only says so.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import floor, log10
 from typing import Any
+
+from pydantic import BaseModel
 
 from paceline_autoscaler.appraisal import burn_of
 from paceline_autoscaler.nouns import Decision, Gap, Observation, Target, Verdicts
 from paceline_autoscaler.policies.guards import cost_per_hour
+from paceline_core.objects.status import ServiceStatus
 from paceline_core.registry.enums import QueryResult, ReplicaState, ScaleLimit, ScaleReason
 from paceline_core.units import brief, duration
 
 OVERDUE = 3.0
 OVERDUE_LEAST_S = 60.0
 
+CONDITIONS = ("SLOMet", "MetricsFresh", "ScalingActive", "ScalingLimited", "CapacityBlocked", "Frozen")
 Status = dict[str, Any]
 Turned = Mapping[str, tuple[str, str]]
 """Conditions by type: their status, and since when."""
@@ -28,7 +32,8 @@ Turned = Mapping[str, tuple[str, str]]
 class Standing:
     """The decision that stands, since when (RFC 3339), what it was taken from, and the latest of each.
 
-    `starting`: since when (as `now`) each replica has been starting, be it for the first time or again.
+    `starting`: since when (as `now`) each replica has been starting, be it for the first time or again. `lost`: why a
+    watch is broken; `refused`: why replicas could not be set.
     """
 
     since: str
@@ -37,6 +42,8 @@ class Standing:
     observation: Observation
     quantiles: Mapping[Target, float]
     starting: Mapping[str, float]
+    lost: Mapping[Gap, str] = field(default_factory=dict)
+    refused: str = ""
 
 
 def status_of(standing: Standing, turned: Turned, generation: int, now: str) -> Status:
@@ -49,6 +56,25 @@ def status_of(standing: Standing, turned: Turned, generation: int, now: str) -> 
         "cost": {"perHour": f"{cost_per_hour(seen.goal, present(seen)):.2f}"},
         "conditions": _conditions(standing, turned, generation, now),
     }
+
+
+def refused_status(before: ServiceStatus, words: str, generation: int, now: str) -> Status:
+    """What stands in the object of our part, with the one condition that a right is missing to scale."""
+    old = {row.type: row for row in before.conditions}
+    was = old.get("ScalingActive")
+    since = was.last_transition_time if was is not None and was.status == "False" else now
+    row = {"type": "ScalingActive", "status": "False", "reason": "Forbidden", "message": words}
+    others = [_plain(old[kind]) for kind in CONDITIONS if kind in old and kind != "ScalingActive"]
+    kept = {
+        "scaling": _plain(before.scaling),
+        "slo": [_plain(target) for target in before.slo],
+        "cost": _plain(before.cost),
+    }
+    return {**kept, "conditions": [*others, {**row, "lastTransitionTime": since, "observedGeneration": generation}]}
+
+
+def _plain(part: BaseModel) -> Status:
+    return part.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def present(seen: Observation) -> dict[str, int]:
@@ -143,7 +169,8 @@ def _metrics_fresh(standing: Standing) -> Fact:
     demand = standing.observation.demand
     told = {
         Gap.GATEWAYS: f"{demand.heard} of {demand.expected} gateways are heard",
-        Gap.ENDPOINTS: "the list of workers is not current",
+        Gap.ENDPOINTS: f"the list of workers is not current{_because(standing, Gap.ENDPOINTS)}",
+        Gap.OBJECTS: f"the objects are not current{_because(standing, Gap.OBJECTS)}",
         Gap.LOAD: "not every ready replica tells its load",
         Gap.ATTAINMENT: f"the metrics source answers {_answer(standing)}",
     }
@@ -151,8 +178,14 @@ def _metrics_fresh(standing: Standing) -> Fact:
     return "False", f"{gaps[0].value.capitalize()}Missing", f"{message}; nothing is scaled down meanwhile"
 
 
+def _because(standing: Standing, gap: Gap) -> str:
+    return f" ({standing.lost[gap]})" if gap in standing.lost else ""
+
+
 def _scaling_active(standing: Standing) -> Fact:
     decision = standing.decision
+    if standing.refused:
+        return "False", "Forbidden", standing.refused
     if decision.reason in {ScaleReason.FROZEN, ScaleReason.EXTERNAL, ScaleReason.ADVISE}:
         return "False", decision.reason.value.capitalize(), decision.sentence
     return "True", "Scaling", f"policy {standing.observation.goal.policy}"

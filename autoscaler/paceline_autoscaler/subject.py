@@ -1,15 +1,17 @@
 """One service under the autoscaler's care: a pass over it, and what is said of it between passes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from paceline_autoscaler import series
 from paceline_autoscaler.actuator import Actuator
 from paceline_autoscaler.ledger import Ledger, same_kind
-from paceline_autoscaler.nouns import Decision, Observation, State, Target
+from paceline_autoscaler.nouns import Decision, Gap, Observation, State, Target
 from paceline_autoscaler.now import Now
 from paceline_autoscaler.policies import decide
-from paceline_autoscaler.status import Standing, Status, Turned, status_of
+from paceline_autoscaler.status import Standing, Status, Turned, refused_status, status_of
 from paceline_core.clock import Clock, rfc3339
+from paceline_core.errors import Forbidden
 from paceline_core.kube import Key, Scale
 from paceline_core.objects import InferenceService
 from paceline_core.registry.enums import Direction, ScaleLimit
@@ -49,6 +51,8 @@ class Subject:
         self._said_at = 0.0
         self._stored_at = desk.clock.monotonic()
         self._passed_at: float | None = None
+        self._refused = ""
+        self._refusal_told = ""
 
     async def decide(self, seen: Observation, scales: dict[str, Scale]) -> Decision:
         """Decide, write it down, carry it out."""
@@ -63,20 +67,34 @@ class Subject:
         return decision
 
     async def say(
-        self, service: InferenceService, seen: Observation, decision: Decision, quantiles: dict[Target, float]
+        self,
+        service: InferenceService,
+        seen: Observation,
+        decision: Decision,
+        quantiles: dict[Target, float],
+        lost: Mapping[Gap, str],
     ) -> None:
         """Bring the object's status up to date, if it is worth a write."""
         if self._standing is None:
             return
         now, turned, generation = self._desk.clock.monotonic(), self._turned(service), service.metadata.generation
         starting = dict(self.state.starting)
-        standing = Standing(self._since, self._standing, decision, seen, quantiles, starting)
+        standing = Standing(self._since, self._standing, decision, seen, quantiles, starting, dict(lost), self._refused)
         if not self._due(status_of(standing, turned, generation, self._time()), now):
             return
         self._standing = decision
         said = status_of(replace(standing, decision=decision), turned, generation, self._time())
         if await self._desk.actuator.say(self.key, said):
             self._said, self._said_at = said, now
+
+    async def say_refused(self, service: InferenceService, words: str) -> None:
+        """A right is missing without which nothing can be decided: say so beside what stands there already."""
+        said = refused_status(service.status, words, service.metadata.generation, self._time())
+        told = {row.type: (row.reason, row.message) for row in service.status.conditions}
+        if told.get("ScalingActive") == ("Forbidden", words) or self._refusal_told == words:
+            return
+        if await self._desk.actuator.say(self.key, said):
+            self._refusal_told, self._said = words, None
 
     async def remember(self, *, at_once: bool = False) -> None:
         """Store what was learned, now and then."""
@@ -86,12 +104,13 @@ class Subject:
             await self._desk.actuator.remember(self.key, self.state)
 
     async def _act(self, decision: Decision, scales: dict[str, Scale]) -> None:
-        before, done = self._standing, True
-        if decision.direction is not Direction.HOLD:
-            done = await self._desk.actuator.scale(self.key, decision, scales)
+        before = self._standing
+        fault = await self._desk.actuator.scale(self.key, decision, scales)
+        self._refused = str(fault) if isinstance(fault, Forbidden) else ""
+        self._refusal_told = ""
         if before is None or not same_kind(before, decision):
             self._standing, self._since = decision, self._time()
-            if decision.direction is not Direction.HOLD and done:
+            if decision.direction is not Direction.HOLD and fault is None:
                 await self._desk.actuator.tell(self.key, decision)
             if decision.limit is not (ScaleLimit.NONE if before is None else before.limit):
                 await self._desk.actuator.warn_of_limit(self.key, decision)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from paceline_autoscaler.goals import built_in, goal_of
-from paceline_autoscaler.nouns import Goal
+from paceline_autoscaler.nouns import Gap, Goal
 from paceline_core.kube import Changed, Endpoint, Gone, Key, Listed, Lost, ServiceEndpoints
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.objects import AcceleratorProfile, InferenceService, ManifestError, read, resolve
@@ -19,24 +19,35 @@ from paceline_planner.hardware import Accelerator, from_profile
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+_UNLISTED = "not listed yet"
 _log = get_logger(__name__)
 
 
 @dataclass(slots=True)
 class World:
-    """The last word of each watch; `*_lost`: the watch is broken and what it said ages. `goals`: what services wish."""
+    """The last word of each watch; `lost`: what is broken, and why: what it said ages. `goals`: what services wish."""
 
     services: dict[Key, InferenceService] = field(default_factory=dict)
     profiles: dict[str, Accelerator] = field(default_factory=dict)
     workers: dict[Key, ServiceEndpoints] = field(default_factory=dict)
     goals: dict[Key, Goal] = field(default_factory=dict)
-    services_lost: bool = True
-    workers_lost: bool = True
+    lost: dict[Gap, str] = field(default_factory=lambda: {Gap.OBJECTS: _UNLISTED, Gap.ENDPOINTS: _UNLISTED})
+    unlisted: set[Gap] = field(default_factory=lambda: {Gap.OBJECTS, Gap.ENDPOINTS})
 
     @property
-    def listed(self) -> bool:
-        """Whether services and workers are current."""
-        return not self.services_lost and not self.workers_lost
+    def known(self) -> bool:
+        """Whether services and workers have been listed, be it long ago."""
+        return not self.unlisted
+
+    @property
+    def services_lost(self) -> bool:
+        """Whether the services are as of an earlier moment."""
+        return Gap.OBJECTS in self.lost
+
+    @property
+    def workers_lost(self) -> bool:
+        """Whether the workers are as of an earlier moment."""
+        return Gap.ENDPOINTS in self.lost
 
     def endpoints(self, key: Key) -> tuple[Endpoint, ...]:
         """A service's workers."""
@@ -45,7 +56,7 @@ class World:
 
     def on_service(self, event: WatchEvent[Manifest]) -> None:
         """Take one event of the watch on InferenceServices."""
-        self.services_lost = isinstance(event, Lost) or (self.services_lost and not isinstance(event, Listed))
+        self._note(Gap.OBJECTS, event)
         _apply(self.services, event, _key, self._service)
         match event:
             case Changed(item) | Gone(item):
@@ -60,8 +71,16 @@ class World:
 
     def on_workers(self, event: WatchEvent[ServiceEndpoints]) -> None:
         """Take one event of the watch on workers."""
-        self.workers_lost = isinstance(event, Lost) or (self.workers_lost and not isinstance(event, Listed))
+        self._note(Gap.ENDPOINTS, event)
         _apply(self.workers, event, lambda item: item.service, lambda item: item)
+
+    def _note(self, gap: Gap, event: WatchEvent[T]) -> None:
+        match event:
+            case Lost(reason):
+                self.lost[gap] = reason
+            case Listed():
+                self.lost.pop(gap, None)
+                self.unlisted.discard(gap)
 
     def _wish_all(self) -> None:
         for key in self.goals.keys() | self.services.keys():

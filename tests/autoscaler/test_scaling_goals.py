@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from paceline_autoscaler.goals import goal_of
+from paceline_autoscaler.nouns import Gap
 from paceline_autoscaler.world import World
 from paceline_core.kube import Changed, Gone, Key, Listed, Lost
 from paceline_core.objects import API_VERSION, resolve, validate
@@ -102,15 +103,23 @@ def test_a_list_replaces_what_was_known_and_changes_amend_it() -> None:
 
 def test_a_broken_watch_keeps_the_picture_and_says_that_it_ages() -> None:
     world = World()
-    assert not world.listed
+    assert not world.known
     world.on_service(Listed((manifest(),)))
     world.on_workers(Listed(()))
-    assert world.listed
+    assert (world.known, world.lost) == (True, {})
     world.on_workers(Lost("the server closed the watch"))
     assert world.workers_lost
-    assert set(world.goals) == {KEY}
+    assert (world.known, set(world.goals)) == (True, {KEY})
+    assert world.lost == {Gap.ENDPOINTS: "the server closed the watch"}
     world.on_workers(Listed(()))
-    assert world.listed
+    assert (world.known, world.lost) == (True, {})
+
+
+def test_before_its_first_list_a_lost_watch_leaves_the_picture_unknown() -> None:
+    world = World()
+    world.on_workers(Listed(()))
+    world.on_service(Lost("forbidden"))
+    assert (world.known, world.services_lost) == (False, True)
 
 
 def test_an_object_that_is_not_understood_leaves_the_last_form_in_force() -> None:

@@ -33,6 +33,8 @@ def missing(seen: Observation, gap: Gap) -> Observation:
             return replace(seen, pools=tuple(replace(pool, loads=pool.loads[1:]) for pool in seen.pools))
         case Gap.ATTAINMENT:
             return replace(seen, attainment=answered(QueryResult.ERROR))
+        case Gap.OBJECTS:
+            return replace(seen, objects_lost=True)
 
 
 def test_the_whole_picture_lets_a_replica_go() -> None:

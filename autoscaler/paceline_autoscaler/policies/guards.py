@@ -16,6 +16,7 @@ from paceline_core.registry.enums import Direction, ReplicaState, ScaleLimit, Sc
 _MISSING = {
     Gap.GATEWAYS: "not every gateway is heard",
     Gap.ENDPOINTS: "the list of workers is not current",
+    Gap.OBJECTS: "the objects are not current",
     Gap.LOAD: "not every ready replica tells its load",
     Gap.ATTAINMENT: "the promise is not measured",
 }
@@ -145,7 +146,10 @@ def _why_hold(picture: Picture) -> tuple[ScaleReason, str] | None:
     if freeze := frozen(goal.freeze, picture.observation.now):
         return ScaleReason.FROZEN, freeze
     if goal.foreign is not None:
-        return ScaleReason.EXTERNAL, f"Deployment {goal.foreign} is scaled on a cluster alone"
+        return (
+            ScaleReason.EXTERNAL,
+            f"Deployment {goal.foreign} is not scaled: its replicas do not tell how fast they are",
+        )
     if goal.policy == "external":
         return ScaleReason.EXTERNAL, "policy external leaves the Deployments to an HPA or KEDA"
     if goal.policy == "advise":

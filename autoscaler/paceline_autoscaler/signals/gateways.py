@@ -12,12 +12,12 @@ from paceline_autoscaler.demand import SILENCE_S, DemandMeter
 from paceline_autoscaler.nouns import Demand
 from paceline_autoscaler.now import Now
 from paceline_autoscaler.signals.streams import Streams
-from paceline_core.telemetry import get_logger
+from paceline_core.telemetry import Complaints, get_logger
 from paceline_core.wire import DemandReport
 from paceline_core.wire.stream import Link, Place
 
 AUDIENCE = "paceline/gateway"
-RESOLVE_S = 10.0
+RESOLVE_S = 2.0
 _RESOLVE_LIMIT_S = 3.0
 _log = get_logger(__name__)
 
@@ -50,6 +50,7 @@ class Gateways:
         self._on_held = on_held
         self._resolve = resolver
         self._meter = DemandMeter()
+        self._complaints = Complaints(_log)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -77,7 +78,7 @@ class Gateways:
         """Look gateways up again and again, until cancelled."""
         while True:
             await self.find()
-            await self._clock.sleep(RESOLVE_S if self.hosts else 1.0)
+            await self._clock.sleep(RESOLVE_S)
 
     async def find(self) -> None:
         """Look every address up once and follow what is there."""
@@ -87,8 +88,9 @@ class Gateways:
                 async with asyncio.timeout(_RESOLVE_LIMIT_S):
                     found = await self._resolve(host.strip("[]"), int(port))
             except (OSError, TimeoutError) as error:
-                _log.warning("gateway not found", extra={"address": address, "reason": str(error)})
+                self._complaints.begin(f"no gateway is found at {address}", repr(error))
                 continue
+            self._complaints.end(f"no gateway is found at {address}")
             self._found[address] = tuple(f"{_in_url(ip)}:{port}" for ip in found)
         self._streams.follow(Place(host, f"http://{host}/internal/demand", AUDIENCE) for host in self.hosts)
 

@@ -18,8 +18,8 @@ class Workers:
         self._streams = Streams(LoadReport, link, lambda _: None)
 
     def follow(self, services: Iterable[ServiceEndpoints]) -> None:
-        """These are the workers now."""
-        self._streams.follow(_place(str(item.service), endpoint) for item in services for endpoint in item.endpoints)
+        """These are the workers now; who has no address yet cannot be heard."""
+        self._streams.follow(_place(str(item.service), e) for item in services for e in item.endpoints if e.host)
 
     def loads(self, service: str) -> dict[str, WorkerLoad]:
         """Loads by worker, of those that are ready and have said so lately."""

@@ -1,0 +1,241 @@
+"""A cluster that refuses, loses watches, or hands the lease to somebody else: nothing is removed, nothing crashes."""
+
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.autoscaler.fake_cluster import FakeCluster
+from tests.autoscaler.test_scaling_goals import manifest
+from tests.autoscaler.test_scaling_loop import KEY, PLACE, POOL, SLO, Rig, exported
+
+from paceline_autoscaler.leadership import DEADLINE_S, LEASE
+from paceline_core.clock import rfc3339
+from paceline_core.errors import Forbidden, Unreachable
+from paceline_core.kube import Endpoint, Listed, Lost, Scale, ScaleTarget, ServiceEndpoints
+
+WORDS = 'deployments.apps "chat-main" is forbidden: User "autoscaler" cannot {verb} resource "deployments/scale"'
+BUSY = 25
+
+
+def forbidden(verb: str) -> Forbidden:
+    return Forbidden(403, "Forbidden", WORDS.format(verb=verb))
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    made = Rig()
+    yield made
+    made.cluster.broken.clear()
+    await made.autoscaler.close()
+
+
+def condition(rig: Rig, kind: str) -> tuple[str, str, str]:
+    """Status, reason and message as last written."""
+    row = next(row for row in rig.cluster.statuses[-1][1]["conditions"] if row["type"] == kind)
+    return row["status"], row["reason"], row["message"]
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize(("call", "verb"), [("get_scale", "get"), ("set_scale", "update")])
+async def test_a_missing_right_to_scale_is_a_condition_that_names_it_and_goes_with_it(
+    rig: Rig, call: str, verb: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await rig.start()
+    await rig.seconds(1, ready=1)
+    rig.cluster.broken[call] = forbidden(verb)
+    await rig.seconds(8, ready=1, requests=BUSY)
+    assert condition(rig, "ScalingActive") == ("False", "Forbidden", WORDS.format(verb=verb))
+    assert "scaling" in rig.cluster.statuses[-1][1]
+    assert len(warnings(caplog)) == 1
+    assert exported(rig, 'paceline_autoscaler_actuation_errors_total{pisvc="chat",pisvc_namespace="default"}')
+    rig.cluster.broken.clear()
+    await rig.seconds(4, ready=1, requests=BUSY)
+    assert rig.cluster.written
+    assert condition(rig, "ScalingActive")[:2] == ("True", "Scaling")
+
+
+async def test_an_autoscaler_that_was_never_allowed_to_look_says_so_and_keeps_what_stands_there() -> None:
+    rig = Rig()
+    standing = manifest(classes=SLO)
+    row = {"status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    standing["status"] = {
+        "scaling": {"desired": 3, "pools": [{"name": "main", "desired": 3}]},
+        "conditions": [{"type": kind, **row} for kind in ("Ready", "SLOMet")],
+    }
+    await rig.start()
+    rig.autoscaler.on_service(Listed((standing,)))
+    rig.cluster.broken["get_scale"] = forbidden("get")
+    await rig.seconds(5, ready=1)
+    (status,) = [status for _, status in rig.cluster.statuses]
+    assert status["scaling"] == standing["status"]["scaling"]
+    assert {row["type"] for row in status["conditions"]} == {"SLOMet", "ScalingActive"}
+    await rig.autoscaler.close()
+
+
+@pytest.mark.parametrize("call", ["patch_status", "get_config", "put_config"])
+async def test_other_missing_rights_keep_nobody_from_scaling_and_are_told_once(
+    call: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig()
+    rig.cluster.broken[call] = forbidden("patch")
+    await rig.start()
+    await rig.seconds(70, ready=1, requests=BUSY)
+    assert rig.cluster.written
+    assert len(warnings(caplog)) == 1
+    assert exported(rig, 'paceline_autoscaler_actuation_errors_total{pisvc="chat",pisvc_namespace="default"}')
+    rig.cluster.broken.clear()
+    await rig.autoscaler.close()
+
+
+async def test_without_the_right_to_the_lease_nothing_is_written_and_one_line_says_so(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.cluster.broken["lease"] = forbidden("update")
+    await rig.start()
+    await rig.seconds(10, ready=1, requests=BUSY)
+    assert (rig.cluster.written, rig.cluster.statuses) == ([], [])
+    assert len(warnings(caplog)) == 1
+    assert exported(rig, 'paceline_autoscaler_cluster_current{kind="Lease"} 0.0')
+    rig.cluster.broken.clear()
+    await rig.seconds(2, ready=1, requests=BUSY)
+    assert rig.cluster.written
+    assert exported(rig, 'paceline_autoscaler_cluster_current{kind="Lease"} 1.0')
+
+
+async def test_while_objects_cannot_be_watched_replicas_are_added_and_none_removed(rig: Rig) -> None:
+    await rig.start(ready=3)
+    await rig.seconds(20, ready=3)
+    rig.autoscaler.on_service(Lost("inferenceservices is forbidden"))
+    await rig.seconds(90, ready=3)
+    assert rig.cluster.scales[POOL].replicas == 3
+    message = condition(rig, "MetricsFresh")[2]
+    assert "the objects are not current (inferenceservices is forbidden)" in message
+    await rig.seconds(10, ready=3, requests=4 * BUSY)
+    assert rig.cluster.scales[POOL].replicas > 3
+
+
+async def test_after_hours_without_an_api_server_the_last_known_set_goes_on(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    await rig.start(ready=3)
+    await rig.seconds(60, ready=3, requests=BUSY)
+    assert rig.cluster.scales[POOL].replicas == 3
+    gone = Unreachable("connection refused")
+    rig.cluster.broken = dict.fromkeys(("get_scale", "set_scale", "patch_status", "put_config", "lease"), gone)
+    rig.autoscaler.on_service(Lost("connection refused"))
+    rig.autoscaler.on_workers(Lost("connection refused"))
+    for _ in range(3):
+        await rig.seconds(20, ready=3)
+        rig.clock.advance(3600)
+    assert rig.autoscaler.ready
+    assert len(warnings(caplog)) <= 5
+    rig.cluster.broken.clear()
+    await rig.seconds(5, ready=3)
+    assert rig.cluster.scales[POOL].replicas == 3
+    rig.autoscaler.on_service(Listed((manifest(classes=SLO),)))
+    await rig.see(3)
+    await rig.seconds(10, ready=3)
+    assert rig.cluster.scales[POOL].replicas == 3
+    await rig.seconds(90, ready=3)
+    assert rig.cluster.scales[POOL].replicas < 3
+
+
+class SlowCluster(FakeCluster):
+    """Its answer to a read of the scale takes so long that the lease may be somebody else's by then."""
+
+    rig: Rig
+    slow = False
+
+    async def get_scale(self, target: ScaleTarget) -> Scale:
+        if self.slow:
+            self.rig.clock.advance(DEADLINE_S)
+        return await super().get_scale(target)
+
+
+async def test_an_answer_that_comes_after_the_lease_is_followed_by_no_write() -> None:
+    cluster = SlowCluster()
+    rig = Rig(cluster=cluster)
+    cluster.rig = rig
+    await rig.start()
+    await rig.seconds(2, ready=1)
+    cluster.slow, cluster.leases[LEASE] = True, "somebody else"
+    before = list(cluster.statuses), dict(cluster.configs)
+    rig.arrivals += 50 * BUSY
+    await rig.hear(1)
+    await rig.autoscaler.step()
+    assert (cluster.written, (cluster.statuses, cluster.configs)) == ([], before)
+    await rig.autoscaler.close()
+    assert dict(cluster.configs) == before[1]
+    assert cluster.leases[LEASE] == "somebody else"
+
+
+def pending(rig: Rig, name: str) -> Endpoint:
+    """A Pod that no node takes: it has no address."""
+    return Endpoint(name, *PLACE, "", 8000, ready=False, created=rfc3339(rig.clock.utc()))
+
+
+async def test_a_pending_pod_is_never_dialled_and_named_when_it_is_overdue(rig: Rig) -> None:
+    await rig.start(ready=1, desired=2)
+    created = rfc3339(rig.clock.utc())
+    there = Endpoint("main-0", *PLACE, "10.1.0.0", 9000, ready=True, created=created)
+    rig.autoscaler.on_workers(Listed((ServiceEndpoints(KEY, (there, pending(rig, "chat-main-abc12"))),)))
+    await rig.seconds(5, ready=1)
+    assert condition(rig, "CapacityBlocked")[0] == "False"
+    assert exported(rig, 'pool="main",state="starting"} 1.0')
+    for _ in range(30):
+        rig.clock.advance(60)
+        await rig.seconds(1, ready=1)
+    status, _, message = condition(rig, "CapacityBlocked")
+    assert (status, "chat-main-abc12" in message) == ("True", True)
+    assert {host for host, talker in rig.talkers.by_host.items() if talker.readers} == {"10.0.0.1:81", "10.1.0.0:9000"}
+
+
+async def relaunched(rig: Rig, after_s: float) -> Rig:
+    """Another process over the same cluster, some time later; its gateways and workers are heard anew."""
+    heir = Rig(cluster=rig.cluster, name="a")
+    heir.clock.advance(rig.clock.monotonic() + after_s)
+    heir.arrivals = rig.arrivals
+    heir.autoscaler.on_service(Listed((manifest(classes=SLO),)))
+    await heir.gateways.find()
+    return heir
+
+
+@pytest.mark.parametrize("requests", [0, BUSY])
+@pytest.mark.parametrize("killed", [True, False])
+async def test_however_often_it_restarts_replicas_stay(requests: int, killed: bool) -> None:
+    rig = Rig()
+    await rig.start(ready=3)
+    await rig.seconds(5, ready=3, requests=requests)
+    for after_s in (1, 5, 20, 1, 600):
+        if not killed:
+            await rig.autoscaler.close()
+        rig = await relaunched(rig, after_s)
+        await rig.autoscaler.step()  # nothing is listed but the services
+        await rig.see(3)
+        await rig.seconds(6, ready=3, requests=requests)
+    assert rig.cluster.written == []
+    await rig.autoscaler.close()
+
+
+async def test_a_burst_that_began_after_the_last_stored_state_is_not_forgotten_by_a_kill() -> None:
+    """What was stored knows a quiet hour alone; the process dies in the middle of the burst that it scaled for."""
+    rig = Rig()
+    await rig.start(ready=1)
+    await rig.seconds(100, ready=1, requests=1)
+    stored = dict(rig.cluster.configs)
+    await rig.seconds(6, ready=1, requests=BUSY)
+    await rig.see(3)
+    await rig.seconds(14, ready=3, requests=BUSY)
+    rig.cluster.configs = stored
+    ordered = rig.cluster.scales[POOL].replicas
+    assert ordered == 3
+    written = len(rig.cluster.written)
+    heir = await relaunched(rig, 5)
+    await heir.see(3)
+    for _ in range(8):
+        await heir.seconds(1, ready=3)  # the clients wait for the workers just now
+    assert rig.cluster.written[written:] == []
+    await heir.autoscaler.close()
