@@ -16,9 +16,8 @@ def events(service: Manifest, before: Status, written: Status | None, actions: S
     """At most one for all that is made, one for each removal, one for each condition that turned."""
     metadata = service["metadata"]
     key = Key(metadata.get("namespace", ""), metadata["name"])
-    extra = {"uid": str(metadata.get("uid", ""))}
     told = [*_done(actions), *(_turned(before, written) if written else ())]
-    return tuple(Event("InferenceService", key, kind, reason, said, extra) for kind, reason, said in told)
+    return tuple(Event("InferenceService", key, kind, reason, said) for kind, reason, said in told)
 
 
 def _done(actions: Sequence[Action]) -> Iterator[tuple[str, str, str]]:

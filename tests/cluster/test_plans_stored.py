@@ -1,0 +1,178 @@
+"""The operator's plans against a real API server: what it stores of what we apply never differs from what we wish."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from tests.cluster.harness.workbench import Workbench
+from tests.cluster.served import Document, made_namespace, removed, serving
+from tests.operator_plans.plan_factories import EMULATE, POOL, SETTINGS, service
+
+from paceline_core.kube import Key
+from paceline_core.kube.api.resource import RESOURCES
+from paceline_operator.nouns import MANAGER, REPLICAS_MANAGER, Apply, Delete, Live, NamespaceView, Place, View
+from paceline_operator.plans import differs, observe_child, plan_namespace, plan_service
+
+pytestmark = pytest.mark.real
+
+NAMESPACE = "team"
+RICH = replace(
+    SETTINGS,
+    pull_secrets=("registry", "mirror"),
+    metrics_namespaces=("monitoring",),
+    log_level="DEBUG",
+    pull_policy="Always",
+)
+SECRET = {"secretKeyRef": {"name": "tokens", "key": "hub", "optional": False}}
+SPECS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "environment": {
+        "runtime": {
+            "env": [
+                {"name": "MONEY", "value": "$(HOME) costs $$5"},
+                {"name": "EMPTY", "value": ""},
+                {"name": "TOKEN", "valueFrom": SECRET},
+            ]
+        }
+    },
+    "emulated": {"engine": {"emulate": EMULATE, "maxModelLen": 8192}},
+    "in place": {"rollout": {"gpus": "inPlace", "drainTimeout": "90s500ms"}},
+    "placed": {
+        "pools": [
+            {
+                **POOL,
+                "spot": True,
+                "nodeSelector": {"zone": "a", "empty": ""},
+                "tolerations": [
+                    {"key": "gpu", "value": "", "effect": "NoExecute", "tolerationSeconds": 30},
+                    {"operator": "Exists"},
+                ],
+            }
+        ]
+    },
+    "pools": {"pools": [POOL, {"name": "edge", "accelerator": "cpu", "replicas": {"min": 0, "max": 5}}]},
+}
+
+
+class Cluster:
+    """Carries plans out, as the operator's shell does, without a shell."""
+
+    def __init__(self, api: httpx.Client) -> None:
+        self._api = api
+        self.places: set[Place] = set()
+        self.owners: dict[str, Document] = {}
+
+    def wish(self, name: str = "chat", **spec: Any) -> Document:
+        """A service whose owner is a real object, or the garbage collector would take its children."""
+        if name not in self.owners:
+            answer = self.apply(
+                {**service(name), "metadata": {"name": name, "namespace": NAMESPACE}}, "user", force=True
+            )
+            assert answer.is_success, answer.text
+            self.owners[name] = answer.json()
+        return service(name, uid=self.owners[name]["metadata"]["uid"], **spec)
+
+    def apply(self, body: Document, manager: str, *, force: bool) -> httpx.Response:
+        key = Key(body["metadata"]["namespace"], body["metadata"]["name"])
+        if body["kind"] != "InferenceService":
+            self.places.add((body["kind"], key))
+        return self._api.patch(
+            RESOURCES[body["kind"]].path(key),
+            params={"fieldManager": manager, "force": str(force).lower()},
+            headers={"content-type": "application/apply-patch+yaml"},
+            json=body,
+        )
+
+    def got(self, place: Place) -> Document:
+        answer = self._api.get(RESOURCES[place[0]].path(place[1]))
+        assert answer.is_success, answer.text
+        return {"kind": place[0], **answer.json()}
+
+    def seen(self) -> dict[Place, Live]:
+        return {place: observe_child(self.got(place)) for place in self.places}
+
+    def remove(self, place: Place) -> None:
+        self.places.discard(place)
+        self._api.delete(RESOURCES[place[0]].path(place[1]))
+
+    def view(self, manifest: Document) -> View:
+        seen = self.seen()
+        shared = {
+            kind: live for (kind, _), live in seen.items() if kind in ("ServiceAccount", "ConfigMap", "NetworkPolicy")
+        }
+        return View(manifest, seen, shared, RICH, now=0.0, time="2026-01-01T00:00:00Z")
+
+    def step(self, manifest: Document) -> int:
+        """One reconcile of the namespace and the service; how many writes it took."""
+        view = self.view(manifest)
+        trust = {"k1": "AAAA"}
+        actions = [
+            *plan_namespace(NamespaceView(NAMESPACE, 1, view.shared, RICH, trust)).actions,
+            *plan_service(view).actions,
+        ]
+        for action in actions:
+            if isinstance(action, Delete):
+                self.remove((action.kind, action.key))
+                continue
+            manager = MANAGER if isinstance(action, Apply) else REPLICAS_MANAGER
+            answer = self.apply(action.manifest(), manager, force=isinstance(action, Apply) and action.force)
+            assert answer.is_success, answer.text
+        return len(actions)
+
+    def converge(self, manifest: Document) -> None:
+        for _ in range(4):
+            if not self.step(manifest):
+                return
+        raise AssertionError("does not settle")
+
+
+@pytest.fixture
+def here(apiserver: Workbench) -> Iterator[Cluster]:
+    with serving(apiserver) as api:
+        made_namespace(api, NAMESPACE)
+        cluster = Cluster(api)
+        yield cluster
+        for place in list(cluster.places):
+            cluster.remove(place)
+        for owner in cluster.owners.values():
+            removed(api, owner)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_what_is_stored_is_what_is_wished(here: Cluster, name: str) -> None:
+    manifest = here.wish(**SPECS[name])
+    here.converge(manifest)
+    again = plan_service(replace(here.view(manifest), children={}))
+    wished = [action.child for action in again.actions if isinstance(action, Apply)]
+    assert len(wished) >= 3
+    assert not [child.key for child in wished if differs(child, here.seen()[child.place])]
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_field_set_and_unset_leaves_what_never_had_it(here: Cluster, name: str) -> None:
+    here.converge(here.wish())
+    before = {place: live.content for place, live in here.seen().items()}
+    here.converge(here.wish(**SPECS[name]))
+    back = here.wish()
+    here.converge(back)
+    assert {place: live.content for place, live in here.seen().items() if place in before} == before
+
+
+def test_replicas_belong_to_the_autoscaler_once_they_are_handed_over(here: Cluster) -> None:
+    here.converge(here.wish())
+    deployment = ("Deployment", Key(NAMESPACE, "chat-main"))
+    scale = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "chat-main", "namespace": NAMESPACE}}
+    assert here.apply({**scale, "spec": {"replicas": 4}}, "paceline-autoscaler", force=True).is_success
+    here.converge(here.wish(runtime={"env": [{"name": "A", "value": "b"}]}))
+    assert here.got(deployment)["spec"]["replicas"] == 4
+    owners = here.seen()[deployment].replicas
+    assert owners is not None
+    assert owners.shared
+
+
+def test_longest_names_are_taken(here: Cluster) -> None:
+    pool = {"name": "a" * 15, "accelerator": "cpu"}
+    here.converge(here.wish("s" * 40, pools=[pool]))
+    assert ("Deployment", Key(NAMESPACE, f"{'s' * 40}-{'a' * 15}")) in here.places
