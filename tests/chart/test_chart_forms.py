@@ -101,7 +101,7 @@ def test_monitors_are_made_only_where_their_kinds_exist() -> None:
     assert all(item["metadata"]["labels"]["release"] == "stack" for item in monitors.values())
     assert monitors["paceline-workers"]["spec"]["namespaceSelector"] == {"any": True}
     rules = {item["metadata"]["name"] for item in with_operator.of("PrometheusRule")}
-    assert rules == {f"paceline-{path.stem}" for path in (CHART / "files/rules").glob("*.yaml")}
+    assert rules == {path.stem for path in (CHART / "files/rules").glob("*.yaml")}
     assert all(item["spec"]["groups"] for item in with_operator.of("PrometheusRule"))
 
 

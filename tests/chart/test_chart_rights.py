@@ -11,12 +11,12 @@ HOME, CLUSTER, SERVICES = "paceline's own namespace", "the cluster", "wherever s
 RIGHTS = {
     "operator": {
         SERVICES: {
-            "paceline.dev/inferenceservices": READ,
+            "paceline.dev/inferenceservices": WATCH,
             "paceline.dev/inferenceservices/status": "patch",
             "paceline.dev/inferenceservices/finalizers": "update",  # to be a blocking owner, where that is checked
-            "paceline.dev/tenants": READ,
+            "paceline.dev/tenants": WATCH,
             "paceline.dev/tenants/status": "patch",
-            "paceline.dev/inferenceroutes": READ,
+            "paceline.dev/inferenceroutes": WATCH,
             "paceline.dev/inferenceroutes/status": "patch",
             "apps/deployments": OWN,
             "services": OWN,
@@ -24,10 +24,10 @@ RIGHTS = {
             "configmaps": OWN,
             "policy/poddisruptionbudgets": OWN,
             "networking.k8s.io/networkpolicies": OWN,
-            "pods": WATCH,
+            "pods": "list",
             "events": "create patch",
         },
-        CLUSTER: {"paceline.dev/acceleratorprofiles": READ, "paceline.dev/acceleratorprofiles/status": "patch"},
+        CLUSTER: {"paceline.dev/acceleratorprofiles": WATCH, "paceline.dev/acceleratorprofiles/status": "patch"},
         HOME: {
             "secrets": "create",
             "secrets[paceline-hop-gateway]": "patch",
@@ -79,6 +79,14 @@ def test_in_listed_namespaces_a_part_may_do_the_same_there_and_nothing_in_the_cl
     chart = rendered("in two namespaces")
     assert granted(chart, "Role", part, namespace) == RIGHTS[part][SERVICES]
     assert granted(chart, "ClusterRole", part) == {}
+
+
+def test_in_listed_namespaces_the_operator_keeps_its_trust_file_at_home_and_only_watches_the_rest_there() -> None:
+    at_home = granted(rendered("in two namespaces"), "Role", "operator")
+    more = {name: verbs for name, verbs in at_home.items() if name not in RIGHTS["operator"][HOME]}
+    assert more.pop("configmaps") == OWN
+    assert set(more.values()) == {WATCH}
+    assert more.keys() < RIGHTS["operator"][SERVICES].keys()
 
 
 @pytest.mark.parametrize("form", FORMS)
