@@ -15,11 +15,13 @@ from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.naming import LABEL_SERVICE
 from paceline_operator.nouns import Live, Place
 from paceline_operator.objects import SERVICE, version_of
+from paceline_operator.plans.marks import ACCOUNT, POLICY, TRUST
 from paceline_operator.plans.observe import observe_child
 from paceline_operator.queue import Item, Urgency
 
 NAMESPACE = "Namespace"
 CHILD_KINDS = ("ServiceAccount", "ConfigMap", "NetworkPolicy", "Service", "PodDisruptionBudget", "Deployment")
+SHARED = (("ServiceAccount", ACCOUNT), ("ConfigMap", TRUST), ("NetworkPolicy", POLICY))
 ENDED = 4096
 """How many objects deleted by us are remembered."""
 
@@ -64,6 +66,11 @@ class Cache:
     def group(self, item: Item) -> Mapping[Place, Live]:
         """What a service owns or is labelled with, or what a namespace's services share."""
         return dict(self._groups.get(item, {}))
+
+    def shared(self, namespace: str) -> dict[str, Live]:
+        """What stands where a namespace's services share things, by kind."""
+        found = {kind: self.get(kind, Key(namespace, name)) for kind, name in SHARED}
+        return {kind: live for kind, live in found.items() if live is not None}
 
     def groups(self) -> list[Item]:
         """Everybody who has children."""

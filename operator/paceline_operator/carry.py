@@ -17,7 +17,7 @@ from paceline_core.kube.api.resource import RESOURCES, Resource
 from paceline_core.kube.cluster import Manifest
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_operator.budget import Budget
-from paceline_operator.cache import Cache
+from paceline_operator.cache import Cache, Wake
 from paceline_operator.faults import Fault, fault_of
 from paceline_operator.leader import Leadership
 from paceline_operator.nouns import MANAGER, REPLICAS_MANAGER, Action, Apply, Delete, HandOver
@@ -109,12 +109,12 @@ class Hands:
         told = self._terminating.get(namespace)
         return told is not None and self._clock.monotonic() - told < TERMINATING_S
 
-    async def look(self, kind: str, key: Key) -> None:
-        """Ask what stands at a place, and let the cache know."""
+    async def look(self, kind: str, key: Key) -> Wake | None:
+        """Ask what stands at a place, and let the cache know; who is to look at it, unless it is the caller."""
         try:
-            self._cache.put(await self._api.get(RESOURCES[kind], key), answer=True)
+            return self._cache.put(await self._api.get(RESOURCES[kind], key), answer=True)
         except NotFound:
-            self._cache.absent(kind, key)
+            return self._cache.absent(kind, key)
 
     async def _act(self, action: Action, urgency: Urgency) -> None:
         try:

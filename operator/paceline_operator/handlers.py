@@ -45,6 +45,38 @@ def registry_of(
     return registry
 
 
+class NoDiffs(kopf.DiffBaseStorage):
+    """Nothing is compared with what was handled before, so nothing is copied, kept or written: half of kopf's time."""
+
+    def build(self, **_: Any) -> Any:
+        return {}
+
+    def fetch(self, **_: Any) -> Any:
+        return None
+
+    def store(self, **_: Any) -> None:
+        pass
+
+
+class NoProgress(kopf.ProgressStorage):
+    """Handlers that only enqueue have none."""
+
+    def fetch(self, **_: Any) -> Any:
+        return None
+
+    def store(self, **_: Any) -> None:
+        pass
+
+    def purge(self, **_: Any) -> None:
+        pass
+
+    def touch(self, **_: Any) -> None:
+        pass
+
+    def clear(self, *, essence: Any) -> Any:
+        return essence
+
+
 def settings() -> kopf.OperatorSettings:
     """Watches with limits, lists in pages, nothing written, no look at CRDs and namespaces."""
     made = kopf.OperatorSettings()
@@ -53,6 +85,8 @@ def settings() -> kopf.OperatorSettings:
     made.watching.server_timeout = 290
     made.watching.client_timeout = 310
     made.watching.chunk_size = 500
+    made.persistence.diffbase_storage = NoDiffs()
+    made.persistence.progress_storage = NoProgress()
     made.process.ultimate_exiting_timeout = None
     return made
 

@@ -66,7 +66,7 @@ class Leadership:
     async def run(self) -> None:
         """Take it, renew it, try again, until cancelled."""
         while True:
-            held = await self._try()
+            held = await self.attempt()
             await self._clock.sleep(self._ttl_s / 5 if held else min(RETRY_S, self._ttl_s / 5))
 
     async def release(self) -> None:
@@ -79,7 +79,8 @@ class Leadership:
         except PacelineError as error:
             _log.info("the lease runs out by itself", extra={"reason": str(error)})
 
-    async def _try(self) -> bool:
+    async def attempt(self) -> bool:
+        """Take or renew it once; whether the API server said that it is ours."""
         before, asked = self.leads, self._clock.monotonic()
         held = False
         try:

@@ -70,7 +70,7 @@ class Operator:
         rotation = Rotation(config.namespace, config.keys.rotation_days, self._trust_changed)
         keys = Keys(api, hands, rotation, clock)
         lookout = Lookout(api, clock)
-        tools = Tools(self.world, hands, lookout, config.settings(), clock, self._events.record)
+        tools = Tools(self.world, hands, lookout, config.settings(), clock, self._events.record, self.queue.put)
         self.reconciler = Reconciler(tools, keys, metrics)
         self.watches = Watches(api, self.world, hands, clock, config.cluster.namespaces)
         self.child_pulses = {kind: Pulse(kind, clock) for kind in CHILD_KINDS}

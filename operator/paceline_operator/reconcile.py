@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from paceline_core.clock import rfc3339
 from paceline_core.errors import PacelineError, Refused
-from paceline_core.kube import Key
 from paceline_core.kube.cluster import Manifest
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_operator.cache import NAMESPACE
@@ -19,14 +18,12 @@ from paceline_operator.keys import Keys
 from paceline_operator.leader import NotLeading
 from paceline_operator.nouns import Live, NamespaceView
 from paceline_operator.objects import PROFILE, ROUTE, SERVICE, TENANT
-from paceline_operator.plans.marks import ACCOUNT, POLICY, TRUST
 from paceline_operator.plans.namespace import plan_namespace
 from paceline_operator.plans.others import plan_profile, plan_route, plan_tenant
 from paceline_operator.queue import Item, Urgency
 from paceline_operator.services import ROUNDS, Faulty, Services, Tools
 
 KEYS = "HopKeys"
-SHARED = (("ServiceAccount", ACCOUNT), ("ConfigMap", TRUST), ("NetworkPolicy", POLICY))
 _log = get_logger(__name__)
 
 
@@ -108,19 +105,22 @@ class Reconciler:
             faults = await tools.hands.carry(plan.actions, urgency)
             if faults:
                 raise Faulty(faults[0])
+            self._wake_waiting(namespace)
         raise Faulty(Fault("Failed", f"something undoes what the operator shares among the services of {namespace}"))
 
+    def _wake_waiting(self, namespace: str) -> None:
+        """Deployments wait for what their namespace shares; only those that were looked at already do so."""
+        waiting = [item for item in self._services.waiting if item.key.namespace == namespace]
+        for item in waiting:
+            self._services.waiting.discard(item)
+            self._tools.wake(item, Urgency.STATUS)
+
     async def _shared(self, namespace: str) -> dict[str, Live]:
-        cache, found = self._tools.world.cache, {}
-        for kind, name in SHARED:
-            key = Key(namespace, name)
-            live = cache.get(kind, key)
-            if live is not None and not live.managed:
-                await self._tools.hands.look(kind, key)
-                live = cache.get(kind, key)
-            if live is not None:
-                found[kind] = live
-        return found
+        cache = self._tools.world.cache
+        for live in cache.shared(namespace).values():
+            if not live.managed:
+                await self._tools.hands.look(live.kind, live.key)  # no watch tells when it goes
+        return cache.shared(namespace)
 
     async def _other(self, item: Item, urgency: Urgency) -> float | None:
         manifest = self._tools.world.objects.get(item)

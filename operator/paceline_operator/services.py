@@ -13,12 +13,12 @@ from paceline_core.kube import Event, Key
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.naming import deployment_name, workers_service_name
 from paceline_core.telemetry import get_logger
-from paceline_operator.cache import NAMESPACE
 from paceline_operator.carry import TERMINATING_S, Hands
 from paceline_operator.faults import Fault, degraded, fault_of, says_already
 from paceline_operator.lookout import Lookout
 from paceline_operator.nouns import Live, Memo, Place, Plan, Settings, Trouble, View
 from paceline_operator.objects import PROFILE, SERVICE
+from paceline_operator.plans.namespace import missing
 from paceline_operator.plans.service import plan_service
 from paceline_operator.queue import Item, Urgency
 from paceline_operator.world import World
@@ -46,6 +46,7 @@ class Tools:
     settings: Settings
     clock: Clock
     record: Callable[[Event], None]
+    wake: Callable[[Item, Urgency], None]
 
 
 class Services:
@@ -54,6 +55,7 @@ class Services:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._memos: dict[Key, tuple[str, Memo]] = {}
+        self.waiting: set[Item] = set()
 
     async def reconcile(self, key: Key, urgency: Urgency) -> float | None:
         """One pass; when to look again. Raises Faulty, NotLeading, Unreachable or Refused."""
@@ -66,7 +68,8 @@ class Services:
                 return TERMINATING_S
             plan = await self._round(key, manifest, urgency)
             if not plan.actions:
-                return min((s for s in (plan.again_s, self._tools.lookout.again_s(key)) if s is not None), default=None)
+                waits = (plan.again_s, self._tools.lookout.again_s(key), self._stranger_s(key, manifest))
+                return min((wait for wait in waits if wait is not None), default=None)
         raise Faulty(
             Fault("Failed", f"something undoes what the operator writes for {key}; see the children's managers")
         )
@@ -110,14 +113,16 @@ class Services:
         children = self._children(key, manifest)
         for live in children.values():
             if not live.managed:
-                await tools.hands.look(live.kind, live.key)  # no watch tells when it goes: its label is not ours
+                await tools.hands.look(live.kind, live.key)
                 children = self._children(key, manifest)
-        shared = tools.world.cache.group(Item(NAMESPACE, Key("", key.namespace)))
+        shared = tools.world.cache.shared(key.namespace)
+        if missing(shared, tools.settings):
+            self.waiting.add(Item(SERVICE, key))
         uid, memo = self._memos.get(key, ("", None))
         return View(
             service=manifest,
             children=children,
-            shared={live.kind: live for live in shared.values()},
+            shared=shared,
             settings=tools.settings,
             now=now,
             time=rfc3339(tools.clock.utc()),
@@ -147,8 +152,14 @@ class Services:
             return ()
         return await self._tools.lookout.troubles(key)
 
+    def _stranger_s(self, key: Key, manifest: Manifest) -> float | None:
+        """No watch tells when an object that does not carry our label goes."""
+        strangers = any(not live.managed for live in self._children(key, manifest).values())
+        return STRANGER_S if strangers else None
+
     def _forget(self, key: Key) -> None:
         self._memos.pop(key, None)
+        self.waiting.discard(Item(SERVICE, key))
         self._tools.lookout.forget(key)
 
 

@@ -92,6 +92,6 @@ class Watches:
 
     async def _look(self, kind: str, key: Key) -> None:
         try:
-            await self._hands.look(kind, key)
+            self._world.wake(await self._hands.look(kind, key))
         except PacelineError as error:
             _log.warning("a doubtful child could not be asked for", extra={"kind": kind, "reason": str(error)})

@@ -62,13 +62,13 @@ class World:
                 wakes, doubtful = self.cache.listed(kind, items)
                 self._missing.discard(kind)
                 for wake in wakes:
-                    self._wake(wake)
+                    self.wake(wake)
                 return doubtful
             case Changed(item):
-                self._wake(self.cache.put(item))
+                self.wake(self.cache.put(item))
                 self._wake_keys(kind, item)
             case Gone(item):
-                self._wake(self.cache.remove(item))
+                self.wake(self.cache.remove(item))
             case Lost(reason):
                 self.cache.lose(kind)
                 _log.warning("a watch is lost; what is known ages", extra={"kind": kind, "reason": reason})
@@ -81,7 +81,8 @@ class World:
         shared = {item for item in self.cache.groups() if item.kind == NAMESPACE}
         return [*sorted(shared | {Item(NAMESPACE, Key("", name)) for name in namespaces}), *items]
 
-    def _wake(self, wake: Wake | None) -> None:
+    def wake(self, wake: Wake | None) -> None:
+        """Let somebody look."""
         if wake is not None:
             self._queue.put(wake.item, wake.urgency)
 

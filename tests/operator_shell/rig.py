@@ -1,0 +1,158 @@
+"""The operator's parts around a fake API server, driven by hand on a clock that only the test moves."""
+
+from typing import Any
+
+from tests.operator_shell.fake_api import FakeApi
+
+from paceline_core.clock import ManualClock
+from paceline_core.kube import Event, Gone, Key, Listed
+from paceline_core.kube.cluster import Manifest
+from paceline_core.telemetry import Metrics
+from paceline_operator.budget import Budget
+from paceline_operator.cache import CHILD_KINDS, NAMESPACE
+from paceline_operator.carry import Gates, Hands
+from paceline_operator.keys import Keys, Rotation
+from paceline_operator.leader import Leadership
+from paceline_operator.lookout import Lookout
+from paceline_operator.nouns import Settings
+from paceline_operator.objects import KINDS, SERVICE
+from paceline_operator.queue import Item, Urgency, WorkQueue
+from paceline_operator.reconcile import KEYS, Outcome, Reconciler
+from paceline_operator.services import Tools
+from paceline_operator.world import World
+
+HOME = "paceline-system"
+SETTINGS = Settings(namespace=HOME, image="example/worker:1", endpoint="http://gateway.example")
+
+
+class FreeLeases:
+    """Everybody leads, until `held` says no."""
+
+    def __init__(self) -> None:
+        self.held = True
+
+    async def take(self, name: str, holder: str, ttl_s: float) -> bool:
+        return self.held
+
+    async def release(self, name: str, holder: str) -> None:
+        self.held = True
+
+
+class Rig:
+    """One operator process; two of them around one FakeApi are two operators, or one before and after a crash."""
+
+    def __init__(self, api: FakeApi, clock: ManualClock | None = None, *, rate: float = 1e6) -> None:
+        self.api = api
+        self.clock = clock or ManualClock()
+        self.metrics = Metrics("operator")
+        self.queue = WorkQueue(self.clock)
+        self.world = World(self.queue, Item(KEYS, Key(HOME, KEYS)))
+        self.leases = FreeLeases()
+        self.leadership = Leadership(self.leases, "rig", 15.0, self.clock, self.metrics)
+        self.budget = Budget(self.clock, rate, 1e6)
+        self.hands = Hands(api, self.world.cache, Gates(self.leadership, self.budget, self.metrics), self.clock)
+        self.told: list[Event] = []
+        keys = Keys(api, self.hands, Rotation(HOME, 30.0, lambda: None), self.clock)
+        keys.trust = {"kid": "public"}
+        lookout = Lookout(api, self.clock)
+        tools = Tools(self.world, self.hands, lookout, SETTINGS, self.clock, self.told.append, self.queue.put)
+        self.reconciler = Reconciler(tools, keys, self.metrics)
+        self._read = 0
+
+    async def start(self) -> "Rig":
+        """Lead, and list everything, as after a start."""
+        await self.lead()
+        for kind in KINDS:
+            found = [found for (place, _), found in self.api.objects.items() if place == kind]
+            self.world.on_objects(kind, found, self.api.version)
+            self.world.listed(kind)
+        for kind in CHILD_KINDS:
+            await self.relist(kind)
+        self._read = len(self.api.events)
+        for item in self.world.everything():
+            self.queue.put(item, Urgency.CREATE)
+        return self
+
+    async def lead(self) -> None:
+        """Take or renew the lease once."""
+        await self.leadership.attempt()
+
+    async def relist(self, kind: str) -> None:
+        """What a watch's list does."""
+        found = [found for (place, _), found in self.api.objects.items() if place == kind and _managed(found)]
+        for key in self.world.on_child(kind, Listed(tuple(found))):
+            self.world.wake(await self.hands.look(kind, key))
+
+    def hear(self, limit: int | None = None) -> None:
+        """Deliver the watch events of what happened since; `limit` of them."""
+        until = len(self.api.events) if limit is None else self._read + limit
+        for event in self.api.events[self._read : until]:
+            manifest: Manifest = event.item  # type: ignore[union-attr]
+            gone = isinstance(event, Gone)
+            if manifest["kind"] in KINDS:
+                self.world.on_object("DELETED" if gone else "MODIFIED", manifest)
+            elif manifest["kind"] in CHILD_KINDS and _managed(manifest):
+                self.world.on_child(manifest["kind"], event)
+        self._read = until
+
+    def skip(self) -> None:
+        """Lose the watch events of what happened since."""
+        self._read = len(self.api.events)
+
+    async def step(self) -> tuple[Item, Outcome] | None:
+        """One pass, if a key waits."""
+        item = self.queue.backlog.take(self.clock.monotonic())
+        if item is None:
+            return None
+        await self.lead()
+        outcome = await self.reconciler.run(item, self.queue.backlog.urgency(item))
+        if outcome.failed:
+            self.queue.failed(item, outcome.again_s)
+        else:
+            self.queue.done(item, outcome.again_s)
+        return item, outcome
+
+    async def settle(self, within_s: float = 10.0, passes: int = 500) -> list[tuple[Item, Outcome]]:
+        """Pass after pass, hearing the watches, until nothing waits for the next `within_s`."""
+        done: list[tuple[Item, Outcome]] = []
+        end = self.clock.monotonic() + within_s
+        while len(done) < passes:
+            self.hear()
+            made = await self.step()
+            if made is not None:
+                done.append(made)
+                continue
+            due = self.queue.backlog.due()
+            if due is None or due > end:
+                return done
+            self.clock.advance(max(due - self.clock.monotonic(), 0.0))
+        raise AssertionError(f"still busy after {passes} passes: {self.api.writes[-10:]}")
+
+
+def _managed(manifest: Manifest) -> bool:
+    labels = manifest["metadata"].get("labels") or {}
+    return bool(labels.get("app.kubernetes.io/managed-by") == "paceline")
+
+
+def service(name: str = "chat", namespace: str = "default", **spec: Any) -> Manifest:
+    """An InferenceService as the API server keeps it."""
+    base = {
+        "model": {"source": "builtin://demo", "servedName": name},
+        "pools": [{"name": "main", "accelerator": "cpu", "gpusPerReplica": 0, "replicas": {"min": 2, "max": 4}}],
+    }
+    return {
+        "apiVersion": "paceline.dev/v1alpha1",
+        "kind": SERVICE,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {**base, **spec},
+    }
+
+
+def pool(name: str, least: int = 2) -> dict[str, Any]:
+    """One pool of a spec."""
+    return {"name": name, "accelerator": "cpu", "gpusPerReplica": 0, "replicas": {"min": least, "max": 4}}
+
+
+def shared_item(namespace: str = "default") -> Item:
+    """The key of what a namespace's services share."""
+    return Item(NAMESPACE, Key("", namespace))
