@@ -1,0 +1,188 @@
+"""One launch, two worlds: the same WorkerLaunch as a pod (golden) and as a process on this machine."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.operator_plans.plan_factories import EMULATE, POOL, SETTINGS, service
+from tests.operator_plans.pod_standard import violations
+
+from paceline_core.config import parse
+from paceline_core.launch import Binding, Probe, WorkerLaunch, build
+from paceline_core.objects import InferenceService, ResolvedService, read, resolve
+from paceline_core.units import quantity
+from paceline_operator.plans.pod import BINDING, binary_size, cores, pod_template
+from paceline_workers.config import WorkerConfig
+
+GOLDEN = Path(__file__).parent / "golden"
+PROCESS = Binding("chat-main-1", "127.0.0.1", 20017, "/run/parts/chat-main-1", "/run/trust.yaml", "/venv/bin/python")
+SECRET = {"name": "HUB_TOKEN", "valueFrom": {"secretKeyRef": {"name": "tokens", "key": "hub"}}}
+PLAIN = {"name": "MONEY", "value": "$(HOME) costs $$5 $x"}
+WISHES: dict[str, dict[str, Any]] = {
+    "demo": {},
+    "emulated": {
+        "model": {"source": "builtin://demo", "servedName": "llama-3.1-8b"},
+        "engine": {"maxModelLen": 16384, "emulate": {**EMULATE, "coldStart": "20s"}},
+        "rollout": {"drainTimeout": "90s"},
+    },
+    "placed": {
+        "runtime": {"image": "registry.example.com/own:1", "env": [PLAIN, SECRET]},
+        "pools": [
+            {
+                **POOL,
+                "spot": True,
+                "nodeSelector": {"zone": "a"},
+                "tolerations": [{"key": "batch", "operator": "Exists"}],
+            }
+        ],
+    },
+}
+
+
+def resolved(**spec: Any) -> ResolvedService:
+    return resolve(read(InferenceService, service(**spec)))
+
+
+def launched(binding: Binding = BINDING, **spec: Any) -> WorkerLaunch:
+    found = resolved(**spec)
+    return build(found, found.pools[0], "stable", binding, found.runtime.image or SETTINGS.image)
+
+
+def template(nodes: Mapping[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    found = resolved(**spec)
+    return pod_template(launched(**spec), found.pools[0], SETTINGS, nodes or {})
+
+
+def container(pod: Mapping[str, Any]) -> dict[str, Any]:
+    (only,) = pod["spec"]["containers"]
+    return dict(only)
+
+
+def expanded(text: str) -> str:
+    """What a kubelet makes of a value: `$$` is `$`, and `$(NAME)` of no variable stays."""
+    return re.sub(r"\$\$", "$", text)
+
+
+def literals(pod: Mapping[str, Any]) -> dict[str, str]:
+    return {v["name"]: expanded(v.get("value", "")) for v in container(pod)["env"] if "valueFrom" not in v}
+
+
+@pytest.mark.parametrize("name", WISHES)
+def test_a_pod_is_the_golden_one(name: str) -> None:
+    assert template(**WISHES[name]) == yaml.safe_load((GOLDEN / f"{name}.yaml").read_text())
+
+
+@pytest.mark.parametrize("name", WISHES)
+def test_pod_and_process_start_the_same_worker(name: str) -> None:
+    pod, process = template(**WISHES[name]), launched(PROCESS, **WISHES[name])
+    assert container(pod)["command"][1:] == list(process.argv[1:])
+    placed = {"PACELINE_CONFIG": container(pod)["env"] and "/etc/paceline/worker/worker.yaml"}
+    assert literals(pod) == {**process.env, **placed}
+    assert {v["name"] for v in container(pod)["env"] if "valueFrom" in v} == set(process.env_from)
+    assert pod["metadata"]["labels"] == process.labels
+    for probe, kind in (("startup", "startupProbe"), ("liveness", "livenessProbe"), ("readiness", "readinessProbe")):
+        assert container(pod)[kind] == probed(getattr(process, probe))
+    requests = container(pod)["resources"]["requests"]
+    assert quantity(requests["memory"]) == process.resources.memory
+    assert pod["spec"]["terminationGracePeriodSeconds"] >= process.grace_s
+
+
+def probed(probe: Probe) -> dict[str, Any]:
+    get = {"path": probe.path, "port": "http", "scheme": "HTTP"}
+    times = (probe.period_s, probe.timeout_s, probe.failures)
+    return {"httpGet": get, **dict(zip(("periodSeconds", "timeoutSeconds", "failureThreshold"), times, strict=True))}
+
+
+@pytest.mark.parametrize("name", WISHES)
+def test_the_file_in_the_pod_is_the_file_of_the_process_but_for_its_places(name: str) -> None:
+    pod = template(**WISHES[name])
+    inside = parse(WorkerConfig, yaml.safe_load(pod["metadata"]["annotations"]["paceline.dev/worker"]), "annotation")
+    (file,) = launched(PROCESS, **WISHES[name]).files
+    outside = parse(WorkerConfig, yaml.safe_load(file.content), file.path)
+    places = {"name": "", "listen": inside.listen, "trust": inside.trust}
+    assert inside == outside.model_copy(update=places)
+    assert (inside.listen.host, inside.listen.port) == ("0.0.0.0", 8000)
+
+
+@pytest.mark.parametrize("name", WISHES)
+def test_file_and_trust_lie_where_the_worker_looks(name: str) -> None:
+    pod = template(**WISHES[name])
+    mounts = {m["name"]: m["mountPath"] for m in container(pod)["volumeMounts"]}
+    volumes = {v["name"]: v for v in pod["spec"]["volumes"]}
+    (item,) = volumes["worker"]["downwardAPI"]["items"]
+    inside = yaml.safe_load(pod["metadata"]["annotations"]["paceline.dev/worker"])
+    assert item["fieldRef"]["fieldPath"] == "metadata.annotations['paceline.dev/worker']"
+    assert literals(pod)["PACELINE_CONFIG"] == f"{mounts['worker']}/{item['path']}"
+    assert inside["trust"] == f"{mounts['trust']}/trust.yaml"
+    assert volumes["trust"]["configMap"] == {"name": "paceline-trust", "optional": True}
+
+
+@pytest.mark.parametrize("name", WISHES)
+def test_pods_keep_the_restricted_standard_and_get_no_token_and_no_secret(name: str) -> None:
+    pod = template(**WISHES[name])
+    assert list(violations(pod["spec"])) == []
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    assert pod["spec"]["enableServiceLinks"] is False
+    assert container(pod)["securityContext"]["readOnlyRootFilesystem"] is True
+    sources = {kind for volume in pod["spec"]["volumes"] for kind in volume if kind != "name"}
+    assert sources == {"downwardAPI", "configMap", "emptyDir"}
+    assert all("sizeLimit" in v["emptyDir"] for v in pod["spec"]["volumes"] if "emptyDir" in v)
+
+
+def test_the_checker_of_the_standard_sees_what_it_forbids() -> None:
+    spec = template()["spec"]
+    bad = {**spec, "hostNetwork": True, "volumes": [{"name": "x", "hostPath": {"path": "/"}}]}
+    open_ = {**spec, "containers": [{**spec["containers"][0], "securityContext": {"privileged": True}}]}
+    assert set(violations(bad)) == {"hostNetwork", "volume hostPath"}
+    assert set(violations(open_)) == {"privilege escalation", "capabilities not dropped"}
+    assert "may run as root" in set(violations({**spec, "securityContext": {}}))
+
+
+def test_a_value_is_literal_in_a_pod_as_in_a_process() -> None:
+    pod = template(runtime={"env": [PLAIN, {"name": "EMPTY", "value": ""}]})
+    assert (literals(pod)["MONEY"], literals(pod)["EMPTY"]) == (PLAIN["value"], "")
+
+
+def test_only_the_users_own_reference_names_a_secret() -> None:
+    pod = template(runtime={"env": [SECRET]})
+    (bound,) = [v for v in container(pod)["env"] if "valueFrom" in v]
+    assert bound == SECRET
+    assert "secret" not in str(template()).lower()
+
+
+def test_a_user_cannot_move_the_workers_file() -> None:
+    hijack = {"name": "PACELINE_CONFIG", "valueFrom": {"configMapKeyRef": {"name": "mine", "key": "k"}}}
+    pod = template(runtime={"env": [hijack, {"name": "PACELINE_LOG_LEVEL", "value": "TRACE"}]})
+    assert literals(pod)["PACELINE_CONFIG"] == "/etc/paceline/worker/worker.yaml"
+    assert literals(pod)["PACELINE_LOG_LEVEL"] == "INFO"
+    assert [v["name"] for v in container(pod)["env"]].count("PACELINE_CONFIG") == 1
+
+
+def test_nodes_of_the_profile_and_of_the_pool_are_both_needed_and_the_pool_wins() -> None:
+    pools = [{**POOL, "nodeSelector": {"zone": "a", "disk": "ssd"}}]
+    pod = template({"zone": "b", "gpu": "h100"}, pools=pools)
+    assert pod["spec"]["nodeSelector"] == {"zone": "a", "disk": "ssd", "gpu": "h100"}
+
+
+def test_gpus_are_limits_as_kubernetes_wants_extended_resources() -> None:
+    found = resolved()
+    launch = launched()
+    resources = replace(launch.resources, gpus=2, gpu_resource="nvidia.com/gpu")
+    pod = pod_template(replace(launch, resources=resources), found.pools[0], SETTINGS, {})
+    assert container(pod)["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert container(pod)["resources"]["requests"]["nvidia.com/gpu"] == "2"
+    assert "limits" not in container(template())["resources"]
+
+
+@pytest.mark.parametrize(("count", "text"), [(2.0, "2"), (0.5, "500m"), (1.25, "1250m"), (0.0, "0")])
+def test_cores_are_written_as_the_server_writes_them(count: float, text: str) -> None:
+    assert cores(count) == text
+
+
+@pytest.mark.parametrize(("size", "text"), [(512 << 20, "512Mi"), (4 << 30, "4Gi"), (1000, "1000"), (1536, "1536")])
+def test_sizes_are_written_as_the_server_writes_them(size: int, text: str) -> None:
+    assert binary_size(size) == text
