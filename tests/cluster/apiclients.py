@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -12,11 +13,12 @@ from tests.cluster.harness.workbench import Workbench
 from paceline_core.clock import Clock
 from paceline_core.kube import Key
 from paceline_core.kube.api.credentials import Access
-from paceline_core.kube.api.resource import RESOURCES
+from paceline_core.kube.api.resource import RESOURCES, Resource
 from paceline_core.kube.api.server import ApiServer, Limits
 from paceline_core.kube.cluster import Manifest, WatchEvent
 
 T = TypeVar("T")
+NAMESPACE = Resource("Namespace", "", "v1", "namespaces", namespaced=False)
 DEPLOYMENT = RESOURCES["Deployment"]
 SERVICE = RESOURCES["InferenceService"]
 OPERATOR, REPLICAS, SCALER = "paceline-operator", "paceline-replicas", "paceline-autoscaler"
@@ -34,9 +36,11 @@ async def administrator(bench: Workbench, clock: Clock | None = None) -> AsyncIt
 
 
 @asynccontextmanager
-async def pod_account(bench: Workbench, namespace: str, folder: Path) -> AsyncIterator[ApiServer]:
+async def pod_account(bench: Workbench, place: str, folder: Path) -> AsyncIterator[ApiServer]:
     """What a pod of the namespace's `default` account finds, no right given."""
-    (folder / "token").write_text(bench.kubectl.within(namespace)("create", "token", "default").strip())
+    kubectl = bench.kubectl.within(place)
+    kubectl("wait", "--for=create", "serviceaccount/default", f"--timeout={PATIENCE_S:.0f}s")
+    (folder / "token").write_text(kubectl("create", "token", "default").strip())
     (folder / "ca.crt").symlink_to(bench.machine.credentials.file("ca.crt"))
     host, _, port = bench.machine.server.removeprefix("https://").partition(":")
     environ = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
@@ -53,6 +57,15 @@ async def reading(watch: AsyncIterator[WatchEvent[T]]) -> AsyncIterator[AsyncIte
     assert isinstance(watch, AsyncGenerator)
     async with aclosing(watch):
         yield _patient(watch)
+
+
+@asynccontextmanager
+async def namespace(api: ApiServer) -> AsyncIterator[str]:
+    """One of a test's own; nothing is waited for, so no pod may be wanted in it at once."""
+    name = f"test-{secrets.token_hex(4)}"
+    await api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield name
+    await api.delete(NAMESPACE, Key("", name))
 
 
 async def _patient(watch: AsyncIterator[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:

@@ -1,7 +1,7 @@
 """The client and what the operator's writing rests on, against a real API server with its controllers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from tests.cluster.apiclients import (
     administrator,
     config,
     deployment,
+    namespace,
     owners_of_replicas,
     pod_account,
     reading,
@@ -36,15 +37,15 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
 @pytest.fixture
-def place(apiserver: Workbench) -> Iterator[str]:
-    with apiserver.namespace("privileged") as name:
-        yield name
-
-
-@pytest.fixture
 async def api(apiserver: Workbench) -> AsyncIterator[ApiServer]:
     async with administrator(apiserver) as found:
         yield found
+
+
+@pytest.fixture
+async def place(api: ApiServer) -> AsyncIterator[str]:
+    async with namespace(api) as name:
+        yield name
 
 
 async def scaled(api: ApiServer, key: Key, replicas: int) -> None:
@@ -220,14 +221,14 @@ async def test_a_watch_sees_what_is_made_changed_and_deleted(api: ApiServer, pla
     assert made.item["metadata"]["uid"] == gone.item["metadata"]["uid"]
 
 
-async def test_two_namespaces_are_watched_as_one(apiserver: Workbench, api: ApiServer, place: str) -> None:
-    with apiserver.namespace("privileged") as second:
+async def test_two_namespaces_are_watched_as_one(api: ApiServer, place: str) -> None:
+    async with namespace(api) as second:
         names: set[tuple[str, str]] = set()
         async with reading(api.watch(CONFIG, (place, second))) as watch:
             listed = await anext(watch)
             assert isinstance(listed, Listed)
-            for namespace in (second, place):
-                await api.create(CONFIG, namespace, config(namespace, "it"))
+            for name in (second, place):
+                await api.create(CONFIG, name, config(name, "it"))
             while len(names) < 2:
                 event = await anext(watch)
                 assert isinstance(event, Changed)

@@ -14,6 +14,7 @@ from tests.cluster.apiclients import (
     SERVICE,
     administrator,
     deployment,
+    namespace,
     pod_account,
     reading,
     service,
@@ -47,15 +48,15 @@ def bench(apiserver: Workbench) -> Iterator[Workbench]:
 
 
 @pytest.fixture
-def place(bench: Workbench) -> Iterator[str]:
-    with bench.namespace("privileged") as name:
-        yield name
-
-
-@pytest.fixture
 async def api(bench: Workbench) -> AsyncIterator[ApiServer]:
     async with administrator(bench) as found:
         yield found
+
+
+@pytest.fixture
+async def place(api: ApiServer) -> AsyncIterator[str]:
+    async with namespace(api) as name:
+        yield name
 
 
 @pytest.fixture

@@ -88,6 +88,16 @@ def stream(*chunks: bytes, hang: bool = False, cut: bool = False) -> Script:
     return script
 
 
+def mute() -> Script:
+    """Takes the request and never says anything."""
+
+    async def script(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(60)
+        return web.Response()
+
+    return script
+
+
 def line(kind: str, item: Any) -> bytes:
     """One event of a watch."""
     return orjson.dumps({"type": kind, "object": item}) + b"\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.core.kube.api_peer import Peer, Script, config_map, connected, line, listed, serving, status, stream
+from tests.core.kube.api_peer import Peer, Script, config_map, connected, line, listed, mute, serving, status, stream
 
 from paceline_core.clock import ManualClock
 from paceline_core.kube import Changed, Gone, Listed, Lost
@@ -84,6 +84,21 @@ async def test_a_watch_that_ends_goes_on_where_it_was_without_a_word(peer: Peer,
     assert [asked.query.get("resourceVersion") for asked in peer.asked] == [None, "10", "20"]
 
 
+async def test_silence_alone_is_no_fault_since_an_empty_kind_has_no_bookmarks(peer: Peer, api: ApiServer) -> None:
+    peer.answers.append(listed(A))
+    peer.watches += [stream(BOOKMARK, hang=True), stream(line("ADDED", B), hang=True)]
+    assert words(await seen(api, 2)) == ["Listed a", "Changed b"]
+    assert [asked.query.get("resourceVersion") for asked in peer.asked] == [None, "10", "20"]
+
+
+async def test_a_server_that_hangs_for_good_is_lost_when_it_does_not_take_the_watch_anew(
+    peer: Peer, api: ApiServer
+) -> None:
+    peer.answers += [listed(A), listed(B)]
+    peer.watches += [stream(BOOKMARK, hang=True), mute(), stream(BOOKMARK, hang=True)]
+    assert words(await seen(api, 3)) == ["Listed a", "Lost", "Listed b"]
+
+
 async def test_bytes_may_come_one_by_one(peer: Peer, api: ApiServer) -> None:
     peer.answers.append(listed())
     bytes_ = line("ADDED", A) + line("DELETED", A)
@@ -95,7 +110,7 @@ FAULTS: dict[str, Script] = {
     "a cut connection": stream(line("ADDED", B), cut=True),
     "half a line, then a cut": stream(line("ADDED", B), line("ADDED", A)[:20], cut=True),
     "half a line, then a clean end": stream(line("ADDED", B), line("ADDED", A)[:20]),
-    "silence": stream(line("ADDED", B), hang=True),
+    "half a line, then silence": stream(line("ADDED", B), line("ADDED", A)[:20], hang=True),
     "an ERROR event": stream(line("ADDED", B), line("ERROR", BROKEN)),
     "no JSON": stream(line("ADDED", B), b"<html>\n"),
     "JSON that is no event": stream(line("ADDED", B), b"[1]\n", b"{}\n"),

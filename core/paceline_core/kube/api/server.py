@@ -10,7 +10,7 @@ one then meets Conflict.
 import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -39,7 +39,8 @@ NO_VERSION: Final = "1"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds. A healthy server sends a bookmark each minute, so a watch silent for `silence` is broken."""
+    """Seconds. A watch silent for `silence` is begun anew from where it was: bookmarks come each minute, but none at
+    all for a kind that nothing was ever written of, so silence alone proves nothing."""
 
     call: float = 10.0
     silence: float = 90.0
@@ -191,7 +192,7 @@ class ApiServer:
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The chunks of an answer that goes on; raises like a call, and Unreachable for a silence or a cut."""
+        """The chunks of an answer that goes on, until its end or a silence; raises like a call, also for a cut."""
         limits = self.limits
         within = aiohttp.ClientTimeout(
             total=limits.watch + limits.silence, sock_connect=limits.call, sock_read=limits.silence
@@ -199,7 +200,7 @@ class ApiServer:
         request = _Request("GET", path, params)
         with _translated(request):
             async with self._answer(request, within) as response:
-                yield response.content.iter_any()
+                yield _until_silence(response)
 
     async def _manifest(self, request: _Request) -> Manifest:
         found = await self._call(request)
@@ -276,6 +277,12 @@ def _translated(request: _Request) -> Iterator[None]:
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
         words = str(error) or type(error).__name__
         raise Unreachable(f"the API server did not answer {request}: {words}") from None
+
+
+async def _until_silence(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    with suppress(aiohttp.SocketTimeoutError):
+        async for chunk in response.content.iter_any():
+            yield chunk
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

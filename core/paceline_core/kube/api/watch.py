@@ -1,9 +1,10 @@
 """A watch that never ends: list, follow, and after every fault list again.
 
 One round lists every namespace, yields one Listed of everything, then follows one stream for each namespace from its
-list's version. A stream that the server ends cleanly (every five minutes) goes on from the last version seen. Any fault
-ends the whole round: Lost once, back-off, next round. An expired version (410, as a status or as an ERROR event) means
-only a new round, unless it comes twice in a row. Nothing is remembered from round to round, so nothing can drift.
+list's version. A stream that the server ends cleanly (every five minutes), or that is silent for long, goes on from the
+last version seen, over a new request: a server that is gone shows there. Any fault ends the whole round: Lost once,
+back-off, next round. An expired version (410, as a status or as an ERROR event) means only a new round, unless it comes
+twice in a row. Nothing is remembered from round to round, so nothing can drift.
 Invariant: between two Lost there is a Listed. Hole: with several namespaces the fault of one lists all of them again.
 """
 
@@ -83,6 +84,7 @@ async def _follow(api: "ApiServer", path: str, selector: str, version: str, puls
     while True:
         began, brought, lines = api.clock.monotonic(), False, Lines()
         async with api.stream(path, {**params, "resourceVersion": version}) as chunks:
+            pulse.stamp()
             async for chunk in chunks:
                 pulse.stamp()
                 for line in lines.feed(chunk):
