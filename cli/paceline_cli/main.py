@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from paceline_cli.failures import LEVEL_VARIABLE, explain
 from paceline_core import __version__
+from paceline_core.errors import InvalidInput
 
 COMMANDS = {
     "up": "paceline_cli.commands.up",
@@ -52,6 +53,13 @@ class _Lazy(TyperGroup):
 
 class _LazyPlugin(_Lazy):
     modules = CLUSTER_COMMANDS
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        try:
+            return super().get_command(ctx, cmd_name)
+        except ModuleNotFoundError as error:
+            fix = "pip install 'paceline[cli,kubernetes]'"
+            raise InvalidInput("kubectl paceline", f"needs the package {error.name}: {fix}") from None
 
 
 def _group_of(cls: type[_Lazy]) -> typer.Typer:

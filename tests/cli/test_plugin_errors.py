@@ -2,6 +2,8 @@
 
 import http.server
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,7 +53,7 @@ class NotFound(http.server.BaseHTTPRequestHandler):
 def bare(tmp_path: Path) -> Iterator[str]:
     """The kubeconfig of a cluster without paceline's definitions."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), NotFound)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     yield kubeconfig(tmp_path, server.server_port)
     server.shutdown()
@@ -99,7 +101,7 @@ def test_a_cluster_without_paceline_says_how_to_install_it(call: Call, bare: str
     assert (code, out) == (1, "")
     assert err == (
         "error: this cluster does not know InferenceServices; install paceline first: "
-        "helm install paceline charts/paceline\n"
+        "helm install paceline charts/paceline -n paceline-system\n"
     )
 
 
@@ -123,6 +125,15 @@ def test_bad_input_is_refused_before_anything_is_asked(call: Call, bare: str, co
     code, out, err = call(*command, "--kubeconfig", bare)
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert err.startswith("error: ")
+
+
+def test_a_package_that_is_not_installed_is_named_with_the_command() -> None:
+    program = "import sys; sys.modules['aiohttp'] = None; from paceline_cli.main import plugin; plugin(['status'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: kubectl paceline: needs the package aiohttp: pip install 'paceline[cli,kubernetes]'\n"
+    )
 
 
 def test_a_command_of_local_mode_is_none_of_the_plugin(call: Call) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -25,6 +26,7 @@ from paceline_core.auth import KeyRecord, verify
 
 pytestmark = pytest.mark.real
 
+DOCS = Path(__file__).parents[2] / "docs" / "kubectl.md"
 Call = Callable[..., tuple[int, str, str]]
 STATUS = {
     "workload": {"summary": "2/3", "pools": [{"name": "main", "ready": 2, "starting": 1}]},
@@ -142,6 +144,24 @@ def test_kubectl_finds_the_plugin(apiserver: Workbench, namespace: str, chat: Do
     head, line = done.stdout.splitlines()
     assert head.split() == ["NAMESPACE", "NAME", "MODEL", "READY", "DESIRED", "SLO", "BURN", "REASON", "COST/H", "AGE"]
     assert line.split()[:6] == [namespace, "chat", "builtin://demo", "2/3", "3", "demand"]
+
+
+def test_every_command_of_the_page_does_what_it_says(
+    call: Call, kubectl: Kubectl, chat: Document, tmp_path: Path
+) -> None:
+    """docs/kubectl.md, line by line, in its order."""
+    lines = [
+        line for line in DOCS.read_text().splitlines() if line.startswith("kubectl paceline ") and "--help" not in line
+    ]
+    assert {shlex.split(line)[2] for line in lines} == set(CLUSTER_COMMANDS) - {"version"}
+    for line in lines:
+        names = kubectl("get", "secret", "--selector=paceline.dev/tenant", "--output=name").split()
+        identity = names[-1].rpartition("-")[2] if names else ""
+        words = [
+            {"ID": identity, "bundle.tar.gz": str(tmp_path / "b")}.get(word, word) for word in shlex.split(line)[2:]
+        ]
+        code, out, err = call(*words)
+        assert (code, bool(out)) == (0, True), (line, err)
 
 
 def test_help_lists_every_command(run: Call) -> None:

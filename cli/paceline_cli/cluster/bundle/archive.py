@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from paceline_core.errors import InvalidInput
 
-FILE_LIMIT: Final = 2 << 20
+FILE_LIMIT: Final = 8 << 20
 TOTAL_LIMIT: Final = 48 << 20
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from paceline_cli.cluster.bundle.archive import FILE_LIMIT, Archive
+from paceline_cli.cluster.bundle.archive import Archive
 from paceline_cli.cluster.bundle.redact import Redactor
 from paceline_cli.cluster.bundle.sources import Listing, Reading, concerned, left_out, listings, readings, versions
 from paceline_cli.cluster.raw import text
@@ -20,6 +20,7 @@ from paceline_core.kube.api.server import ApiServer
 from paceline_core.kube.cluster import Manifest
 
 AT_ONCE: Final = 6
+TEXT_LIMIT: Final = 1 << 20
 EVENTS: Final = 1000
 
 
@@ -76,7 +77,7 @@ class Collector:
     async def _read(self, reading: Reading) -> None:
         try:
             async with self._slots, asyncio.timeout(self._left()):
-                found = await text(self._api, reading.url, dict(reading.params), limit=FILE_LIMIT)
+                found = await text(self._api, reading.url, dict(reading.params), limit=TEXT_LIMIT)
         except (PacelineError, TimeoutError) as error:
             self._archive.missing(reading.path, self._reason(error))
             return

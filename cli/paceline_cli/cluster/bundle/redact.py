@@ -4,7 +4,7 @@ Objects: values of variables, arguments, headers, filters and of annotations tha
 field managers are dropped. Every value so hidden is remembered and replaced wherever else it turns up (a log that
 prints its environment). Texts: keys, tokens and certificates by their forms, and fields of log lines that could hold
 prompts. Secrets need no rule: none is ever read.
-Hole: a value of under 8 characters, over 4096 or of digits alone is hidden in its place alone.
+Hole: a value of under 8 characters, over 512 or of digits alone is hidden in its place alone.
 """
 
 import json
@@ -16,7 +16,7 @@ from paceline_core.objects.naming import ANNOTATION_FREEZE, ANNOTATION_FREEZE_RE
 
 HIDDEN: Final = "<redacted>"
 LEAST: Final = 8
-MOST: Final = 4096
+MOST: Final = 512
 OURS: Final = ("PACELINE_", "paceline_")
 KEPT_ANNOTATIONS: Final = frozenset(
     {
@@ -52,7 +52,7 @@ class Redactor:
     """Learns what is hidden from every object first; then cleans objects and texts."""
 
     def __init__(self) -> None:
-        self._literals: set[str] = set()
+        self._literals: dict[str, str] = {}  # the value, and how JSON writes it
 
     def learn(self, documents: Iterable[Any]) -> None:
         """Remember every value that `objects` will hide."""
@@ -74,8 +74,8 @@ class Redactor:
 
     def _without(self, text: str, *, escaped: bool) -> str:
         """In JSON, a value's quotes and line ends are escaped; there its bare form could hit the structure."""
-        for literal in self._literals:
-            text = text.replace(json.dumps(literal)[1:-1] if escaped else literal, HIDDEN)
+        for literal in self._literals.values() if escaped else self._literals:
+            text = text.replace(literal, HIDDEN)
         return text
 
     def _formless(self, text: str) -> str:
@@ -113,7 +113,7 @@ class Redactor:
 
     def _gone(self, value: Any) -> str:
         if isinstance(value, str) and LEAST <= len(value) <= MOST and not value.isdigit():
-            self._literals.add(value)
+            self._literals[value] = json.dumps(value)[1:-1]
         return HIDDEN
 
 
