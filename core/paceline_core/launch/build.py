@@ -17,6 +17,7 @@ GRACE_MARGIN_S: Final = 15.0
 LOAD_LIMIT_S: Final = 600.0
 EMULATED_LOAD_LIMIT_S: Final = 120.0
 GPU_RESOURCE: Final = "nvidia.com/gpu"
+DEMO: Final = "builtin://demo"
 _STARTUP_PERIOD_S: Final = 2
 
 
@@ -102,9 +103,9 @@ def _startup(service: ResolvedService) -> Probe:
 
 
 def _resources(service: ResolvedService, pool: ResolvedPool) -> Resources:
-    """Requests, not limits; an emulated worker opens no weights and never takes a GPU."""
-    if service.emulated:
-        return Resources(cpu=0.5, memory=512 << 20)
+    """Requests, not limits; an emulated worker opens no weights and never takes a GPU, the demo's are 4 MB."""
+    if service.emulated or (pool.gpus == 0 and service.model.source == DEMO):
+        return Resources(cpu=0.25, memory=512 << 20)
     if pool.gpus == 0:
         return Resources(cpu=2.0, memory=4 << 30)
     return Resources(cpu=4.0, memory=16 << 30, gpus=pool.gpus, gpu_resource=GPU_RESOURCE)
