@@ -1,0 +1,212 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.operator_plans.plan_factories import Operator, service
+
+from paceline_core.kube.cluster import Key
+from paceline_operator.nouns import Child, Live, Trouble
+from paceline_operator.plans import differs, observe_child, pod_trouble
+
+
+def deployment(**status: Any) -> dict[str, Any]:
+    operator, manifest = Operator(), service()
+    operator.namespace()
+    operator.step(manifest)
+    found = operator.server.manifest(("Deployment", Key("team", "chat-main")))
+    return {**found, "status": status}
+
+
+def owned_by(*managers: tuple[str, str]) -> dict[str, Any]:
+    fields = [{"manager": name, "fieldsV1": {"f:spec": {part: {}}}} for name, part in managers]
+    found = deployment()
+    found["metadata"]["managedFields"] = fields
+    return found
+
+
+def test_counts_are_those_of_spec_and_status() -> None:
+    found = observe_child(
+        deployment(replicas=4, updatedReplicas=3, readyReplicas=2, availableReplicas=1, terminatingReplicas=5)
+    ).replicas
+    assert found is not None
+    counts = (found.desired, found.total, found.updated, found.ready, found.available, found.terminating)
+    assert counts == (1, 4, 3, 2, 1, 5)
+
+
+def test_an_empty_status_is_nobody_and_not_settled() -> None:
+    found = observe_child(deployment()).replicas
+    assert found is not None
+    assert (found.ready, found.observed, found.settled) == (0, False, False)
+
+
+@pytest.mark.parametrize(
+    ("managers", "shared"),
+    [
+        ([("paceline-operator", "f:replicas")], False),
+        ([("paceline-operator", "f:replicas"), ("paceline-replicas", "f:replicas")], True),
+        ([("kube-controller-manager", "f:template")], False),
+        ([("an-hpa", "f:replicas")], True),
+        ([], False),
+    ],
+)
+def test_replicas_are_shared_when_another_manager_owns_that_very_field(
+    managers: list[tuple[str, str]], shared: bool
+) -> None:
+    found = observe_child(owned_by(*managers)).replicas
+    assert found is not None
+    assert found.shared is shared
+
+
+@pytest.mark.parametrize(
+    ("conditions", "trouble"),
+    [
+        ([], None),
+        ([{"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated"}], None),
+        (
+            [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded  quota"}],
+            Trouble("FailedCreate", "exceeded quota"),
+        ),
+        (
+            [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "too long"}],
+            Trouble("ProgressDeadlineExceeded", "too long"),
+        ),
+    ],
+)
+def test_a_deployments_own_complaint_is_its_trouble(conditions: list[dict[str, str]], trouble: Trouble | None) -> None:
+    found = observe_child(deployment(conditions=conditions)).replicas
+    assert found is not None
+    assert found.trouble == trouble
+
+
+def test_what_others_move_all_the_time_does_not_change_the_fingerprint() -> None:
+    quiet = deployment()
+    noisy = deployment(replicas=9, readyReplicas=3)
+    noisy["spec"]["replicas"] = 9
+    noisy["metadata"] |= {"resourceVersion": "77", "generation": 12}
+    noisy["metadata"]["annotations"] |= {"deployment.kubernetes.io/revision": "4"}
+    assert observe_child(noisy).fingerprint == observe_child(quiet).fingerprint
+
+
+def test_what_a_plan_looks_at_does() -> None:
+    quiet, edited = deployment(), deployment()
+    edited["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
+    assert observe_child(edited).fingerprint != observe_child(quiet).fingerprint
+
+
+def test_the_owner_is_the_controller_and_nobody_else() -> None:
+    found = deployment()
+    found["metadata"]["ownerReferences"] = [{"kind": "A", "name": "a", "uid": "1"}]
+    assert observe_child(found).owner is None
+    found["metadata"]["ownerReferences"] += [{"kind": "B", "name": "b", "uid": "2", "controller": True}]
+    owner = observe_child(found).owner
+    assert owner is not None
+    assert (owner.kind, owner.uid) == ("B", "2")
+
+
+def live(content: dict[str, Any]) -> Live:
+    metadata = {"name": "x", "namespace": "n", "uid": "u"}
+    return observe_child({"kind": "Service", "metadata": metadata, **content})
+
+
+def child(content: dict[str, Any]) -> Child:
+    return Child("Service", Key("n", "x"), {"kind": "Service", "metadata": {"name": "x"}, **content})
+
+
+JSON = st.recursive(
+    st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1, max_size=2), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+SPECS = st.dictionaries(st.text("abc", min_size=1, max_size=2), JSON, max_size=4)
+
+
+@given(SPECS)
+def test_nothing_differs_from_itself(spec: dict[str, Any]) -> None:
+    assert not differs(child({"spec": spec}), live({"spec": spec}))
+
+
+@given(SPECS, SPECS)
+def test_what_others_add_to_a_map_never_differs(spec: dict[str, Any], more: dict[str, Any]) -> None:
+    assert not differs(child({"spec": spec}), live({"spec": {**more, **spec}}))
+
+
+@given(SPECS, NAMES, st.integers(10, 20))
+def test_a_leaf_of_ours_that_is_otherwise_always_differs(spec: dict[str, Any], name: str, value: int) -> None:
+    wish = {**spec, name: value}
+    assert differs(child({"spec": wish}), live({"spec": {**wish, name: value + 1}}))
+    assert differs(child({"spec": wish}), live({"spec": {k: v for k, v in wish.items() if k != name}}))
+
+
+@pytest.mark.parametrize(
+    ("wish", "found", "expected"),
+    [
+        ({"env": [{"name": "A", "value": "1"}]}, {"env": [{"name": "B"}, {"name": "A", "value": "1"}]}, False),
+        ({"env": [{"name": "A", "value": "1"}]}, {"env": [{"name": "A", "value": "2"}]}, True),
+        ({"env": [{"name": "A"}]}, {"env": []}, True),
+        ({"ports": [{"port": 1, "protocol": "TCP"}]}, {"ports": [{"port": 2}, {"port": 1, "protocol": "TCP"}]}, False),
+        ({"command": ["a", "b"]}, {"command": ["a", "b", "c"]}, True),
+        ({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "a", "more": 1}]}, False),
+        ({"ingress": [{"ports": [{"port": 1}]}]}, {"ingress": [{"ports": [{"port": 1}, {"port": 2}]}]}, True),
+        ({"ingress": [{"from": [{"a": "b"}]}]}, {"ingress": [{"from": [{"a": "b"}]}, {}]}, True),
+        ({"text": ""}, {}, False),
+        ({"map": {}}, {}, False),
+        ({"flag": False}, {}, True),
+        ({"count": 0}, {"count": 0}, False),
+    ],
+)
+def test_lists_are_compared_as_the_server_merges_them(
+    wish: dict[str, Any], found: dict[str, Any], expected: bool
+) -> None:
+    assert differs(child({"spec": wish}), live({"spec": found})) is expected
+
+
+def pod(**status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "chat-main-1", "labels": {"paceline.dev/pool": "main"}}, "status": status}
+
+
+def waiting(reason: str, message: str = "", last: dict[str, Any] | None = None) -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return pod(containerStatuses=[{"state": state, "lastState": {"terminated": last} if last else {}}])
+
+
+UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/5 nodes: no gpu"}
+LINES = "Traceback\npaceline worker: engine.max_seqs: is over the limit\n"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "trouble"),
+    [
+        (pod(), None),
+        (waiting("ContainerCreating"), None),
+        (waiting("PodInitializing"), None),
+        (pod(conditions=[UNSCHEDULED]), Trouble("Unschedulable", "0/5 nodes: no gpu", "main")),
+        (waiting("ImagePullBackOff", "Back-off pulling"), Trouble("ImagePullBackOff", "Back-off pulling", "main")),
+        (waiting("ErrImagePull", "not found"), Trouble("ErrImagePull", "not found", "main")),
+        (
+            waiting("CreateContainerConfigError", 'secret "tokens" not found'),
+            Trouble("CreateContainerConfigError", 'secret "tokens" not found', "main"),
+        ),
+        (
+            waiting("CrashLoopBackOff", "back-off 5m0s restarting", {"exitCode": 1, "message": LINES}),
+            Trouble("CrashLoopBackOff", "spec.engine.maxSeqs: is over the limit", "main"),
+        ),
+        (
+            waiting("CrashLoopBackOff", "", {"exitCode": 137}),
+            Trouble("CrashLoopBackOff", "the worker ended with exit code 137; see its log", "main"),
+        ),
+    ],
+)
+def test_a_pods_trouble_has_the_words_of_who_knows(manifest: dict[str, Any], trouble: Trouble | None) -> None:
+    assert pod_trouble(manifest) == trouble
+
+
+def test_a_leaving_pod_is_no_trouble_and_no_message_is_endless() -> None:
+    leaving = waiting("CrashLoopBackOff")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert pod_trouble(leaving) is None
+    long = pod_trouble(waiting("ErrImagePull", "x" * 5000))
+    assert long is not None
+    assert len(long.message) <= 512

@@ -1,0 +1,213 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.operator_plans.plan_factories import EARLY, EMULATE, LATE, POOL, Operator, condition, service
+
+from paceline_core.kube.cluster import Key
+from paceline_core.objects import InferenceService, read
+from paceline_operator.nouns import Plan, Trouble
+from paceline_operator.plans import plan_service, status_due
+from paceline_operator.plans.due import COALESCE_S, HOLD_S
+
+PLACE = ("Deployment", Key("team", "chat-main"))
+COUNTERS = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
+
+
+class Scene:
+    """A converged service whose Deployment then says what the test wants."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.operator, self.manifest = Operator(), service(**spec)
+        self.operator.converge(self.manifest)
+
+    def deployment(self, desired: int, *counts: int, **status: Any) -> None:
+        stored = self.operator.server.stored[PLACE]
+        stored.values["spec", "replicas"] = str(desired)
+        named = dict(zip(COUNTERS, (*counts, *counts[-1:] * 4), strict=False))
+        stored.status = {"observedGeneration": stored.generation, **named, **status}
+
+    def look(self, **more: Any) -> Plan:
+        return self.operator.step(self.manifest, **more)
+
+    def said(self, kind: str) -> tuple[str, str, str]:
+        found = condition(self.manifest["status"], kind)
+        return (found["status"], found["reason"], found["message"])
+
+
+def test_a_ready_service_says_so_in_numbers() -> None:
+    scene = Scene()
+    assert scene.manifest["status"]["workload"]["summary"] == "1/1"
+    assert scene.said("Accepted")[:2] == ("True", "Valid")
+    assert scene.said("Ready") == ("True", "WorkersReady", "1 of 1 replica is ready for requests.")
+    assert scene.said("Progressing") == ("False", "Settled", "1 of 1 replica is ready.")
+    assert scene.said("Degraded")[0] == "False"
+    assert scene.manifest["status"]["observedGeneration"] == 1
+
+
+def test_replicas_on_their_way_are_counted() -> None:
+    scene = Scene()
+    scene.deployment(3, 3, 3, 2)
+    scene.look()
+    assert scene.manifest["status"]["workload"]["summary"] == "2/3"
+    assert scene.manifest["status"]["workload"]["pools"] == [{"name": "main", "ready": 2, "starting": 1, "draining": 0}]
+    assert scene.said("Progressing") == ("True", "Scaling", "2 of 3 replicas are ready.")
+    assert scene.said("Ready")[0] == "True"
+
+
+def test_draining_replicas_are_counted_apart() -> None:
+    scene = Scene()
+    scene.deployment(1, 1, 1, 1, terminatingReplicas=2)
+    scene.look()
+    assert scene.manifest["status"]["workload"]["pools"][0]["draining"] == 2
+    assert scene.said("Progressing")[0] == "True"
+
+
+def test_a_rollout_names_the_revision_and_how_far_it_is() -> None:
+    scene = Scene()
+    scene.deployment(3, 4, 1, 3)
+    scene.look()
+    status, reason, message = scene.said("Progressing")
+    assert (status, reason) == ("True", "RollingOut")
+    assert message.startswith("1 of 3 replicas are of the revision ")
+    scene.deployment(3, 3, 3, 3)
+    plan = scene.look()
+    assert [(event.type, event.reason) for event in plan.events] == [("Normal", "RolledOut")]
+
+
+def test_zero_replicas_are_no_fault() -> None:
+    scene = Scene()
+    scene.deployment(0, 0)
+    scene.look()
+    assert scene.said("Ready")[:2] == ("False", "AtZero")
+    assert scene.said("Progressing")[:2] == ("False", "Settled")
+    assert scene.manifest["status"]["workload"]["summary"] == "0/0"
+
+
+def test_an_emulated_service_says_so_and_its_fit_has_numbers() -> None:
+    scene = Scene(engine={"emulate": EMULATE})
+    assert scene.manifest["status"]["workload"]["summary"] == "1/1 emulated"
+    status, reason, message = scene.said("ModelFits")
+    assert (status, reason) == ("True", "Fits")
+    assert "16.1 GB" in message
+    assert "KV tokens" in message
+
+
+def test_weights_that_the_operator_never_sees_are_unknown_and_not_false() -> None:
+    assert Scene().said("ModelFits")[:2] == ("Unknown", "WeightsNotSeen")
+
+
+def test_a_model_that_cannot_fit_is_refused_with_the_numbers() -> None:
+    operator, manifest = Operator(), service(engine={"emulate": {**EMULATE, "accelerator": "l4", "model": "qwen3-32b"}})
+    operator.namespace()
+    assert operator.step(manifest).actions == ()
+    fits = condition(manifest["status"], "ModelFits")
+    assert (fits["status"], fits["reason"]) == ("False", "DoesNotFit")
+    assert "65.5 GB" in fits["message"]
+
+
+def test_ready_speaks_of_a_generation_only_when_the_deployment_has_seen_its_spec() -> None:
+    scene = Scene()
+    scene.manifest["metadata"]["generation"] = 2
+    scene.manifest["spec"]["runtime"] = {"env": [{"name": "A", "value": "b"}]}
+    scene.look()
+    ready = condition(scene.manifest["status"], "Ready")
+    assert (ready["status"], ready["observedGeneration"]) == ("True", 1)
+    assert scene.manifest["status"]["observedGeneration"] == 2
+    scene.look()
+    assert condition(scene.manifest["status"], "Ready")["observedGeneration"] == 1
+    scene.operator.server.settle()
+    scene.look()
+    assert condition(scene.manifest["status"], "Ready")["observedGeneration"] == 2
+
+
+def test_times_move_only_when_a_status_turns() -> None:
+    scene = Scene()
+    scene.deployment(3, 3, 3, 0)
+    plan = plan_service(replace(scene.operator.view(scene.manifest), time=LATE))
+    assert plan.status is not None
+    times = {one["type"]: one["lastTransitionTime"] for one in plan.status["conditions"]}
+    assert times == {"Accepted": EARLY, "Ready": LATE, "Progressing": LATE, "ModelFits": EARLY, "Degraded": EARLY}
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [("Unschedulable", "0/5 nodes are available"), ("CrashLoopBackOff", "spec.engine.maxSeqs: is over the limit")],
+)
+def test_trouble_of_pods_degrades_by_name(reason: str, message: str) -> None:
+    scene = Scene()
+    plan = scene.look(troubles=(Trouble(reason, message, "main", 2),))
+    assert scene.said("Degraded") == ("True", reason, f"2 pods in pool main: {reason}: {message}")
+    assert [(event.type, event.reason) for event in plan.events] == [("Warning", reason)]
+    assert scene.look(troubles=(Trouble(reason, message, "main", 3),)).events == ()
+
+
+def test_refused_pods_and_a_rollout_that_is_stuck_are_told_in_the_deployments_words() -> None:
+    scene = Scene()
+    failed = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "violates PodSecurity"}
+    scene.deployment(2, 1, conditions=[failed])
+    scene.look()
+    assert scene.said("Degraded")[1:] == ("FailedCreate", "FailedCreate: violates PodSecurity")
+    stuck = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "timed out"}
+    scene.deployment(2, 1, conditions=[stuck])
+    scene.look()
+    assert scene.said("Progressing") == ("False", "ProgressDeadlineExceeded", "timed out.")
+
+
+def test_the_status_fits_the_objects_schema() -> None:
+    scene = Scene(pools=[POOL, {"name": "edge", "accelerator": "cpu"}])
+    found = read(InferenceService, scene.manifest)
+    assert found.status.workload.summary == "2/2"
+    assert {one.type for one in found.status.conditions} >= {"Accepted", "Ready", "Progressing", "ModelFits"}
+
+
+def test_the_status_of_other_writers_is_neither_read_as_ours_nor_written() -> None:
+    scene = Scene()
+    theirs = {"type": "SLOMet", "status": "True", "reason": "Met", "message": "m", "lastTransitionTime": EARLY}
+    scene.manifest["status"]["conditions"].append(theirs)
+    scene.manifest["status"]["scaling"] = {"desired": 1}
+    assert scene.look().status is None
+    scene.deployment(1, 0)
+    written = scene.look().status
+    assert written is not None
+    assert "scaling" not in written
+    assert "SLOMet" not in {one["type"] for one in written["conditions"]}
+
+
+def saying(ready: str = "False", summary: str = "0/1", accepted: str = "True") -> dict[str, Any]:
+    conditions = [{"type": "Accepted", "status": accepted}, {"type": "Ready", "status": ready}]
+    return {"observedGeneration": 1, "workload": {"summary": summary}, "conditions": conditions}
+
+
+NEVER: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "now", "written", "due"),
+    [
+        (saying(), saying(), 100.0, None, None),
+        (NEVER, saying(), 0.0, None, HOLD_S),
+        (NEVER, saying(), 2.0, None, HOLD_S - 2.0),
+        (NEVER, saying(), 9.0, None, 0.0),
+        (NEVER, saying(ready="True", summary="1/1"), 0.0, None, 0.0),
+        (NEVER, saying(accepted="False"), 0.0, None, 0.0),
+        (saying(), saying(summary="1/4"), 100.0, 99.5, COALESCE_S - 0.5),
+        (saying(), saying(summary="1/4"), 100.0, 90.0, 0.0),
+        (saying(), saying(summary="1/4"), 100.0, None, 0.0),
+        (saying(), saying(ready="True"), 100.0, 99.9, 0.0),
+        (saying(ready="True"), saying(), 100.0, 99.9, 0.0),
+        (NEVER, saying(), 1.0, 0.5, COALESCE_S - 0.5),
+    ],
+)
+def test_news_is_written_at_once_and_counters_a_little_later(
+    before: dict[str, Any], after: dict[str, Any], now: float, written: float | None, due: float | None
+) -> None:
+    assert status_due(before, after, now=now, since=0.0, written=written) == due
+
+
+def test_a_status_that_must_wait_asks_to_be_looked_at_again() -> None:
+    operator, manifest = Operator(), service()
+    operator.namespace()
+    plan = operator.step(manifest)
+    assert plan.status is None
+    assert plan.again_s == HOLD_S
