@@ -13,7 +13,10 @@ from paceline_core.objects.fields import FIXES, LABEL_PATTERN, SERVICE_NAME_PATT
 from paceline_core.objects.problems import did_you_mean
 
 SERVICE: Final = RESOURCES["InferenceService"]
-NOT_INSTALLED: Final = "this cluster does not know InferenceServices; install paceline first: helm install paceline charts/paceline -n paceline-system"
+NOT_INSTALLED: Final = (
+    "this cluster does not know InferenceServices; install paceline first: "
+    "helm install paceline charts/paceline -n paceline-system"
+)
 
 
 async def services(api: ApiServer, namespace: str) -> list[Manifest]:
