@@ -24,7 +24,7 @@ from paceline_core.kube.api.pulse import Pulse
 from paceline_core.kube.api.refusals import refusal
 from paceline_core.kube.api.resource import Resource
 from paceline_core.kube.api.sparse import Sparse
-from paceline_core.kube.api.watch import watch_all
+from paceline_core.kube.api.watch import Watched, unchanged, watch_all
 from paceline_core.kube.cluster import Key, Manifest, WatchEvent
 
 BODY_LIMIT: Final = 64 << 20
@@ -117,14 +117,23 @@ class ApiServer:
         return (await self.snapshot(resource, namespace, selector=selector, fields=fields)).items
 
     async def snapshot(
-        self, resource: Resource, namespace: str = "", *, selector: str = "", fields: str = ""
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        selector: str = "",
+        fields: str = "",
+        trim: Callable[[Manifest], Manifest] = unchanged,
     ) -> Snapshot:
-        """All objects and their common version. Raises Refused with status 410 when the pages' version expired."""
+        """All objects and their common version. Raises Refused with status 410 when the pages' version expired.
+
+        Each object goes through `trim` with its page, so that a list of thousands is never whole in memory.
+        """
         params = _filled({"limit": str(PAGE), "labelSelector": selector, "fieldSelector": fields})
         items: list[Manifest] = []
         while True:
             page = await self._manifest(_Request("GET", resource.collection(namespace), params))
-            items += (_named(item, resource) for item in page.get("items") or ())
+            items += (trim(_named(item, resource)) for item in page.get("items") or ())
             metadata = page.get("metadata") or {}
             if not metadata.get("continue"):
                 return Snapshot(items, str(metadata.get("resourceVersion", "")))
@@ -186,9 +195,11 @@ class ApiServer:
         *,
         selector: str = "",
         pulse: Pulse | None = None,
+        trim: Callable[[Manifest], Manifest] = unchanged,
     ) -> AsyncGenerator[WatchEvent[Manifest], None]:
-        """Objects of a kind, in some namespaces or in all, for ever; see `watch_all`."""
-        return watch_all(self, resource, namespaces or ("",), selector, pulse or Pulse(resource.kind, self.clock))
+        """Objects of a kind, in some namespaces or in all, for ever; see `watch_all`. `trim`: see `snapshot`."""
+        pulse = pulse or Pulse(resource.kind, self.clock)
+        return watch_all(self, Watched(resource, namespaces or ("",), selector, trim), pulse)
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:

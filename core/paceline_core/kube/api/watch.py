@@ -9,8 +9,9 @@ Invariant: between two Lost there is a Listed. Hole: with several namespaces the
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -34,16 +35,29 @@ QUEUE: Final = 1000
 _log = get_logger(__name__)
 
 
-async def watch_all(
-    api: "ApiServer", resource: Resource, namespaces: tuple[str, ...], selector: str, pulse: Pulse
-) -> Events:
+def unchanged(manifest: Manifest) -> Manifest:
+    """An object as it came."""
+    return manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is watched; `trim` shortens the objects of its lists."""
+
+    resource: Resource
+    namespaces: tuple[str, ...]
+    selector: str = ""
+    trim: Callable[[Manifest], Manifest] = unchanged
+
+
+async def watch_all(api: "ApiServer", watched: Watched, pulse: Pulse) -> Events:
     """Listed, then Changed and Gone; Lost once for each outage. Ends only when its reader closes it."""
-    failures, lost = 0, False
+    resource, failures, lost = watched.resource, 0, False
     while True:
         listed: float | None = None
         fault: PacelineError = Unreachable("the watch ended")
         try:
-            async with aclosing(_round(api, resource, namespaces, selector, pulse)) as events:
+            async with aclosing(_round(api, watched, pulse)) as events:
                 async for event in events:
                     if isinstance(event, Listed):
                         listed, lost = api.clock.monotonic(), _back(api, resource, lost)
@@ -60,10 +74,9 @@ async def watch_all(
         failures += 1
 
 
-async def _round(
-    api: "ApiServer", resource: Resource, namespaces: tuple[str, ...], selector: str, pulse: Pulse
-) -> Events:
-    found = [await api.snapshot(resource, namespace, selector=selector) for namespace in namespaces]
+async def _round(api: "ApiServer", watched: Watched, pulse: Pulse) -> Events:
+    resource, namespaces, selector = watched.resource, watched.namespaces, watched.selector
+    found = [await api.snapshot(resource, name, selector=selector, trim=watched.trim) for name in namespaces]
     pulse.stamp()
     yield Listed(tuple(item for snapshot in found for item in snapshot.items))
     versions = [snapshot.version for snapshot in found]
