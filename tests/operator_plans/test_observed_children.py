@@ -113,14 +113,13 @@ def child(content: dict[str, Any]) -> Child:
     return Child("Service", Key("n", "x"), {"kind": "Service", "metadata": {"name": "x"}, **content})
 
 
+NAMES = st.text("abc", min_size=1, max_size=2)
 JSON = st.recursive(
     st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1, max_size=2), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
     max_leaves=8,
 )
-SPECS = st.dictionaries(st.text("abc", min_size=1, max_size=2), JSON, max_size=4)
+SPECS = st.dictionaries(NAMES, JSON, max_size=4)
 
 
 @given(SPECS)

@@ -80,7 +80,8 @@ def _signer(
     fresh = view.held.get(signer)
     steps = [step for entry in own if (step := _step(entry, own, view, memo)) is not None]
     newest = max((entry.since for entry in steps if entry.state == "active"), default=None)
-    due = forced or newest is None or view.wall - newest >= view.rotate_every_s
+    begun = any(entry.state == "published" for entry in own) or any(entry.state == "delivering" for entry in steps)
+    due = forced or begun or newest is None or view.wall - newest >= view.rotate_every_s
     coming = any(entry.state in ("published", "delivering") and _held(view, entry) for entry in steps)
     if due and not coming and fresh is not None and fresh.kid not in {entry.kid for entry in own}:
         since = max(view.wall, *(entry.since + _TICK_S for entry in own), 0.0)  # later than all, whatever the clock did

@@ -1,0 +1,132 @@
+from typing import Any
+
+import pytest
+from tests.operator_plans.plan_factories import EARLY, LATE, condition
+
+from paceline_operator.plans import plan_profile, plan_route, plan_tenant
+
+SERVICES = {"team/chat", "team/small"}
+HOSTS = {"api.example.com"}
+
+
+def made(kind: str, spec: Any, namespace: str = "team", **metadata: Any) -> dict[str, Any]:
+    given = {"name": "it", "namespace": namespace, "generation": 3, "creationTimestamp": EARLY, **metadata}
+    return {"apiVersion": "paceline.dev/v1alpha1", "kind": kind, "metadata": given, "spec": spec}
+
+
+def verdict(status: dict[str, Any] | None) -> tuple[str, str]:
+    found = condition(status, "Accepted")
+    return (found["status"], found["reason"])
+
+
+def tenant(spec: Any, namespace: str = "paceline-system") -> dict[str, Any] | None:
+    return plan_tenant(made("Tenant", spec, namespace), SERVICES, "paceline-system", EARLY)
+
+
+def route(spec: Any, *others: dict[str, Any], **metadata: Any) -> dict[str, Any] | None:
+    mine = made("InferenceRoute", spec, **metadata)
+    return plan_route(mine, SERVICES, [mine, *others], HOSTS, EARLY)
+
+
+@pytest.mark.parametrize(
+    ("spec", "namespace", "expected"),
+    [
+        ({"services": ["*"]}, "paceline-system", ("True", "Valid")),
+        ({"services": ["team/*", "team/chat"]}, "paceline-system", ("True", "Valid")),
+        ({"services": ["team/later"]}, "paceline-system", ("True", "ServiceMissing")),
+        ({"services": ["*"]}, "team", ("False", "NotHonoured")),
+        ({"services": "all"}, "paceline-system", ("False", "Invalid")),
+        (None, "paceline-system", ("False", "Invalid")),
+    ],
+)
+def test_a_tenant_is_honoured_only_at_home_and_names_what_is_missing(
+    spec: Any, namespace: str, expected: tuple[str, str]
+) -> None:
+    assert verdict(tenant(spec, namespace)) == expected
+
+
+CHAT, LATER = {"service": "chat"}, {"service": "later"}
+URL = {"url": "https://api.example.com/v1"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"model": "m", "backends": [CHAT]}, ("True", "Valid")),
+        ({"model": "m", "backends": [LATER]}, ("False", "BackendMissing")),
+        ({"model": "m", "backends": [CHAT, LATER]}, ("True", "BackendMissing")),
+        ({"model": "m", "backends": [{"url": "https://evil.example.net/v1"}, CHAT]}, ("False", "HostNotAllowed")),
+        ({"model": "m", "backends": [URL]}, ("False", "Unsupported")),
+        ({"model": "m", "backends": [CHAT, URL]}, ("True", "PartlySupported")),
+        ({"model": "m", "backends": [CHAT], "fallback": ["n"]}, ("True", "PartlySupported")),
+        ({"model": "m", "backends": []}, ("False", "Invalid")),
+        ({"backends": [CHAT]}, ("False", "Invalid")),
+    ],
+)
+def test_a_route_says_which_of_its_backends_it_has(spec: Any, expected: tuple[str, str]) -> None:
+    assert verdict(route(spec)) == expected
+
+
+def test_a_route_before_its_service_is_accepted_when_that_comes() -> None:
+    mine = made("InferenceRoute", {"model": "m", "backends": [LATER]})
+    before = plan_route(mine, SERVICES, [mine], HOSTS, EARLY)
+    mine["status"] = before
+    after = plan_route(mine, {*SERVICES, "team/later"}, [mine], HOSTS, LATE)
+    assert verdict(before) == ("False", "BackendMissing")
+    assert verdict(after) == ("True", "Valid")
+    assert condition(after, "Accepted")["lastTransitionTime"] == LATE
+
+
+SPEC = {"model": "m", "backends": [CHAT]}
+
+
+def test_an_older_route_for_every_request_takes_the_name_and_one_for_some_does_not() -> None:
+    older = made("InferenceRoute", SPEC, namespace="other")
+    some = made("InferenceRoute", {**SPEC, "matches": [{"tenants": ["a"]}]}, namespace="other")
+    assert verdict(route(SPEC, older, creationTimestamp=LATE)) == ("False", "NameTaken")
+    assert verdict(route(SPEC, some, creationTimestamp=LATE)) == ("True", "Valid")
+    assert verdict(route(SPEC, made("InferenceRoute", SPEC, creationTimestamp=LATE, name="z"))) == ("True", "Valid")
+    assert verdict(route(SPEC, made("InferenceRoute", "nonsense", name="z"))) == ("True", "Valid")
+
+
+PROFILE = {"memory": "80G", "bandwidth": "3350G", "teraflops": {"bf16": 989}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (PROFILE, ("True", "Valid")),
+        ({**PROFILE, "memory": "0"}, ("False", "Invalid")),
+        ({**PROFILE, "teraflops": {"fp4": 1}}, ("False", "Invalid")),
+        ({**PROFILE, "bandwidth": "fast"}, ("False", "Invalid")),
+        ({"memory": "80G"}, ("False", "Invalid")),
+    ],
+)
+def test_a_profile_is_used_if_the_planner_can_compute_with_it(spec: Any, expected: tuple[str, str]) -> None:
+    assert verdict(plan_profile(made("AcceleratorProfile", spec, name="h100"), EARLY)) == expected
+
+
+def test_nothing_is_said_twice_and_a_new_generation_is_spoken_of() -> None:
+    mine = made("AcceleratorProfile", PROFILE)
+    mine["status"] = {**(plan_profile(mine, EARLY) or {}), "other": 1}
+    assert plan_profile(mine, LATE) is None
+    mine["metadata"]["generation"] = 4
+    again = plan_profile(mine, LATE)
+    assert condition(again, "Accepted")["observedGeneration"] == 4
+    assert condition(again, "Accepted")["lastTransitionTime"] == EARLY
+
+
+def test_an_object_that_is_being_deleted_is_not_spoken_of() -> None:
+    mine = made("AcceleratorProfile", PROFILE, deletionTimestamp=LATE)
+    assert plan_profile(mine, EARLY) is None
+
+
+@pytest.mark.parametrize("word", ["Invalid", "BackendMissing", "HostNotAllowed"])
+def test_a_refusal_names_what_is_at_fault(word: str) -> None:
+    specs = {
+        "Invalid": ({"model": "m", "backends": []}, "spec.backends"),
+        "BackendMissing": ({"model": "m", "backends": [LATER]}, "team/later"),
+        "HostNotAllowed": ({"model": "m", "backends": [{"url": "http://evil.example.net"}]}, "evil.example.net"),
+    }
+    spec, named = specs[word]
+    assert named in condition(route(spec), "Accepted")["message"]
