@@ -33,6 +33,7 @@ LIMITS: list[tuple[float, int, set[str]]] = [
     (0.9, 95, set()),
     (0.95, 310, {FAST, SLOW, DAY, DAYS}),
     (0.95, 290, {SLOW, DAY, DAYS}),
+    (0.95, 170, {SLOW, DAY, DAYS}),
     (0.95, 140, {DAY, DAYS}),
     (0.95, 90, {DAYS}),
     (0.95, 45, set()),
