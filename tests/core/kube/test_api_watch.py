@@ -84,7 +84,7 @@ async def test_a_watch_that_ends_goes_on_where_it_was_without_a_word(peer: Peer,
     assert [asked.query.get("resourceVersion") for asked in peer.asked] == [None, "10", "20"]
 
 
-async def test_silence_alone_is_no_fault_since_an_empty_kind_has_no_bookmarks(peer: Peer, api: ApiServer) -> None:
+async def test_silence_alone_is_no_fault_since_an_idle_kind_may_be_quiet(peer: Peer, api: ApiServer) -> None:
     peer.answers.append(listed(A))
     peer.watches += [stream(BOOKMARK, hang=True), stream(line("ADDED", B), hang=True)]
     assert words(await seen(api, 2)) == ["Listed a", "Changed b"]

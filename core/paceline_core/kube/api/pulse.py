@@ -6,7 +6,7 @@ from paceline_core.clock import Clock, SystemClock
 
 
 class Pulse:
-    """Stamped on every byte of a watch, bookmarks included (one a minute from a healthy server)."""
+    """Stamped on every byte of a watch, bookmarks and the heads of answers included: each `Limits.silence` at least."""
 
     def __init__(self, name: str, clock: Clock | None = None) -> None:
         self.name = name
