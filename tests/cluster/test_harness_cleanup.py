@@ -42,8 +42,8 @@ class Kept:
 
 @pytest.fixture
 def kept() -> Iterator[Kept]:
-    """`make cluster` in the hands of another process."""
-    argv = [sys.executable, "-m", "tests.cluster.harness.up"]
+    """`make cluster` in the hands of another process, put in the background as a shell does it: SIGINT ignored."""
+    argv = ["sh", "-c", 'trap \'\' INT; exec "$0" "$@"', sys.executable, "-m", "tests.cluster.harness.up"]
     with subprocess.Popen(argv, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as owner:
         try:
             kubeconfig = _pasted(owner)

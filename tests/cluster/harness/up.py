@@ -20,7 +20,8 @@ from tests.cluster.harness.tools import ToolMissing, folder, versions
 def main() -> None:
     """Run until asked to end."""
     options = _options()
-    for name in (signal.SIGTERM, signal.SIGHUP):
+    # A shell starts what it puts in the background with SIGINT ignored; this one is asked for by name.
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, _end)
     began = time.monotonic()
     try:
