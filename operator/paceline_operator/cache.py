@@ -8,13 +8,13 @@ and asked for one by one.
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paceline_core.kube import Key
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.naming import LABEL_SERVICE
 from paceline_operator.nouns import Live, Place
-from paceline_operator.objects import SERVICE, version_of
+from paceline_operator.objects import SERVICE, exact, version_of
 from paceline_operator.plans.marks import ACCOUNT, POLICY, TRUST
 from paceline_operator.plans.observe import observe_child
 from paceline_operator.queue import Item, Urgency
@@ -22,6 +22,7 @@ from paceline_operator.queue import Item, Urgency
 NAMESPACE = "Namespace"
 CHILD_KINDS = ("ServiceAccount", "ConfigMap", "NetworkPolicy", "Service", "PodDisruptionBudget", "Deployment")
 SHARED = (("ServiceAccount", ACCOUNT), ("ConfigMap", TRUST), ("NetworkPolicy", POLICY))
+_SIGHT = "sight"
 ENDED = 4096
 """How many objects deleted by us are remembered."""
 
@@ -34,6 +35,15 @@ class Known:
     version: int
     item: Item
     told_by_answer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A child as one look found it."""
+
+    live: Live
+    version: int
+    item: Item
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +88,20 @@ class Cache:
 
     def put(self, manifest: Manifest, *, answer: bool = False) -> Wake | None:
         """Take a child as it was seen, or as our write was answered; who is to look at it."""
-        live, version = observe_child(manifest), version_of(manifest)
+        return self._put(sight(manifest), answer=answer)
+
+    def _put(self, seen: Sight, *, answer: bool = False) -> Wake | None:
+        live = seen.live
         known = self._kinds[live.kind].get(live.key)
-        if (known is not None and version <= known.version) or (live.uid in self._ended and not answer):
+        if known is not None and seen.version <= known.version:
             return None
-        item = _whose(live, manifest)
-        if known is not None and known.item != item:
+        if live.uid in self._ended and not answer:
+            return None
+        if known is not None and known.item != seen.item:
             self._forget(known)
-        self._kinds[live.kind][live.key] = Known(live, version, item, answer)
-        self._groups[item][live.place] = live
-        return _wake(item, known.live if known else None, live)
+        self._kinds[live.kind][live.key] = Known(live, seen.version, seen.item, answer)
+        self._groups[seen.item][live.place] = live
+        return _wake(seen.item, known.live if known else None, live)
 
     def remove(self, manifest: Manifest) -> Wake | None:
         """Take a child's end as it was seen."""
@@ -120,13 +134,13 @@ class Cache:
         }
 
     def listed(self, kind: str, manifests: Iterable[Manifest]) -> tuple[list[Wake], list[Key]]:
-        """Take a whole list: who is to look, and the doubtful places."""
+        """Take a whole list of `trimmed` objects: who is to look, and the doubtful places."""
         self._lost.discard(kind)
         wakes, seen = [], set()
         for manifest in manifests:
-            metadata = manifest["metadata"]
-            seen.add(Key(metadata.get("namespace") or "", metadata["name"]))
-            wakes.append(self.put(manifest))
+            found: Sight = manifest[_SIGHT]
+            seen.add(found.live.key)
+            wakes.append(self._put(found))
         missing = [known for key, known in self._kinds[kind].items() if key not in seen]
         doubtful = [known.live.key for known in missing if known.told_by_answer]
         wakes += [self._drop(known) for known in missing if not known.told_by_answer]
@@ -142,6 +156,18 @@ class Cache:
         group.pop(known.live.place, None)
         if not group:
             del self._groups[known.item]
+
+
+def sight(manifest: Manifest) -> Sight:
+    """Digest a whole object."""
+    live = observe_child(manifest)
+    live = replace(live, content=exact(live.content))
+    return Sight(live, version_of(manifest), _whose(live, manifest))
+
+
+def trimmed(manifest: Manifest) -> Manifest:
+    """What is kept of an object of a list while the list is read: a thousand whole ones would double the process."""
+    return {_SIGHT: sight(manifest)}
 
 
 def _whose(live: Live, manifest: Manifest) -> Item:

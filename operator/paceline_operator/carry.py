@@ -44,6 +44,8 @@ class Api(Protocol):
         self, resource: Resource, body: Manifest, manager: str, *, force: bool = True, subresource: str = ""
     ) -> Manifest: ...
 
+    async def apply_new(self, resource: Resource, body: Manifest, manager: str) -> Manifest: ...
+
     async def delete(self, resource: Resource, key: Key, uid: str = "") -> None: ...
 
 
@@ -97,12 +99,15 @@ class Hands:
         except (NotFound, Conflict):
             return None
 
-    async def write(self, body: Manifest, urgency: Urgency, *, force: bool = True) -> Manifest:
-        """Apply an object whose plan reads it afresh. Raises Conflict."""
+    async def write(self, body: Manifest, urgency: Urgency) -> Manifest:
+        """Apply with force. Raises Conflict when a uid or version in it is no longer so."""
         kind = body["kind"]
-        return await self._sent(
-            "apply", kind, urgency, lambda: self._api.apply(RESOURCES[kind], body, MANAGER, force=force)
-        )
+        return await self._sent("apply", kind, urgency, lambda: self._api.apply(RESOURCES[kind], body, MANAGER))
+
+    async def create(self, body: Manifest, urgency: Urgency) -> Manifest:
+        """Apply what must not exist yet. Raises Conflict."""
+        kind = body["kind"]
+        return await self._sent("apply", kind, urgency, lambda: self._api.apply_new(RESOURCES[kind], body, MANAGER))
 
     def terminates(self, namespace: str) -> bool:
         """Whether the API server said lately that this namespace goes away."""
@@ -131,11 +136,8 @@ class Hands:
             await self.look(kind, key)
 
     async def _apply(self, action: Apply, urgency: Urgency) -> None:
-        kind, body = action.child.kind, action.manifest()
-        answer = await self._sent(
-            "apply", kind, urgency, lambda: self._api.apply(RESOURCES[kind], body, MANAGER, force=action.force)
-        )
-        self._cache.put(answer, answer=True)
+        send = self.write if action.force else self.create
+        self._cache.put(await send(action.manifest(), urgency), answer=True)
 
     async def _hand_over(self, action: HandOver, urgency: Urgency) -> None:
         body = action.manifest()

@@ -84,7 +84,8 @@ def settings() -> kopf.OperatorSettings:
     made.scanning.disabled = True
     made.watching.server_timeout = 290
     made.watching.client_timeout = 310
-    made.watching.chunk_size = 500
+    made.watching.chunk_size = 100
+    made.queueing.idle_timeout = 1.0
     made.persistence.diffbase_storage = NoDiffs()
     made.persistence.progress_storage = NoProgress()
     made.process.ultimate_exiting_timeout = None

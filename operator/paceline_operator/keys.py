@@ -88,7 +88,8 @@ class Keys:
     async def _carry(self, plan: KeysPlan, urgency: Urgency) -> bool:
         """Whether anything was written."""
         if plan.registry is not None:
-            await self._hands.write(plan.registry.manifest(), urgency, force=plan.registry.force)
+            write = self._hands.write if plan.registry.force else self._hands.create
+            await write(plan.registry.manifest(), urgency)
         for delivery in plan.deliver:
             await self._deliver(delivery, urgency)
         if plan.trust != self.trust:

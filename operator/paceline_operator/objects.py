@@ -16,6 +16,7 @@ from paceline_operator.queue import Item, Urgency
 
 SERVICE, TENANT, ROUTE, PROFILE = "InferenceService", "Tenant", "InferenceRoute", "AcceleratorProfile"
 KINDS = (SERVICE, TENANT, ROUTE, PROFILE)
+_SEEN = "seen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,9 @@ class Objects:
 
     def put(self, manifest: Manifest) -> Change | None:
         """Take an object as it was seen; what is to be done about it, if anything."""
-        item, new = _item(manifest), _stored(manifest)
+        return self._put(_item(manifest), _stored(manifest))
+
+    def _put(self, item: Item, new: Stored) -> Change | None:
         known = self._kinds[item.kind].get(item.key)
         if known is not None and new.version <= known.version:
             return None
@@ -94,16 +97,17 @@ class Objects:
         return self._drop(item)
 
     def listed(self, kind: str, manifests: Iterable[Manifest], version: int, namespace: str = "") -> list[Change]:
-        """Take a whole list, of one namespace or of all, that was complete at `version`."""
+        """Take a whole list of `seen` objects, of one namespace or of all, that was complete at `version`."""
         changes = []
-        seen = set()
+        found: set[Key] = set()
         for manifest in manifests:
-            seen.add(_item(manifest).key)
-            changes.append(self.put(manifest))
+            item, new = manifest[_SEEN]
+            found.add(item.key)
+            changes.append(self._put(item, new))
         absent = [
             key
             for key, known in self._kinds[kind].items()
-            if key not in seen and known.version <= version and namespace in ("", key.namespace)
+            if key not in found and known.version <= version and namespace in ("", key.namespace)
         ]
         changes += [self._drop(Item(kind, key)) for key in absent]
         return [change for change in changes if change is not None]
@@ -113,9 +117,19 @@ class Objects:
         return Change(item, Urgency.DELETE, went=True)
 
 
+def seen(manifest: Manifest) -> Manifest:
+    """What is kept of an object of a list while the list is read."""
+    return {_SEEN: (_item(manifest), _stored(manifest))}
+
+
 def version_of(manifest: Manifest) -> int:
     """The resourceVersion, which API servers let clients compare as numbers since 1.35, and always made so."""
     return int(manifest["metadata"]["resourceVersion"])
+
+
+def exact(data: bytes) -> bytes:
+    """The same bytes in memory of their size: orjson's buffers are up to four times as large."""
+    return bytes(memoryview(data))
 
 
 def _item(manifest: Manifest) -> Item:
@@ -132,5 +146,5 @@ def _stored(manifest: Manifest) -> Stored:
         metadata["uid"],
         hash(orjson.dumps(essence, option=orjson.OPT_SORT_KEYS)),
         "deletionTimestamp" in metadata,
-        orjson.dumps({**manifest, "metadata": kept}),
+        exact(orjson.dumps({**manifest, "metadata": kept})),
     )

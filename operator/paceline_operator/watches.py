@@ -13,8 +13,9 @@ from paceline_core.kube.api.pulse import Pulse
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import ApiServer
 from paceline_core.telemetry import get_logger
+from paceline_operator.cache import trimmed
 from paceline_operator.carry import Hands
-from paceline_operator.objects import KINDS, PROFILE
+from paceline_operator.objects import KINDS, PROFILE, seen
 from paceline_operator.plans.marks import MANAGED_BY
 from paceline_operator.world import World
 
@@ -46,7 +47,7 @@ class Watches:
 
     async def children(self, kind: str, namespaces: tuple[str, ...], pulse: Pulse) -> None:
         """Follow the children of a kind."""
-        watch = self._api.watch(RESOURCES[kind], namespaces, selector=SELECTOR, pulse=pulse)
+        watch = self._api.watch(RESOURCES[kind], namespaces, selector=SELECTOR, pulse=pulse, trim=trimmed)
         async for event in watch:
             for key in self._world.on_child(kind, event):
                 await self._look(kind, key)
@@ -81,7 +82,7 @@ class Watches:
         resource = RESOURCES[kind]
         try:
             for namespace in (self._namespaces if resource.namespaced else ()) or ("",):
-                found = await self._api.snapshot(resource, namespace)
+                found = await self._api.snapshot(resource, namespace, trim=seen)
                 self._world.on_objects(kind, found.items, int(found.version), namespace)
         except Forbidden as error:
             if kind != PROFILE:

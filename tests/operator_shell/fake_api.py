@@ -77,6 +77,13 @@ class FakeApi:
             raise lost
         return answer
 
+    async def apply_new(self, resource: Resource, body: Manifest, manager: str) -> Manifest:
+        key = Key(body["metadata"].get("namespace", ""), body["metadata"]["name"])
+        if (resource.kind, key) in self.objects:
+            self._failed("apply", resource.kind, key)
+            raise Conflict(f"{resource.kind} {key} exists")
+        return await self.apply(resource, body, manager, force=False)
+
     async def delete(self, resource: Resource, key: Key, uid: str = "") -> None:
         lost = self._failed("delete", resource.kind, key)
         known = self.objects.get((resource.kind, key))

@@ -9,13 +9,13 @@ from paceline_core.kube import Event, Gone, Key, Listed
 from paceline_core.kube.cluster import Manifest
 from paceline_core.telemetry import Metrics
 from paceline_operator.budget import Budget
-from paceline_operator.cache import CHILD_KINDS, NAMESPACE
+from paceline_operator.cache import CHILD_KINDS, NAMESPACE, trimmed
 from paceline_operator.carry import Gates, Hands
 from paceline_operator.keys import Keys, Rotation
 from paceline_operator.leader import Leadership
 from paceline_operator.lookout import Lookout
 from paceline_operator.nouns import Settings
-from paceline_operator.objects import KINDS, SERVICE
+from paceline_operator.objects import KINDS, SERVICE, seen
 from paceline_operator.queue import Item, Urgency, WorkQueue
 from paceline_operator.reconcile import KEYS, Outcome, Reconciler
 from paceline_operator.services import Tools
@@ -63,7 +63,7 @@ class Rig:
         """Lead, and list everything, as after a start."""
         await self.lead()
         for kind in KINDS:
-            found = [found for (place, _), found in self.api.objects.items() if place == kind]
+            found = [seen(found) for (place, _), found in self.api.objects.items() if place == kind]
             self.world.on_objects(kind, found, self.api.version)
             self.world.listed(kind)
         for kind in CHILD_KINDS:
@@ -79,7 +79,7 @@ class Rig:
 
     async def relist(self, kind: str) -> None:
         """What a watch's list does."""
-        found = [found for (place, _), found in self.api.objects.items() if place == kind and _managed(found)]
+        found = [trimmed(found) for (place, _), found in self.api.objects.items() if place == kind and _managed(found)]
         for key in self.world.on_child(kind, Listed(tuple(found))):
             self.world.wake(await self.hands.look(kind, key))
 

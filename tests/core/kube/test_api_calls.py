@@ -50,7 +50,7 @@ async def test_a_list_is_read_page_by_page(peer: Peer, api: ApiServer) -> None:
     assert found.version == "11"
     assert [asked.query.get("continue") for asked in peer.asked] == [None, "next"]
     assert {asked.query["labelSelector"] for asked in peer.asked} == {"x=y"}
-    assert {asked.query["limit"] for asked in peer.asked} == {"500"}
+    assert {asked.query["limit"] for asked in peer.asked} == {"100"}
 
 
 async def test_items_of_a_list_say_what_they_are(peer: Peer, api: ApiServer) -> None:
