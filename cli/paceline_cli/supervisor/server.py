@@ -3,20 +3,16 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
 
+from paceline_core.serving import Server
+
 BACKLOG = 128
 GRACE_S = 2
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 @contextlib.asynccontextmanager
@@ -24,7 +20,7 @@ async def serving(app: FastAPI, path: Path) -> AsyncIterator[None]:
     """Serve while the block runs. The socket listens from the start, and only this user can connect to it."""
     listener = _listen(path)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=GRACE_S)
-    server = _Server(config)
+    server = Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]), name="api")
     try:
         yield

@@ -16,6 +16,7 @@ import uvicorn
 from paceline_core.clock import SystemClock
 from paceline_core.config import Listen
 from paceline_core.listening import BACKLOG, bind
+from paceline_core.serving import Server
 from paceline_core.telemetry import get_logger
 from paceline_workers.config import WorkerConfig
 from paceline_workers.server.app import create_app
@@ -27,15 +28,6 @@ _log = get_logger(__name__)
 KEEP_ALIVE_S = 75
 CLOSE_S = 3
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-class HttpServer(uvicorn.Server):
-    """uvicorn without its own idea of signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave them to `_drain_on_signal`."""
-        yield
 
 
 def take_port(listen: Listen) -> socket.socket:
@@ -54,7 +46,7 @@ def _drop_stalled(sock: socket.socket) -> None:
 async def serve(config: WorkerConfig, sock: socket.socket, engine_argv: Sequence[str]) -> None:
     """Serve until drained. Raises PacelineError when the model or the engine cannot be had."""
     worker = create_worker(config, partial(EngineProcess.spawn, engine_argv), SystemClock())
-    http = HttpServer(_settings(worker))
+    http = Server(_settings(worker))
     engine = asyncio.create_task(worker.parts.engine.run())
     server = asyncio.create_task(http.serve([sock]))
     host, port = sock.getsockname()[:2]
@@ -89,7 +81,7 @@ def _settings(worker: Worker) -> uvicorn.Config:
 
 
 @contextlib.contextmanager
-def _drain_on_signal(worker: Worker, http: HttpServer) -> Iterator[None]:
+def _drain_on_signal(worker: Worker, http: Server) -> Iterator[None]:
     """The first signal drains and then closes; the second cuts what is still open."""
     loop = asyncio.get_running_loop()
     tasks: list[asyncio.Task[None]] = []
