@@ -169,6 +169,17 @@ def test_a_foreign_child_is_told_and_never_touched(kind: str) -> None:
     assert warned == ["ForeignChild"]
 
 
+def test_a_stranger_under_a_shared_name_is_told_by_the_services_that_meet_it() -> None:
+    operator, manifest = converged()
+    for (kind, _), stored in operator.server.stored.items():
+        if kind == "ConfigMap":
+            stored.values["metadata", "labels", "app.kubernetes.io/managed-by"] = '"somebody"'
+    operator.step(manifest)
+    degraded = condition(manifest["status"], "Degraded")
+    assert degraded["reason"] == "ForeignChild"
+    assert "ConfigMap paceline-trust" in degraded["message"]
+
+
 def test_children_of_a_deleted_object_of_the_same_name_are_waited_for_and_left_alone() -> None:
     operator, _ = converged()
     new = service(uid="u-2")
@@ -176,6 +187,9 @@ def test_children_of_a_deleted_object_of_the_same_name_are_waited_for_and_left_a
     plan = operator.step(new)
     assert plan.actions == ()
     assert plan.again_s
+    operator.step(new)
+    assert condition(new["status"], "Progressing")["reason"] == "Waiting"
+    assert condition(new["status"], "Degraded")["status"] == "False"
     for place in [p for p in operator.server.stored if p[0] in ("Service", "Deployment", "PodDisruptionBudget")]:
         del operator.server.stored[place]
     operator.converge(new)
@@ -266,6 +280,49 @@ def test_an_upgrade_of_paceline_moves_nothing() -> None:
     )
     operator.restart()
     assert operator.step(manifest).actions == ()
+
+
+NEW_PODS: dict[str, dict[str, Any]] = {
+    "model": {"model": {"source": "builtin://demo", "servedName": "other"}},
+    "runtime": {"runtime": {"env": [{"name": "A", "value": "b"}]}},
+    "engine": {"engine": {"maxSeqs": 8}},
+    "batch window": {"classes": {"batch": {"batchWindow": "50ms"}}},
+    "drain timeout": {"rollout": {"drainTimeout": "90s"}},
+    "placement": {"pools": [{**POOL, "nodeSelector": {"zone": "a"}}]},
+    "spot": {"pools": [{**POOL, "spot": True}]},
+}
+SAME_PODS: dict[str, dict[str, Any]] = {
+    "bounds": {"pools": [{**POOL, "replicas": {"min": 2, "max": 9}}]},
+    "promise": {"classes": {"interactive": {"slo": {"ttft": {"p95": "1s"}}, "queueLimit": 5}}},
+    "scaling": {"scaling": {"policy": "advise"}},
+    "a default written out": {"pools": [{**POOL, "role": "both", "spot": False}]},
+    "an empty part": {"runtime": {}, "engine": {"kvCache": {}}},
+}
+
+
+@pytest.mark.parametrize("field", NEW_PODS)
+def test_what_the_user_writes_for_pods_makes_new_ones(field: str) -> None:
+    operator, manifest = converged()
+    before = operator.server.picture()["Deployment team/chat-main"]["spec"]["template"]
+    operator.converge(edit(manifest, **NEW_PODS[field]))
+    assert operator.server.picture()["Deployment team/chat-main"]["spec"]["template"] != before
+
+
+@pytest.mark.parametrize("field", SAME_PODS)
+def test_what_is_not_for_pods_leaves_them_alone_even_after_an_upgrade(field: str) -> None:
+    operator, manifest = converged()
+    operator.settings = Settings("paceline-system", "paceline/worker:2", SETTINGS.endpoint)
+    assert operator.step(edit(manifest, **SAME_PODS[field])).actions == ()
+
+
+def test_another_way_of_rolling_out_rolls_nothing_by_itself() -> None:
+    operator, manifest = converged()
+    before = operator.server.picture()["Deployment team/chat-main"]["spec"]
+    operator.settings = Settings("paceline-system", "paceline/worker:2", SETTINGS.endpoint)
+    operator.converge(edit(manifest, rollout={"gpus": "inPlace"}))
+    after = operator.server.picture()["Deployment team/chat-main"]["spec"]
+    assert after["template"] == before["template"]
+    assert after["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
 
 
 def test_the_upgrade_annotation_takes_the_new_image() -> None:

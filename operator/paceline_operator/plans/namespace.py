@@ -25,6 +25,11 @@ def missing(shared: Mapping[str, Live], settings: Settings) -> tuple[str, ...]:
     return tuple(f"{kind} {_NAMES[kind]}" for kind in needed if kind not in shared)
 
 
+def strangers(shared: Mapping[str, Live]) -> tuple[str, ...]:
+    """Objects of somebody else under a shared name: told to every service there, since each of them meets them."""
+    return tuple(f"{kind} {live.key.name}" for kind, live in sorted(shared.items()) if not live.managed)
+
+
 def plan_namespace(view: NamespaceView) -> Plan:
     """Make and mend what is needed, remove what nobody needs any more; nothing in a namespace that goes away."""
     if view.terminating:

@@ -26,7 +26,7 @@ from paceline_operator.plans.due import status_due
 from paceline_operator.plans.events import events
 from paceline_operator.plans.judge import Judgement, judge, refusal
 from paceline_operator.plans.marks import RENDERED
-from paceline_operator.plans.namespace import missing
+from paceline_operator.plans.namespace import missing, strangers
 from paceline_operator.plans.status import Outlook, owned, status
 
 RENDERED_LIMIT = 200_000
@@ -67,7 +67,8 @@ def _inputs(view: View) -> tuple[object, ...]:
     metadata = view.service["metadata"]
     upgrade = (metadata.get("annotations") or {}).get(ANNOTATION_UPGRADE)
     shared = missing(view.shared, view.settings)
-    return (metadata["uid"], metadata.get("generation"), upgrade, view.taken_by, shared, view.settings)
+    strange = strangers(view.shared)
+    return (metadata["uid"], metadata.get("generation"), upgrade, view.taken_by, shared, strange, view.settings)
 
 
 def _seen(view: View) -> frozenset[tuple[str, str]]:
@@ -154,7 +155,7 @@ def _worked(view: View, service: ResolvedService, facts: Facts, children: list[C
     shared = missing(view.shared, view.settings)
     actions: list[Action] = []
     waits: list[str] = []
-    foreign: list[str] = []
+    foreign = list(strangers(view.shared))
     for child in children:
         live = view.children.get(child.place)
         if live is not None and not owned(live, service.uid):
