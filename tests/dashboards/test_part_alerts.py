@@ -23,7 +23,7 @@ def pool(desired: str, ready: str, minutes: int = 60) -> Story:
 @pytest.mark.parametrize(
     ("story", "expected"),
     [
-        (pool("2x60", "2x20 0x40"), {20: set(), 24: {DOWN}, 50: {DOWN, STUCK}}),
+        (pool("2x60", "2x20 0x40"), {20: set(), 22: set(), 24: {DOWN}, 50: {DOWN, STUCK}}),
         (pool("2x60", "2x20 1x40"), {24: set(), 40: {STUCK}}),
         (pool("0x60", "0x60"), {59: set()}),  # at zero, as it should be
         (pool("0x30 1x30", "0x38 1x22"), {35: set(), 41: set()}),  # wakes within a cold start
