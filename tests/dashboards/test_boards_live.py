@@ -35,11 +35,11 @@ LIMIT_S = 60.0
 class Prometheus:
     """A running server."""
 
-    url: str
+    http: httpx.Client
 
     def ask(self, expr: str) -> list[dict[str, Any]]:
         """The samples of an expression that no version has a remark on."""
-        reply = httpx.post(f"{self.url}/api/v1/query", data={"query": expr}, timeout=10).json()
+        reply = self.http.post("/api/v1/query", data={"query": expr}).json()
         assert reply["status"] == "success", f"{expr}: {reply}"
         assert not reply.get("warnings") and not reply.get("infos"), f"{expr}: {reply}"  # noqa: PT018 - one remark
         return list(reply["data"]["result"])
@@ -81,16 +81,17 @@ def serving(programs: Programs, folder: Path, pages: dict[str, Page]) -> Iterato
     ]
     with (folder / "log").open("wb") as log, subprocess.Popen(argv, stderr=log, stdout=log) as process:
         try:
-            until(lambda: process.poll() is not None or _ready(port))
-            assert process.poll() is None, (folder / "log").read_text()
-            yield Prometheus(f"http://127.0.0.1:{port}")
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10, trust_env=False) as http:
+                until(lambda: process.poll() is not None or _ready(http))
+                assert process.poll() is None, (folder / "log").read_text()
+                yield Prometheus(http)
         finally:
             process.terminate()
 
 
-def _ready(port: int) -> bool:
+def _ready(http: httpx.Client) -> bool:
     with suppress(httpx.HTTPError):
-        return httpx.get(f"http://127.0.0.1:{port}/-/ready", timeout=1.0).is_success
+        return http.get("/-/ready").is_success
     return False
 
 
@@ -204,7 +205,7 @@ def test_a_fifth_of_bad_requests_is_on_its_way_to_the_slow_page_alone(prometheus
 
 
 def test_no_rule_fails(prometheus: Prometheus) -> None:
-    reply = httpx.get(f"{prometheus.url}/api/v1/rules", timeout=10).json()
+    reply = prometheus.http.get("/api/v1/rules").json()
     rules = [rule for group in reply["data"]["groups"] for rule in group["rules"]]
     assert [rule["name"] for rule in rules if rule["health"] != "ok"] == []
     assert len(rules) > 60
