@@ -60,8 +60,14 @@ def prometheus(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> 
         for name, process in processes.items():
             process.work()
             pages[name].body = process.page()
-        long = f"paceline:slo_judged:increase3d{{{TTFT}}} > {JUDGED}"
-        until(lambda: bool(server.ask(long) and server.ask(f"ALERTS{{{TTFT}}}")))
+        # What is evaluated last: rules over the longest windows, and the alerts on them.
+        slowest = (
+            f"paceline:slo_exhaustion:seconds3d{{{TTFT}}}",
+            f'ALERTS{{alertname="PacelineTTFTBurnSlow", {TTFT}}}',
+            "paceline:replicas_missing:count",
+            "paceline:cold_start:seconds",
+        )
+        until(lambda: all(server.ask(expr) for expr in slowest))
         yield server
     for page in pages.values():
         page.stop()
