@@ -1,0 +1,57 @@
+import httpx
+
+from paceline_core.clock import ManualClock
+from paceline_core.kube import Key
+from paceline_core.kube.api.pulse import Pulse
+from paceline_core.telemetry import Metrics
+from paceline_operator.cache import CHILD_KINDS
+from paceline_operator.config import HealthConfig
+from paceline_operator.health import Vitals, illness, make_app, unreadiness
+from paceline_operator.objects import KINDS, SERVICE
+from paceline_operator.queue import Item, Urgency, WorkQueue
+from paceline_operator.world import World
+
+ITEM = Item(SERVICE, Key("default", "chat"))
+
+
+def vitals(clock: ManualClock, ended: str = "") -> Vitals:
+    queue = WorkQueue(clock)
+    pulse = Pulse("Deployment", clock)
+    return Vitals(World(queue, ITEM), queue, lambda: [pulse], HealthConfig(), Metrics("operator"), clock, lambda: ended)
+
+
+def test_a_watch_that_hangs_turns_liveness_red() -> None:
+    clock = ManualClock()
+    seen = vitals(clock)
+    assert illness(seen) == ""
+    clock.advance(181.0)
+    assert "Deployment" in illness(seen)
+
+
+def test_a_part_that_ended_turns_liveness_red() -> None:
+    assert illness(vitals(ManualClock(), "kopf ended")) == "kopf ended"
+
+
+def test_a_long_queue_is_no_illness_while_all_workers_work() -> None:
+    clock = ManualClock()
+    seen = vitals(clock)
+    seen.queue.put(ITEM, Urgency.EDIT)
+    clock.advance(100.0)
+    assert illness(seen) == ""
+
+
+def test_it_is_ready_when_everything_was_listed_once() -> None:
+    seen = vitals(ManualClock())
+    assert "Tenant" in unreadiness(seen)
+    for kind in (*KINDS, *CHILD_KINDS):
+        seen.world.listed(kind)
+    assert unreadiness(seen) == ""
+
+
+async def test_the_port_tells_health_and_metrics() -> None:
+    transport = httpx.ASGITransport(make_app(vitals(ManualClock(), "kopf ended")))
+    async with httpx.AsyncClient(transport=transport, base_url="http://operator") as client:
+        sick, metrics = await client.get("/healthz"), await client.get("/metrics")
+        assert (sick.status_code, sick.text) == (503, "kopf ended")
+        assert 'paceline_operator_watch_age_seconds{kind="Deployment"}' in metrics.text
+        assert (await client.get("/nothing")).status_code == 404

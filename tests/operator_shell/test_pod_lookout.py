@@ -1,0 +1,59 @@
+from typing import Any
+
+from tests.operator_shell.fake_api import FakeApi
+
+from paceline_core.clock import ManualClock
+from paceline_core.kube import Key
+from paceline_core.kube.api.resource import Resource
+from paceline_core.kube.cluster import Manifest
+from paceline_operator.lookout import Lookout
+
+CHAT = Key("default", "chat")
+
+
+class Counting(FakeApi):
+    """Counts lists of pods."""
+
+    looks = 0
+
+    async def list(self, resource: Resource, namespace: str = "", **_: Any) -> list[Manifest]:
+        self.looks += 1
+        waiting = {"name": "worker", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
+        pod = {"metadata": {"name": "p", "labels": {}}, "status": {"containerStatuses": [waiting]}}
+        return [pod, pod]
+
+
+async def test_pods_are_looked_at_only_after_patience_and_then_now_and_again() -> None:
+    clock, api = ManualClock(), Counting()
+    lookout = Lookout(api, clock)
+    assert await lookout.troubles(CHAT) == ()
+    assert lookout.again_s(CHAT) == 20.0
+    clock.advance(20.0)
+    (trouble,) = await lookout.troubles(CHAT)
+    assert (trouble.reason, trouble.pods) == ("ErrImagePull", 2)
+    for _ in range(10):
+        await lookout.troubles(CHAT)
+    assert api.looks == 1
+    clock.advance(15.0)
+    await lookout.troubles(CHAT)
+    assert api.looks == 2
+
+
+async def test_a_thousand_services_that_wait_cost_a_few_looks_a_second() -> None:
+    clock, api = ManualClock(), Counting()
+    lookout = Lookout(api, clock)
+    keys = [Key("default", f"s{number}") for number in range(1000)]
+    for key in keys:
+        await lookout.troubles(key)
+    clock.advance(20.0)
+    for key in keys:
+        await lookout.troubles(key)
+    assert api.looks <= 4
+
+
+async def test_a_ready_service_is_forgotten() -> None:
+    clock = ManualClock()
+    lookout = Lookout(Counting(), clock)
+    await lookout.troubles(CHAT)
+    lookout.forget(CHAT)
+    assert lookout.again_s(CHAT) is None
