@@ -17,7 +17,6 @@ from paceline_core.kube import Key
 from paceline_core.kube.api.credentials import Access, Credentials
 from paceline_core.kube.api.pulse import Pulse
 from paceline_core.kube.api.server import ApiServer
-from paceline_core.kube.events import EventRecorder
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_operator import handlers
 from paceline_operator.budget import Budget
@@ -31,6 +30,7 @@ from paceline_operator.objects import KINDS
 from paceline_operator.queue import Item, Urgency, WorkQueue
 from paceline_operator.reconcile import KEYS, Reconciler
 from paceline_operator.services import Tools
+from paceline_operator.tell import recorder
 from paceline_operator.watches import Watches
 from paceline_operator.world import World
 
@@ -66,7 +66,7 @@ class Operator:
         )
         self._budget = Budget(clock, config.requests_per_second, config.burst)
         hands = Hands(api, self.world.cache, Gates(self.leadership, self._budget, metrics), clock)
-        self._events = EventRecorder(api, "paceline-operator", clock, self._uid_of)
+        self._events = recorder(api, clock, self._uid_of, metrics)
         rotation = Rotation(config.namespace, config.keys.rotation_days, self._trust_changed)
         keys = Keys(api, hands, rotation, clock)
         lookout = Lookout(api, clock)

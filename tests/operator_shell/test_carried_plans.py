@@ -52,6 +52,17 @@ async def test_a_service_gets_its_children_and_its_deployment_the_least_replicas
     assert children[MAIN]["spec"]["replicas"] == 2
 
 
+async def test_a_first_start_tells_no_events_and_a_child_made_again_does() -> None:
+    api = FakeApi()
+    api.put(service())
+    rig = await Rig(api).start()
+    await rig.settle()
+    assert rig.told == []
+    api.remove(*MAIN)
+    await rig.settle()
+    assert [event.reason for event in rig.told] == ["Created"]
+
+
 async def test_a_converged_service_is_not_written_again_by_the_next_process() -> None:
     api = FakeApi()
     api.put(service())
