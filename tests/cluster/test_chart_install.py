@@ -1,6 +1,7 @@
 """docs/install.md on a real cluster: its commands in its order, and what they leave standing.
 
-One story told by tests in their order. The only thing added to the page's commands is the image of this checkout.
+One story told by tests in their order. What is added to the page's commands: the image of this checkout, and one
+replica where two would only cost time. The last test installs twice, by Helm 4 and by Helm 3.
 """
 
 import json
@@ -89,7 +90,11 @@ class Page:
 @pytest.fixture(scope="module")
 def page(cluster: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     values = tmp_path_factory.mktemp("values") / "images.json"
-    values.write_text(json.dumps({part: {"image": IMAGE} for part in PARTS}))
+    said: dict[str, dict[str, Any]] = {part: {"image": IMAGE} for part in PARTS}
+    for part in ("operator", "autoscaler"):
+        said[part]["replicas"] = 1
+    said["gateway"]["settleSeconds"] = 1
+    values.write_text(json.dumps(said))
     with cluster.namespace() as home:
         cluster.kubectl("delete", "namespace", SYSTEM, "--ignore-not-found", limit_s=100)
         yield Page(cluster, home, values)
@@ -123,7 +128,7 @@ def test_an_upgrade_replaces_gateways_and_crds_and_no_worker(page: Page, tmp_pat
     newer = tmp_path / "charts/paceline"
     shutil.copytree(ROOT / "charts/paceline", newer)
     [crd] = newer.glob("charts/*/files/inferenceservices.*")
-    crd.write_text(crd.read_text().replace("name: MODEL", "name: SERVES"))
+    crd.write_text(crd.read_text().replace("- name: Model\n", "- name: Serves\n"))
     [line] = _commands("Upgrade")[:1]
     page.shell(f"{line.replace('charts/paceline', str(newer))} --values {page.values} --set logLevel=DEBUG")
     assert "SERVES" in page.bench.kubectl("get", "pisvc", "--all-namespaces")
@@ -134,7 +139,7 @@ def test_an_upgrade_replaces_gateways_and_crds_and_no_worker(page: Page, tmp_pat
 
 def test_an_uninstall_leaves_the_crds_the_objects_and_what_serves(page: Page) -> None:
     workers = page.workers()
-    page.run("The way out", "helm uninstall paceline --namespace paceline-system --wait\n")
+    page.shell(_commands("The way out")[0])
     assert page.bench.kubectl.within(SYSTEM).json("get", "deployments")["items"] == []
     assert len(_crds(page)) == 4
     assert page.workers() == workers
@@ -152,9 +157,9 @@ def test_the_same_install_takes_everything_up_again(page: Page) -> None:
 
 
 def test_the_way_out_removes_everything(page: Page) -> None:
-    block = [line for line in _commands("The way out") if not line.endswith(f"{SYSTEM} --wait")]
-    assert block[0].startswith("kubectl delete inferenceservices")
-    for line in block:
+    _, first, *rest = _commands("The way out")
+    assert first.startswith("kubectl delete inferenceservices")
+    for line in (first, *rest):
         page.shell(line)
     assert _crds(page) == []
     for kind in ("clusterroles", "clusterrolebindings"):
@@ -168,14 +173,15 @@ def test_the_way_out_removes_everything(page: Page) -> None:
 
 
 def test_two_installs_watch_their_own_namespaces_and_nothing_of_the_cluster(page: Page) -> None:
-    small = [f"--set={part}.replicas=1" for part in ("operator", "autoscaler", "gateway")]
-    helm, words = page.bench.helm(), (*small, f"--values={page.values}", "--set=prometheus.install=false", "--wait")
+    words = (f"--values={page.values}", "--set=gateway.replicas=1", "--set=prometheus.install=false", "--wait")
+    four, three = page.bench.helm(), page.bench.helm("helm3")
     with page.bench.namespace() as one, page.bench.namespace() as other, page.bench.namespace() as second:
         try:
-            for system, watched, more in ((one, page.home, ()), (second, other, ("--set=crds.install=false",))):
+            no_crds = ("--set=crds.install=false",)
+            for helm, system, watched, more in ((four, one, page.home, ()), (three, second, other, no_crds)):
                 place = (f"--namespace={system}", f"--set=watchNamespaces={{{watched}}}", "--timeout=100s")
                 helm("install", "paceline", str(ROOT / "charts/paceline"), *place, *more, *words, limit_s=120)
-            for namespace in (page.home, other):
+            for namespace in (one, page.home, other):  # nobody watches the first
                 page.bench.kubectl.within(namespace).apply(SERVICE)
             for namespace in (page.home, other):
                 page.ready(namespace)
@@ -183,11 +189,10 @@ def test_two_installs_watch_their_own_namespaces_and_nothing_of_the_cluster(page
                 page.bench.kubectl.json("get", "clusterroles", "-l", "app.kubernetes.io/part-of=paceline")["items"]
                 == []
             )
-            page.bench.kubectl.within(one).apply(SERVICE)  # nobody watches it
             assert page.bench.kubectl.within(one).json("get", "pisvc", "kept").get("status") is None
         finally:
             page.bench.kubectl("delete", "pisvc", "--all", "--all-namespaces", "--wait=false")
-            for system in (one, second):
+            for helm, system in ((four, one), (three, second)):
                 helm("uninstall", "paceline", f"--namespace={system}", "--ignore-not-found")
             page.bench.kubectl("delete", "crd", "--ignore-not-found", *CRDS)
 
