@@ -60,17 +60,23 @@ def prometheus(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> 
         for name, process in processes.items():
             process.work()
             pages[name].body = process.page()
-        # What is evaluated last: rules over the longest windows, and the alerts on them.
-        slowest = (
-            f"paceline:slo_exhaustion:seconds3d{{{TTFT}}}",
-            f'ALERTS{{alertname="PacelineTTFTBurnSlow", {TTFT}}}',
-            "paceline:replicas_missing:count",
-            "paceline:cold_start:seconds",
-        )
-        until(lambda: all(server.ask(expr) for expr in slowest))
+        worked = 'max by (pod) ({__name__=~"paceline_.+_total", pisvc!="idle"}) > 0'
+        until(lambda: len(server.ask(worked)) == len(PARTS))
+        evaluated(server, after=server.number("vector(time())") + 2)
         yield server
     for page in pages.values():
         page.stop()
+
+
+def evaluated(server: Prometheus, after: float) -> None:
+    """Wait until what is evaluated last has been: rules over the longest windows, and the alerts on them."""
+    slowest = (
+        f"paceline:slo_exhaustion:seconds3d{{{TTFT}}}",
+        f'ALERTS{{alertname="PacelineTTFTBurnSlow", {TTFT}}}',
+        "paceline:replicas_missing:count",
+        "paceline:cold_start:seconds",
+    )
+    until(lambda: all(server.ask(f"timestamp({expr}) > {after}") for expr in slowest))
 
 
 @contextmanager
