@@ -85,7 +85,12 @@ def _prepared(place: Home, team: str, story: Story) -> dict[tuple[str, str], dic
 
 def _shared(place: Home, team: str, name: str) -> bool:
     found = place.bench.kubectl.within(team).json("get", "deployment", name, "--show-managed-fields")
-    return any(each["manager"] == "paceline-replicas" for each in found["metadata"]["managedFields"])
+    owners = {
+        each["manager"]
+        for each in found["metadata"]["managedFields"]
+        if "f:replicas" in each["fieldsV1"].get("f:spec", {})
+    }
+    return bool(owners - {"paceline-operator"})  # whoever scaled it last, or `paceline-replicas` before anybody did
 
 
 def _crashed(place: Home, team: str, story: Story, k: int) -> bool:
