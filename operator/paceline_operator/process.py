@@ -8,31 +8,20 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-
-import uvicorn
 
 from paceline_core.clock import Clock
 from paceline_core.kube.api.credentials import Access
 from paceline_core.kube.api.server import ApiServer
 from paceline_core.kube.lease import Leases
+from paceline_core.serving import admin_server
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_operator.config import OperatorConfig
 from paceline_operator.health import Vitals, make_app
 from paceline_operator.operator import Means, Operator
 
-CLOSE_S = 1
 _log = get_logger(__name__)
-
-
-class AdminServer(uvicorn.Server):
-    """uvicorn without its own idea of signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave them to the process."""
-        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +45,7 @@ async def serve(
         vitals = Vitals(
             operator.world, operator.queue, lambda: operator.pulses, config.health, metrics, clock, operator.ended
         )
-        http = AdminServer(_settings(vitals))
+        http = admin_server(make_app(vitals))
         serving = asyncio.create_task(http.serve([listening]))
         stopped = asyncio.create_task(stop.wait())
         working = asyncio.create_task(operator.run())
@@ -83,18 +72,6 @@ async def _connections(site: Site) -> AsyncIterator[tuple[ApiServer, ApiServer]]
             await own.close()
     finally:
         await api.close()
-
-
-def _settings(vitals: Vitals) -> uvicorn.Config:
-    return uvicorn.Config(
-        make_app(vitals),
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=CLOSE_S,
-    )
 
 
 def quiet_kopf() -> None:

@@ -66,6 +66,8 @@ class Services:
                 return None
             if self._tools.hands.terminates(key.namespace):
                 return TERMINATING_S
+            if blind := next(iter(self._tools.world.blind.values()), ""):
+                raise Faulty(Fault("Forbidden", f"{blind} (the operator's role lacks this right; nothing is changed)"))
             plan = await self._round(key, manifest, urgency)
             if not plan.actions:
                 waits = (plan.again_s, self._tools.lookout.again_s(key), self._stranger_s(key, manifest))

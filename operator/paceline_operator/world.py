@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 from paceline_core.kube import Changed, Gone, Key, Listed, Lost
 from paceline_core.kube.cluster import Manifest, WatchEvent
-from paceline_core.telemetry import get_logger
 from paceline_operator.cache import CHILD_KINDS, NAMESPACE, Cache, Wake
 from paceline_operator.objects import KINDS, PROFILE, ROUTE, SERVICE, TENANT, Change, Objects
 from paceline_operator.plans.keys import REGISTRY
@@ -16,17 +15,19 @@ from paceline_operator.plans.names import Names
 from paceline_operator.queue import Item, Urgency, WorkQueue
 
 DELETED = "DELETED"
-_log = get_logger(__name__)
+FORBIDDEN = " is forbidden"
+"""What every refusal for a missing right says, after the resource."""
 
 
 class World:
-    """Objects, children, and the queue that their changes fill."""
+    """Objects, children, and the queue that their changes fill. `blind`: kinds that may not be watched, and why."""
 
     def __init__(self, queue: WorkQueue, keys_item: Item) -> None:
         self.objects = Objects()
         self.cache = Cache()
         self.names = Names()
         self.keys_item = keys_item
+        self.blind: dict[str, str] = {}
         self._queue = queue
         self._missing = {*KINDS, *CHILD_KINDS}
 
@@ -61,6 +62,8 @@ class World:
             case Listed(items):
                 wakes, doubtful = self.cache.listed(kind, items)
                 self._missing.discard(kind)
+                if self.blind.pop(kind, None):
+                    self._all(SERVICE, Urgency.RESYNC)
                 for wake in wakes:
                     self.wake(wake)
                 return doubtful
@@ -71,7 +74,9 @@ class World:
                 self.wake(self.cache.remove(item))
             case Lost(reason):
                 self.cache.lose(kind)
-                _log.warning("a watch is lost; what is known ages", extra={"kind": kind, "reason": reason})
+                if FORBIDDEN in reason:
+                    self.blind[kind] = reason
+                    self._all(SERVICE, Urgency.RESYNC)
         return []
 
     def everything(self) -> list[Item]:

@@ -5,7 +5,7 @@ from tests.operator_shell.fake_api import FOREIGN, FakeApi, LostAnswer
 from tests.operator_shell.rig import Rig, pool, service, shared_item
 
 from paceline_core.errors import Conflict, Forbidden, Refused, Unreachable
-from paceline_core.kube import Key
+from paceline_core.kube import Key, Lost
 from paceline_core.kube.cluster import Manifest
 from paceline_operator.cache import CHILD_KINDS
 from paceline_operator.objects import SERVICE
@@ -140,6 +140,36 @@ async def test_a_missing_right_is_said_with_its_words_and_cleared_when_it_is_bac
     api.fault = lambda *_: None
     await rig.settle(300.0)
     assert condition(api, "Degraded")["status"] == "False"
+
+
+async def test_a_kind_that_may_not_be_watched_is_named_and_nothing_is_done_blindly() -> None:
+    api = FakeApi()
+    api.put(service())
+    rig = await Rig(api).start()
+    await rig.settle()
+    api.remove(*MAIN)
+    rig.skip()
+    rig.world.on_child(
+        "Deployment", Lost('deployments.apps is forbidden: User "op" cannot watch resource "deployments"')
+    )
+    await rig.settle(5.0)
+    said = condition(api, "Degraded")
+    assert (said["status"], said["reason"]) == ("True", "Forbidden")
+    assert 'cannot watch resource "deployments"' in said["message"]
+    assert MAIN not in api.objects
+    await rig.relist("Deployment")
+    await rig.settle(300.0)
+    assert condition(api, "Degraded")["status"] == "False"
+    assert MAIN in api.objects
+
+
+async def test_a_watch_lost_for_another_reason_stops_nobody() -> None:
+    api = FakeApi()
+    rig = await Rig(api).start()
+    rig.world.on_child("Deployment", Lost("the API server did not answer"))
+    api.put(service())
+    await rig.settle()
+    assert MAIN in api.objects
 
 
 async def test_a_foreign_object_in_a_childs_place_is_reported_and_never_touched() -> None:
