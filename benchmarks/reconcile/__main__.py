@@ -83,12 +83,11 @@ def _later(stage: Stage, count: int, quiet_s: float) -> Iterator[Row]:
 
 
 def _restarted(stage: Stage) -> Iterator[Row]:
-    operator = stage.machine.parts["paceline-operator"]
     began = _clock.monotonic()
-    operator.stop()
+    stage.machine.parts["paceline-operator"].stop()
     yield Row("SIGTERM to exit", _clock.monotonic() - began, "s")
     mark, began = stage.mark(), _clock.monotonic()
-    stage.start_operator()
+    operator = stage.start_operator()
     yield Row("restart on the converged set, in sync", _clock.monotonic() - began, "s", bar=Bar(5.0))
     time.sleep(10.0)
     yield Row("writes of the restart", stage.writes(mark), "requests", bar=Bar(0))

@@ -16,11 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from openai import OpenAI
 from tests.cluster.harness.commands import Kubectl
 from tests.cluster.harness.workbench import Workbench
 from tests.cluster.traffic import Kind, streams, traffic
+from tools.dashboards import boards, queries
 
 from paceline_cli.bench.client import Target
 
@@ -41,6 +43,7 @@ BUSY: dict[str, Any] = {
         "rollout": {"drainTimeout": "60s"},
     },
 }
+LIMIT_S = 90.0
 CALM, HEAVY = Kind(rate=1.0), Kind(rate=5.0, words=1500)
 
 
@@ -127,6 +130,13 @@ def test_load_breaks_the_promise_and_replicas_are_added_for_a_reason(story: Stor
     assert "ScaledUp" in story.kubectl("get", "events", "--field-selector=involvedObject.name=busy")
 
 
+def test_every_panel_of_every_board_shows_data(story: Story) -> None:
+    with httpx.Client(base_url=story.bench.service(SYSTEM, "paceline-prometheus", 9090), timeout=10) as prometheus:
+        asked = [query for board in boards() for query in queries(board, namespace=HOME) if not query.quiet]
+        empty = lambda: [query for query in asked if not _samples(prometheus, query.expr)]  # noqa: E731
+        until("every panel has data", lambda: not empty(), told=lambda: "\n".join(map(str, empty())))
+
+
 def test_replicas_are_given_back_while_fifty_streams_finish(story: Story) -> None:
     with streams(story.target("busy"), number=50, tokens=700) as open_streams:
         until("fewer replicas are wished", lambda: story.replicas("busy") < 3)
@@ -186,12 +196,18 @@ def test_an_uninstall_leaves_the_definitions(story: Story) -> None:
     assert "inferenceservices.paceline.dev" in story.kubectl("get", "crd", "-o", "name")
 
 
-def until(what: str, holds: Callable[[], Any], limit_s: float = 90.0) -> None:
-    """Wait until something holds; fails naming it."""
-    end = time.monotonic() + limit_s
+def until(what: str, holds: Callable[[], Any], told: Callable[[], str] = str) -> None:
+    """Wait until something holds; fails naming it, and what is told of it."""
+    end = time.monotonic() + LIMIT_S
     while not holds():
-        assert time.monotonic() < end, f"not seen within {limit_s:.0f} s: {what}"
+        assert time.monotonic() < end, f"not seen within {LIMIT_S:.0f} s: {what}\n{told()}"
         time.sleep(0.5)
+
+
+def _samples(prometheus: httpx.Client, expr: str) -> list[Any]:
+    reply = prometheus.post("/api/v1/query", data={"query": expr}).json()
+    assert reply["status"] == "success", f"{expr}: {reply}"
+    return list(reply["data"]["result"])
 
 
 def _ready(pod: dict[str, Any]) -> bool:
