@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from paceline_core.clock import Clock
-from paceline_core.errors import PacelineError
+from paceline_core.errors import Forbidden, PacelineError
 from paceline_core.kube import Key
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.objects.naming import LABEL_SERVICE
 from paceline_core.telemetry import get_logger
 from paceline_operator.budget import Bucket
 from paceline_operator.carry import Api
+from paceline_operator.faults import fault_of
 from paceline_operator.nouns import Trouble
 from paceline_operator.plans.observe import pod_trouble
 
@@ -72,6 +73,9 @@ class Lookout:
     async def _look(self, key: Key, before: tuple[Trouble, ...]) -> tuple[Trouble, ...]:
         try:
             pods = await self._api.list(RESOURCES["Pod"], key.namespace, selector=f"{LABEL_SERVICE}={key.name}")
+        except Forbidden as error:
+            fault = fault_of(error, f"list the pods of {key}")
+            return (Trouble(fault.reason, fault.message),)
         except PacelineError as error:
             _log.info("pods could not be read", extra={"service": str(key), "reason": str(error)})
             return before

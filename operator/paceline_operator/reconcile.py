@@ -101,6 +101,7 @@ class Reconciler:
             )
             plan = plan_namespace(view)
             if not plan.actions:
+                self._services.share(namespace, None)
                 return plan.again_s
             faults = await tools.hands.carry(plan.actions, urgency)
             if faults:
@@ -119,7 +120,7 @@ class Reconciler:
         cache = self._tools.world.cache
         for live in cache.shared(namespace).values():
             if not live.managed:
-                await self._tools.hands.look(live.kind, live.key)  # no watch tells when it goes
+                await self._services.look(live)  # no watch tells when it goes
         return cache.shared(namespace)
 
     async def _other(self, item: Item, urgency: Urgency) -> float | None:
@@ -150,7 +151,9 @@ class Reconciler:
         return frozenset(str(key) for key in self._tools.world.objects.keys(SERVICE))
 
     async def _say(self, item: Item, fault: Fault, urgency: Urgency) -> None:
-        """A service's status says its faults; one that it says already is not written again."""
+        """A service's status says its faults and its namespace's; one that it says already is not written again."""
+        if item.kind == NAMESPACE:
+            self._services.share(item.key.name, fault)
         manifest = self._tools.world.objects.get(item) if item.kind == SERVICE else None
         if manifest is None:
             return

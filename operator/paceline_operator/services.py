@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from paceline_core.clock import Clock, rfc3339
+from paceline_core.errors import Forbidden
 from paceline_core.kube import Event, Key
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.naming import deployment_name, workers_service_name
@@ -50,12 +51,32 @@ class Tools:
 
 
 class Services:
-    """Passes over services. Keeps each service's memo, and nothing else."""
+    """Passes over services. Keeps each service's memo, and what is wrong with what each namespace's services share."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._memos: dict[Key, tuple[str, Memo]] = {}
+        self._shared: dict[str, Trouble] = {}
         self.waiting: set[Item] = set()
+
+    def share(self, namespace: str, fault: Fault | None) -> None:
+        """What keeps the things that a namespace's services share from being as wished: each of them says it."""
+        trouble = Trouble(fault.reason, fault.message) if fault else None
+        if self._shared.get(namespace) == trouble:
+            return
+        self._shared.pop(namespace, None)
+        if trouble is not None:
+            self._shared[namespace] = trouble
+        for key in self._tools.world.objects.keys(SERVICE):
+            if key.namespace == namespace:
+                self._tools.wake(Item(SERVICE, key), Urgency.STATUS)
+
+    async def look(self, live: Live) -> None:
+        """Ask for an object of somebody else, of which no watch tells. Raises Faulty when it may not be read."""
+        try:
+            await self._tools.hands.look(live.kind, live.key)
+        except Forbidden as error:
+            raise Faulty(fault_of(error, f"read {live.kind} {live.key}")) from error
 
     async def reconcile(self, key: Key, urgency: Urgency) -> float | None:
         """One pass; when to look again. Raises Faulty, NotLeading, Unreachable or Refused."""
@@ -115,7 +136,7 @@ class Services:
         children = self._children(key, manifest)
         for live in children.values():
             if not live.managed:
-                await tools.hands.look(live.kind, live.key)
+                await self.look(live)
                 children = self._children(key, manifest)
         shared = tools.world.cache.shared(key.namespace)
         if missing(shared, tools.settings):
@@ -129,7 +150,7 @@ class Services:
             now=now,
             time=rfc3339(tools.clock.utc()),
             profiles=self._profiles(),
-            troubles=await self._troubles(key, children),
+            troubles=(*await self._troubles(key, children), *self._shared_troubles(key.namespace)),
             taken_by=str(tools.world.names.taken_by(key) or ""),
             memo=memo if uid == manifest["metadata"]["uid"] else None,
         )
@@ -146,6 +167,10 @@ class Services:
     def _profiles(self) -> dict[str, Manifest]:
         objects = self._tools.world.objects
         return {manifest["metadata"]["name"]: manifest for manifest in objects.manifests(PROFILE)}
+
+    def _shared_troubles(self, namespace: str) -> tuple[Trouble, ...]:
+        trouble = self._shared.get(namespace)
+        return (trouble,) if trouble else ()
 
     async def _troubles(self, key: Key, children: dict[Place, Live]) -> tuple[Trouble, ...]:
         counts = [live.replicas for live in children.values() if live.replicas is not None]

@@ -85,7 +85,7 @@ class Watches:
                 found = await self._api.snapshot(resource, namespace, trim=seen)
                 self._world.on_objects(kind, found.items, int(found.version), namespace)
         except Forbidden as error:
-            if kind != PROFILE:
+            if kind != PROFILE or not self._namespaces:
                 raise
             _log.info("AcceleratorProfiles may not be read; the built-in ones are used", extra={"reason": str(error)})
             self.unseen = frozenset((PROFILE,))

@@ -72,6 +72,7 @@ class World:
                 self._wake_keys(kind, item)
             case Gone(item):
                 self.wake(self.cache.remove(item))
+                self._wake_keys(kind, item)
             case Lost(reason):
                 self.cache.lose(kind)
                 if FORBIDDEN in reason:
