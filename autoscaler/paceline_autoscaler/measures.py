@@ -37,6 +37,8 @@ class Measures:
         self._interval_s = interval_s
         self._rounds: dict[str, _Round] = {}
         self._gate = asyncio.Semaphore(_AT_ONCE)
+        for result in QueryResult:  # from 0: a rate misses what begins at 1
+            metrics.counter("paceline_autoscaler_query_results_total", result.value)
 
     async def run(self, goals: Callable[[], Iterable[Goal]]) -> None:
         """Round after round, until cancelled."""

@@ -13,6 +13,7 @@ from paceline_core.telemetry import Metrics
 def record(metrics: Metrics, key: Key, seen: Observation, decision: Decision, elapsed_s: float) -> None:
     """Replicas, signals, the decision, and what the replicas cost in the `elapsed_s` since the last pass."""
     place = (key.namespace, key.name)
+    metrics.counter("paceline_autoscaler_actuation_errors_total", *place)  # from 0: a rate misses what begins at 1
     for pool in seen.pools:
         counts = {state: pool.count(state) for state in ReplicaState} | {ReplicaState.DESIRED: pool.desired}
         for state, count in counts.items():

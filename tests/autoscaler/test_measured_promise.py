@@ -118,6 +118,7 @@ async def test_answers_are_counted_by_kind() -> None:
     )
     await asking.round([goal()])
     assert b'paceline_autoscaler_query_results_total{result="nan"} 1.0' in metrics.exposition("")[0]
+    assert b'paceline_autoscaler_query_results_total{result="error"} 0.0' in metrics.exposition("")[0]
 
 
 def test_verdicts_are_summed_and_unknown_classes_left_out() -> None:

@@ -143,7 +143,7 @@ async def test_a_conflict_is_decided_anew_on_the_next_pass(rig: Rig) -> None:
     await rig.seconds(3, ready=1, requests=25)
     assert rig.cluster.written == []
     assert not any(event.reason == "ScaledUp" for event in rig.cluster.events)
-    assert not exported(rig, "paceline_autoscaler_actuation_errors_total{")
+    assert exported(rig, 'paceline_autoscaler_actuation_errors_total{pisvc="chat",pisvc_namespace="default"} 0.0')
     rig.cluster.broken.clear()
     rig.cluster.move(POOL, 2)
     await rig.seconds(1, ready=1, requests=25)

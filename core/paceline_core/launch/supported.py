@@ -35,6 +35,11 @@ _GAPS = (
         "the built-in worker takes no arguments; write its settings under spec.engine, and leave args out",
     ),
     _Gap(
+        "spec.runtime.port",
+        lambda s: s.runtime.name == "paceline" and s.runtime.port,
+        "the built-in worker chooses its port itself; leave it out",
+    ),
+    _Gap(
         "spec.model.source",
         lambda s: _loads_weights(s) and not s.model.source.startswith(SOURCES),
         "this version loads builtin://demo and file:///path; download the model's folder and name it as file:///path",

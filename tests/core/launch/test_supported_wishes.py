@@ -35,6 +35,7 @@ def test_the_demo_and_an_emulated_service_are_served() -> None:
     [
         ({"runtime": {"name": "vllm"}, "model": {"source": "hf://org/name"}}, "spec.runtime.name"),
         ({"runtime": {"args": ["--quiet"]}}, "spec.runtime.args"),
+        ({"runtime": {"port": 9000}}, "spec.runtime.port"),
         ({"model": {"source": "hf://org/name"}}, "spec.model.source"),
         ({"model": demo(quantization="int8")}, "spec.model.quantization"),
         ({"model": demo(tokenizer="hf://org/tokenizer")}, "spec.model.tokenizer"),
