@@ -7,6 +7,8 @@ from tests.chart.rendering import FORMS, NAMESPACE, Manifest, Rendered, place, r
 
 pytestmark = pytest.mark.real
 READ, WATCH, OWN = "get list watch", "list watch", "get list watch create patch delete"
+PEOPLE = {"paceline-view", "paceline-edit", "paceline-admin"}
+KEEP = "get list watch create patch"
 HOME, CLUSTER, SERVICES = "paceline's own namespace", "the cluster", "wherever services are"
 RIGHTS = {
     "operator": {
@@ -19,10 +21,10 @@ RIGHTS = {
             "paceline.dev/inferenceroutes": WATCH,
             "paceline.dev/inferenceroutes/status": "patch",
             "apps/deployments": OWN,
-            "services": OWN,
+            "services": KEEP,  # what goes with its service is deleted by the cluster
             "serviceaccounts": OWN,
             "configmaps": OWN,
-            "policy/poddisruptionbudgets": OWN,
+            "policy/poddisruptionbudgets": KEEP,
             "networking.k8s.io/networkpolicies": OWN,
             "pods": "list",
             "events": "create patch",
@@ -136,8 +138,8 @@ def test_no_right_is_given_twice(form: str) -> None:
 
 
 def roles(chart: Rendered) -> list[Manifest]:
-    """All of both kinds."""
-    return [*chart.of("Role"), *chart.of("ClusterRole")]
+    """All of both kinds that processes get; people's are in test_people_rights."""
+    return [role for role in (*chart.of("Role"), *chart.of("ClusterRole")) if place(role)[1] not in PEOPLE]
 
 
 def names(rule: Manifest) -> Iterator[str]:
