@@ -46,8 +46,10 @@ def illness(vitals: Vitals) -> str:
 
 
 def unreadiness(vitals: Vitals) -> str:
-    """What is not listed yet, or nothing."""
-    return "" if vitals.world.complete else f"not listed yet: {', '.join(vitals.world.missing)}"
+    """What is not listed yet, with the right that it lacks, or nothing."""
+    world = vitals.world
+    kinds = [f"{kind} ({world.blind[kind]})" if kind in world.blind else kind for kind in world.missing]
+    return f"not listed yet: {', '.join(kinds)}" if kinds else ""
 
 
 def make_app(vitals: Vitals) -> FastAPI:

@@ -1,7 +1,7 @@
 import httpx
 
 from paceline_core.clock import ManualClock
-from paceline_core.kube import Key
+from paceline_core.kube import Key, Lost
 from paceline_core.kube.api.pulse import Pulse
 from paceline_core.telemetry import Metrics
 from paceline_operator.cache import CHILD_KINDS
@@ -46,6 +46,14 @@ def test_it_is_ready_when_everything_was_listed_once() -> None:
     for kind in (*KINDS, *CHILD_KINDS):
         seen.world.listed(kind)
     assert unreadiness(seen) == ""
+
+
+def test_a_kind_that_may_not_be_listed_is_told_with_the_right_that_is_missing() -> None:
+    seen = vitals(ManualClock())
+    for kind in ("ConfigMap", "Service"):
+        seen.world.on_child(kind, Lost(f'x is forbidden: cannot list resource "{kind}"'))
+    assert 'ConfigMap (x is forbidden: cannot list resource "ConfigMap"), Deployment' in unreadiness(seen)
+    assert 'Service (x is forbidden: cannot list resource "Service")' in unreadiness(seen)
 
 
 async def test_the_port_tells_health_and_metrics() -> None:
