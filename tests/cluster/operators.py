@@ -44,6 +44,7 @@ class Home:
     namespace: str
     folder: Path
     watched: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=lambda: iter(range(10_000)))
 
     @property
@@ -84,6 +85,7 @@ class Home:
             "worker": {"image": "example/worker:1"},
             "requests_per_second": 500,
             "lease": {"ttl_s": 6},
+            **self.settings,
         }
 
     def _kubeconfig(self) -> Path:
