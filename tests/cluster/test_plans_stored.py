@@ -85,6 +85,16 @@ class Cluster:
             json=body,
         )
 
+    def merge(self, place: Place, patch: Document) -> None:
+        """What `kubectl patch --type merge` does."""
+        answer = self._api.patch(
+            RESOURCES[place[0]].path(place[1]),
+            params={"fieldManager": "kubectl-patch"},
+            headers={"content-type": "application/merge-patch+json"},
+            json=patch,
+        )
+        assert answer.is_success, answer.text
+
     def got(self, place: Place) -> Document:
         answer = self._api.get(RESOURCES[place[0]].path(place[1]))
         assert answer.is_success, answer.text
@@ -158,6 +168,28 @@ def test_a_field_set_and_unset_leaves_what_never_had_it(here: Cluster, name: str
     back = here.wish()
     here.converge(back)
     assert {place: live.content for place, live in here.seen().items() if place in before} == before
+
+
+FOREIGN: dict[str, dict[str, Any]] = {
+    "Service chat-workers": {"selector": {"foo": "bar"}},
+    "PodDisruptionBudget chat-workers": {"selector": {"matchLabels": {"foo": "bar"}}},
+    "NetworkPolicy paceline-workers": {"podSelector": {"matchLabels": {"foo": "bar"}}},
+    "Deployment chat-main": {"template": {"spec": {"nodeSelector": {"foo": "bar"}}}},
+}
+
+
+@pytest.mark.parametrize("child", FOREIGN)
+def test_a_key_that_somebody_adds_to_a_selector_is_taken_away_by_one_apply(here: Cluster, child: str) -> None:
+    manifest = here.wish(pools=[{**POOL, "nodeSelector": {"zone": "a"}}])
+    here.converge(manifest)
+    kind, name = child.split()
+    place = (kind, Key(NAMESPACE, name))
+    before = here.seen()[place].content
+    here.merge(place, {"spec": FOREIGN[child]})
+    assert here.seen()[place].content != before
+    assert here.step(manifest) == 1
+    assert here.seen()[place].content == before
+    assert here.step(manifest) == 0
 
 
 def test_replicas_belong_to_the_autoscaler_once_they_are_handed_over(here: Cluster) -> None:

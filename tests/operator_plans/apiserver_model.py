@@ -1,8 +1,8 @@
 """An API server in memory, for plans: server-side apply with owners per field, uids, conflicts, preconditions.
 
-What it models: leaf ownership, lists merged by key, force, removal of fields that nobody owns any more, defaults that a
-real server adds to Deployments, Services and pods, and Deployment controllers that settle. It was held against a real
-API server by tests/cluster; here it only has to be strict where plans could be wrong.
+What it models: leaf ownership, lists merged by key, atomic maps, force, removal of fields that nobody owns any more,
+defaults that a real server adds to Deployments, Services and pods, and Deployment controllers that settle. It was held
+against a real API server by tests/cluster; here it only has to be strict where plans could be wrong.
 """
 
 import json
@@ -23,6 +23,7 @@ KEYED: Mapping[str, tuple[str, ...]] = {
     "volumeMounts": ("mountPath",),
     "imagePullSecrets": ("name",),
 }
+ATOMIC = frozenset(("selector", "podSelector", "namespaceSelector", "nodeSelector"))
 Path = tuple[Any, ...]
 Place = tuple[str, Key]
 PROBE = {"successThreshold": 1}
@@ -37,7 +38,7 @@ class Crash(Exception):
 
 
 def leaves(value: Any, path: Path = (), name: str = "") -> dict[Path, Any]:
-    if isinstance(value, dict) and value:
+    if isinstance(value, dict) and value and name not in ATOMIC:
         return {p: v for key, part in value.items() for p, v in leaves(part, (*path, key), key).items()}
     if isinstance(value, list) and value and name in KEYED:
         found: dict[Path, Any] = {}
@@ -134,6 +135,14 @@ class ModelServer:
         if self.stored.pop(place, None):
             self.deleted.append(f"{place[0]} {place[1]}")
         self._wrote()
+
+    def change(self, place: Place, path: Path, value: Any, manager: str = "somebody") -> None:
+        """A patch of somebody else, who asks nobody."""
+        stored = self.stored[place]
+        stored.values[path] = json.dumps(value, sort_keys=True)
+        stored.owners[path] = {manager}
+        stored.generation += path[0] == "spec"
+        stored.version += 1
 
     def scale(self, name: str, replicas: int, manager: str = "paceline-autoscaler") -> None:
         stored = next(s for (kind, key), s in self.stored.items() if kind == "Deployment" and key.name == name)

@@ -10,6 +10,7 @@ from paceline_core.kube.cluster import Key
 from paceline_operator.nouns import Action, Apply, Delete, Live, NamespaceView
 from paceline_operator.plans import plan_namespace
 
+PODS = {"matchLabels": {"app.kubernetes.io/name": "paceline-worker"}}
 TRUST = {"k1": "AAAA", "k0": "BBBB"}
 
 
@@ -125,3 +126,34 @@ def test_somebody_elses_object_of_the_name_is_neither_changed_nor_deleted(servic
     scene.look()
     assert scene.server.picture()["ServiceAccount team/paceline-worker"] == before
     assert scene.shared()["ServiceAccount"].key == Key("team", "paceline-worker")
+
+
+@pytest.mark.parametrize(
+    ("path", "wider"),
+    [
+        (("spec", "podSelector"), {"matchLabels": {"app.kubernetes.io/name": "paceline-worker", "foo": "bar"}}),
+        (("spec", "podSelector"), {"matchExpressions": [{"key": "a", "operator": "Exists"}], **PODS}),
+        (
+            ("spec", "ingress"),
+            [
+                {
+                    "from": [
+                        {
+                            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "paceline-system"}},
+                            "podSelector": {"matchLabels": {"foo": "bar"}},
+                        }
+                    ],
+                    "ports": [{"port": 8000, "protocol": "TCP"}],
+                }
+            ],
+        ),
+    ],
+)
+def test_what_somebody_adds_to_the_policys_selectors_is_taken_away(path: tuple[str, ...], wider: object) -> None:
+    scene = Scene()
+    scene.look()
+    before = scene.server.picture()
+    scene.server.change(("NetworkPolicy", Key("team", "paceline-workers")), path, wider)
+    assert kinds(scene.look()) == ["NetworkPolicy"]
+    assert scene.server.picture() == before
+    assert scene.look() == ()

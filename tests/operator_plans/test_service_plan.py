@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import pytest
@@ -6,6 +7,7 @@ from hypothesis import strategies as st
 from tests.operator_plans.apiserver_model import Crash, ModelServer
 from tests.operator_plans.plan_factories import EARLY, EMULATE, POOL, SETTINGS, Operator, condition, foreign, service
 
+from paceline_core.kube.cluster import Key
 from paceline_operator.nouns import Apply, Delete, HandOver, Settings
 from paceline_operator.plans import plan_service
 
@@ -115,6 +117,29 @@ def test_a_foreign_edit_is_undone_and_a_foreign_addition_stays() -> None:
     picture = operator.server.picture()["PodDisruptionBudget team/chat-workers"]
     assert picture["spec"]["maxUnavailable"] == 1
     assert picture["metadata"]["labels"]["team"] == "search"
+
+
+SELECTORS: dict[str, tuple[Any, ...]] = {
+    "Service chat-workers": ("spec", "selector"),
+    "PodDisruptionBudget chat-workers": ("spec", "selector"),
+    "Deployment chat-main": ("spec", "template", "spec", "nodeSelector"),
+}
+
+
+@pytest.mark.parametrize("child", SELECTORS)
+def test_a_key_that_somebody_adds_to_a_selector_is_taken_away(child: str) -> None:
+    operator, manifest = converged(pools=[{**POOL, "nodeSelector": {"zone": "a"}}])
+    kind, name = child.split()
+    place, before = (kind, Key("team", name)), operator.server.picture()
+    whole = json.loads(operator.server.stored[place].values[SELECTORS[child]])
+    inner = whole.get("matchLabels", whole)
+    inner["foo"] = "bar"
+    operator.server.change(place, SELECTORS[child], whole)
+    (mended,) = operator.step(manifest).actions
+    assert isinstance(mended, Apply)
+    assert mended.child.place == place
+    assert operator.server.picture() == before
+    assert operator.step(manifest).actions == ()
 
 
 def test_a_deleted_child_comes_back() -> None:

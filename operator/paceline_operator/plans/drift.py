@@ -1,7 +1,9 @@
 """Whether a live object still is what we state: every leaf that we state must be so; what others add may stay.
 
-Lists of maps are matched by their merge key as the API server matches them; all other lists are atomic: of one length,
-item by item. An empty value that the server drops equals one that is not there.
+Selectors and a policy's rules are wholes: one more key chooses other pods. The API server holds them to be atomic, so
+that an apply takes such a key away; it leaves what others add to any other map. Lists of maps are matched by their
+merge key as the API server matches them; all other lists are atomic: of one length, item by item. An empty value that
+the server drops equals one that is not there.
 Invariant: what the server stores of a body that we applied never differs from it. For this, bodies hold quantities,
 numbers and enums in the server's own form.
 Hole: a field that we no longer state is not seen here; whatever drops one must change a leaf beside it (a Deployment's
@@ -24,7 +26,7 @@ _MERGE_KEYS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "imagePullSecrets": (("name",),),
     "ports": (("containerPort", "protocol"), ("port", "protocol")),
 }
-_ATOMIC_WITHIN: Final = frozenset(("ingress",))
+_WHOLE: Final = frozenset(("selector", "podSelector", "nodeSelector", "ingress"))
 
 
 def differs(desired: Child, live: Live) -> bool:
@@ -42,16 +44,16 @@ def _holds(wish: Any, found: Any, name: str) -> bool:
     if wish == found:
         return True
     if isinstance(wish, dict):
-        return isinstance(found, dict) and all(_has(found, key, part, name) for key, part in wish.items())
+        return isinstance(found, dict) and all(_has(found, key, part) for key, part in wish.items())
     if isinstance(wish, list):
         return isinstance(found, list) and _list_holds(wish, found, name)
     return False
 
 
-def _has(found: Mapping[str, Any], key: str, wish: Any, name: str) -> bool:
+def _has(found: Mapping[str, Any], key: str, wish: Any) -> bool:
     if key not in found:
         return wish in ({}, [], "")
-    return _holds(wish, found[key], "" if name in _ATOMIC_WITHIN else key)
+    return wish == found[key] if key in _WHOLE else _holds(wish, found[key], key)
 
 
 def _list_holds(wish: list[Any], found: list[Any], name: str) -> bool:
