@@ -3,6 +3,9 @@
 Exit status: 0 after a signal, 2 when the configuration or the port is wrong, 1 on anything else; one line says why.
 """
 
+import paceline_core.early_end  # noqa: F401 - for its effect, before the seconds of imports
+
+# isort: split
 import asyncio
 import gc
 import os

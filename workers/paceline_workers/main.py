@@ -4,6 +4,9 @@ Exit status: 0 after a drain, 1 when the engine cannot serve, 2 when configurati
 reason is then the last line on standard error.
 """
 
+import paceline_core.early_end  # noqa: F401 - for its effect, before the seconds of imports
+
+# isort: split
 import argparse
 import os
 import sys
