@@ -44,7 +44,7 @@ def degraded(live: Mapping[str, Any], planned: Manifest | None, fault: Fault, ti
 
 def says_already(live: Mapping[str, Any], status: Manifest) -> bool:
     """Whether writing this status would change nothing but times."""
-    return _timeless(operators_share(live)) == _timeless(status)
+    return timeless(operators_share(live)) == timeless(status)
 
 
 def operators_share(live: Mapping[str, Any]) -> Manifest:
@@ -67,7 +67,8 @@ def _condition(live: Mapping[str, Any], fault: Fault, time: str, generation: int
     }
 
 
-def _timeless(status: Mapping[str, Any]) -> Manifest:
+def timeless(status: Mapping[str, Any]) -> Manifest:
+    """What a status says, whenever it began to."""
     conditions = {
         found["type"]: {name: value for name, value in found.items() if name != "lastTransitionTime"}
         for found in status.get("conditions") or ()

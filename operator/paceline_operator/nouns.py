@@ -103,7 +103,8 @@ class Child:
 class Live:
     """One object as it was seen. `content` is JSON of all that a plan compares; `fingerprint` stands for it.
 
-    `inputs` is the annotation of that name; `replicas` is for Deployments alone.
+    `inputs` is the annotation of that name; `replicas` is for Deployments alone. `changed_by`: the manager of the last
+    change, nothing when that is us or is not known.
     """
 
     kind: str
@@ -116,6 +117,7 @@ class Live:
     inputs: str = ""
     pool: str = ""
     replicas: Replicas | None = None
+    changed_by: str = ""
 
     @property
     def place(self) -> Place:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from paceline_core.clock import rfc3339
 from paceline_core.errors import PacelineError, Refused
+from paceline_core.kube import Key
 from paceline_core.kube.cluster import Manifest
 from paceline_core.telemetry import Metrics, get_logger
-from paceline_operator.cache import NAMESPACE
+from paceline_operator.cache import NAMESPACE, SHARED
 from paceline_operator.carry import TERMINATING_S
 from paceline_operator.faults import Fault, fault_of
 from paceline_operator.keys import Keys
@@ -20,6 +21,7 @@ from paceline_operator.nouns import Live, NamespaceView
 from paceline_operator.objects import PROFILE, ROUTE, SERVICE, TENANT
 from paceline_operator.plans.namespace import plan_namespace
 from paceline_operator.plans.others import plan_profile, plan_route, plan_tenant
+from paceline_operator.quarrels import CALM_S
 from paceline_operator.queue import Item, Urgency
 from paceline_operator.services import ROUNDS, Faulty, Services, Tools
 
@@ -44,7 +46,7 @@ class Reconciler:
         self._keys = keys
         self._metrics = metrics
         self._services = Services(tools)
-        self._said: dict[Item, str] = {}
+        self._said: dict[Item, tuple[str, float]] = {}
 
     async def run(self, item: Item, urgency: Urgency) -> Outcome:
         """One pass; never raises but for the end of the process."""
@@ -55,8 +57,8 @@ class Reconciler:
         )
         if outcome.failed and outcome.reason:
             self._metrics.counter("paceline_operator_reconcile_errors_total", item.kind, outcome.reason).inc()
-        if not outcome.failed:
-            self._said.pop(item, None)
+        if not outcome.failed and began - self._said.get(item, ("", began))[1] >= CALM_S:
+            del self._said[item]
         return outcome
 
     async def _judged(self, item: Item, urgency: Urgency) -> Outcome:
@@ -100,14 +102,23 @@ class Reconciler:
                 trust=self._keys.trust,
             )
             plan = plan_namespace(view)
-            if not plan.actions:
-                self._services.share(namespace, None)
-                return plan.again_s
-            faults = await tools.hands.carry(plan.actions, urgency)
+            quarrels = self._services.quarrels
+            actions, wait_s = quarrels.due(plan.actions)
+            if not actions:
+                return self._calm(namespace, (plan.again_s, wait_s))
+            faults = await tools.hands.carry(actions, urgency)
             if faults:
                 raise Faulty(faults[0])
+            quarrels.acted(actions, {live.place: live for live in view.shared.values()})
             self._wake_waiting(namespace)
         raise Faulty(Fault("Failed", f"something undoes what the operator shares among the services of {namespace}"))
+
+    def _calm(self, namespace: str, waits: tuple[float | None, ...]) -> float | None:
+        """Let the services say what is contested among the things that they share; when to look again."""
+        quarrels, places = self._services.quarrels, [(kind, Key(namespace, name)) for kind, name in SHARED]
+        contested = next((Fault(one.reason, one.message) for one in quarrels.troubles(places)), None)
+        self._services.share(namespace, contested)
+        return min((wait for wait in (*waits, quarrels.calm_s(places)) if wait is not None), default=None)
 
     def _wake_waiting(self, namespace: str) -> None:
         """Deployments wait for what their namespace shares; only those that were looked at already do so."""
@@ -164,8 +175,9 @@ class Reconciler:
 
     def _log(self, item: Item, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
-        if self._said.get(item) == text:
+        known, _ = self._said.get(item, ("", 0.0))
+        self._said[item] = (text, self._tools.clock.monotonic())
+        if known == text:
             return
-        self._said[item] = text
         trace = None if isinstance(error, PacelineError) else (error.__cause__ or error)
         _log.warning("a pass failed", extra={"object": f"{item.kind} {item.key}", "reason": text}, exc_info=trace)

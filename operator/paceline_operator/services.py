@@ -1,12 +1,11 @@
 """One pass over one service: view, plan, carry out, say; again while there is more to do.
 
 A plan sees what the last one's requests were answered, so a first creation is two rounds in one pass: children, then
-the hand-over of replicas. `ROUNDS` bounds a pass against a quarrel with somebody who undoes what we write; such a key
-comes back after a pause, like any failure.
+the hand-over of replicas. `ROUNDS` bounds a pass; somebody who undoes what we write gets pauses (see `Quarrels`).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Forbidden
@@ -15,12 +14,13 @@ from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.naming import deployment_name, workers_service_name
 from paceline_core.telemetry import get_logger
 from paceline_operator.carry import TERMINATING_S, Hands
-from paceline_operator.faults import Fault, degraded, fault_of, says_already
+from paceline_operator.faults import Fault, degraded, fault_of, says_already, timeless
 from paceline_operator.lookout import Lookout
 from paceline_operator.nouns import Live, Memo, Place, Plan, Settings, Trouble, View
 from paceline_operator.objects import PROFILE, SERVICE
 from paceline_operator.plans.namespace import missing
 from paceline_operator.plans.service import plan_service
+from paceline_operator.quarrels import Quarrels
 from paceline_operator.queue import Item, Urgency
 from paceline_operator.world import World
 
@@ -58,6 +58,7 @@ class Services:
         self._memos: dict[Key, tuple[str, Memo]] = {}
         self._shared: dict[str, Trouble] = {}
         self.waiting: set[Item] = set()
+        self.quarrels = Quarrels(tools.clock)
 
     def share(self, namespace: str, fault: Fault | None) -> None:
         """What keeps the things that a namespace's services share from being as wished: each of them says it."""
@@ -91,7 +92,8 @@ class Services:
                 raise Faulty(Fault("Forbidden", f"{blind} (the operator's role lacks this right; nothing is changed)"))
             plan = await self._round(key, manifest, urgency)
             if not plan.actions:
-                waits = (plan.again_s, self._tools.lookout.again_s(key), self._stranger_s(key, manifest))
+                calm_s = self.quarrels.calm_s(self._places(key, manifest))
+                waits = (plan.again_s, self._tools.lookout.again_s(key), self._stranger_s(key, manifest), calm_s)
                 return min((wait for wait in waits if wait is not None), default=None)
         raise Faulty(
             Fault("Failed", f"something undoes what the operator writes for {key}; see the children's managers")
@@ -99,18 +101,29 @@ class Services:
 
     async def _round(self, key: Key, manifest: Manifest, urgency: Urgency) -> Plan:
         view = await self._view(key, manifest)
-        plan = self._planned(view)
+        plan = self._unquarrelled(view, self._planned(view))
         faults = await self._tools.hands.carry(plan.actions, urgency)
         if faults:
             await self.say(manifest, plan.status, faults[0], urgency)
             raise Faulty(faults[0])
+        self.quarrels.acted(plan.actions, view.children)
         if plan.status is not None:
             await self._write(manifest, plan.status, urgency)
+            self.quarrels.wrote(*_said(manifest, plan.status))
         for event in plan.events:
             self._tools.record(event)
         if plan.memo is not None:
             self._memos[key] = (manifest["metadata"]["uid"], plan.memo)
         return plan
+
+    def _unquarrelled(self, view: View, plan: Plan) -> Plan:
+        """The plan without what must wait because somebody undoes it."""
+        actions, wait_s = self.quarrels.due(plan.actions)
+        said_s = self.quarrels.wait_s(*_said(view.service, plan.status)) if plan.status is not None else 0.0
+        waits = [wait for wait in (plan.again_s, wait_s, said_s or None) if wait is not None]
+        if said_s:
+            plan = replace(plan, status=None, events=(), memo=view.memo)
+        return replace(plan, actions=tuple(actions), again_s=min(waits, default=None))
 
     async def say(self, manifest: Manifest, planned: Manifest | None, fault: Fault, urgency: Urgency) -> None:
         """Let the service's status say a fault."""
@@ -150,7 +163,11 @@ class Services:
             now=now,
             time=rfc3339(tools.clock.utc()),
             profiles=self._profiles(),
-            troubles=(*await self._troubles(key, children), *self._shared_troubles(key.namespace)),
+            troubles=(
+                *await self._troubles(key, children),
+                *self._shared_troubles(key.namespace),
+                *self.quarrels.troubles(self._places(key, manifest)),
+            ),
             taken_by=str(tools.world.names.taken_by(key) or ""),
             memo=memo if uid == manifest["metadata"]["uid"] else None,
         )
@@ -163,6 +180,10 @@ class Services:
             if live is not None:
                 children[live.place] = live
         return children
+
+    def _places(self, key: Key, manifest: Manifest) -> list[Place]:
+        """Where a quarrel about this service may be."""
+        return [(SERVICE, key), *((kind, Key(key.namespace, name)) for kind, name in _places(key.name, manifest))]
 
     def _profiles(self) -> dict[str, Manifest]:
         objects = self._tools.world.objects
@@ -188,6 +209,12 @@ class Services:
         self._memos.pop(key, None)
         self.waiting.discard(Item(SERVICE, key))
         self._tools.lookout.forget(key)
+
+
+def _said(manifest: Manifest, status: Manifest) -> tuple[Place, Manifest]:
+    """Where a status is written, and what it says of which object."""
+    metadata = manifest["metadata"]
+    return (SERVICE, Key(metadata["namespace"], metadata["name"])), {**timeless(status), "uid": metadata["uid"]}
 
 
 def _places(service: str, manifest: Manifest) -> list[tuple[str, str]]:

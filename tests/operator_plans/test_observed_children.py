@@ -34,6 +34,28 @@ def test_counts_are_those_of_spec_and_status() -> None:
     assert counts == (1, 4, 3, 2, 1, 5)
 
 
+EARLIER, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
+
+
+@pytest.mark.parametrize(
+    ("entries", "by"),
+    [
+        ([("paceline-operator", EARLIER, ""), ("kubectl-patch", LATER, "")], "kubectl-patch"),
+        ([("paceline-operator", LATER, ""), ("kubectl-patch", EARLIER, "")], ""),
+        ([("kubectl-patch", LATER, ""), ("paceline-operator", LATER, "")], "kubectl-patch"),
+        ([("paceline-operator", EARLIER, ""), ("kube-controller-manager", LATER, "status")], ""),
+        ([("paceline-operator", EARLIER, ""), ("paceline-replicas", LATER, "")], ""),
+        ([], ""),
+    ],
+)
+def test_whoever_changed_a_child_last_is_known_unless_it_was_us(entries: list[tuple[str, str, str]], by: str) -> None:
+    found = deployment()
+    found["metadata"]["managedFields"] = [
+        {"manager": name, "time": time, "subresource": part, "fieldsV1": {}} for name, time, part in entries
+    ]
+    assert observe_child(found).changed_by == by
+
+
 def test_an_empty_status_is_nobody_and_not_settled() -> None:
     found = observe_child(deployment()).replicas
     assert found is not None

@@ -202,7 +202,8 @@ def _ready(deployment: Manifest) -> Manifest:
 def _merged(known: Any, body: Any) -> Any:
     if not isinstance(known, dict) or not isinstance(body, dict):
         return copy.deepcopy(body)
-    return {**known, **{name: _merged(known.get(name), value) for name, value in body.items()}}
+    merged = {name: value if name == "selector" else _merged(known.get(name), value) for name, value in body.items()}
+    return {**known, **copy.deepcopy(merged)}
 
 
 def _same(known: Manifest, made: Manifest) -> bool:

@@ -41,7 +41,9 @@ class FreeLeases:
 class Rig:
     """One operator process; two of them around one FakeApi are two operators, or one before and after a crash."""
 
-    def __init__(self, api: FakeApi, clock: ManualClock | None = None, *, rate: float = 1e6) -> None:
+    def __init__(
+        self, api: FakeApi, clock: ManualClock | None = None, *, rate: float = 1e6, settings: Settings = SETTINGS
+    ) -> None:
         self.api = api
         self.clock = clock or ManualClock()
         self.metrics = Metrics("operator")
@@ -55,7 +57,7 @@ class Rig:
         keys = Keys(api, self.hands, Rotation(HOME, 30.0, lambda: None), self.clock)
         keys.trust = {"kid": "public"}
         lookout = Lookout(api, self.clock)
-        tools = Tools(self.world, self.hands, lookout, SETTINGS, self.clock, self.told.append, self.queue.put)
+        tools = Tools(self.world, self.hands, lookout, settings, self.clock, self.told.append, self.queue.put)
         self.reconciler = Reconciler(tools, keys, self.metrics)
         self._read = 0
 

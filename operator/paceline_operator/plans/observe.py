@@ -13,10 +13,11 @@ import orjson
 from paceline_core.kube.cluster import Key, Manifest
 from paceline_core.launch import in_manifest_words
 from paceline_core.objects.naming import LABEL_POOL
-from paceline_operator.nouns import MANAGER, Live, Owner, Replicas, Trouble
+from paceline_operator.nouns import MANAGER, REPLICAS_MANAGER, Live, Owner, Replicas, Trouble
 from paceline_operator.plans.marks import INPUTS, MANAGED_BY, OURS
 
 _LEFT_OUT = frozenset(("apiVersion", "kind", "metadata", "status"))
+_OURS = frozenset((MANAGER, REPLICAS_MANAGER))
 _MESSAGE_LIMIT = 512
 
 
@@ -36,7 +37,16 @@ def observe_child(manifest: Manifest) -> Live:
         inputs=annotations.get(INPUTS, ""),
         pool=labels.get(LABEL_POOL, ""),
         replicas=_replicas(manifest) if kind == "Deployment" else None,
+        changed_by=_changed_by(metadata),
     )
+
+
+def _changed_by(metadata: Mapping[str, Any]) -> str:
+    """Times are whole seconds: among equals somebody else comes first, since we only write what nobody else holds."""
+    entries = [one for one in metadata.get("managedFields") or () if not one.get("subresource")]
+    latest: Manifest = max(entries, key=lambda one: (one.get("time", ""), one.get("manager") not in _OURS), default={})
+    manager = str(latest.get("manager", ""))
+    return "" if manager in _OURS else manager
 
 
 def _content(manifest: Manifest) -> Manifest:

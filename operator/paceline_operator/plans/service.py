@@ -88,7 +88,7 @@ def _hand_overs(view: View, work: _Work) -> list[HandOver]:
 
 
 def _said(view: View, memo: Memo, work: _Work, hand_overs: list[HandOver]) -> Plan:
-    outlook = Outlook(bool(work.actions), work.coming, work.waits, work.foreign)
+    outlook = Outlook(any(_moves_pods(action) for action in work.actions), work.coming, work.waits, work.foreign)
     before = view.service.get("status") or {}
     after = status(view, work.facts, outlook)
     wait_s = status_due(before, after, now=view.now, since=memo.since, written=memo.written)
@@ -100,6 +100,11 @@ def _said(view: View, memo: Memo, work: _Work, hand_overs: list[HandOver]) -> Pl
         again_s=min((wait for wait in (wait_s or None, work.again_s) if wait is not None), default=None),
         memo=replace(memo, written=view.now) if written else memo,
     )
+
+
+def _moves_pods(action: Action) -> bool:
+    """A Service or a budget is whole as soon as it is written."""
+    return not isinstance(action, Apply) or action.child.kind == "Deployment"
 
 
 def _work(view: View) -> _Work:
