@@ -1,12 +1,15 @@
 """The annotation `paceline.dev/freeze-until`: until that time nothing is scaled. Pure.
 
-A text that is no time freezes too: whoever wrote it wanted a freeze, and the message says how to mend it.
+A text that is no time freezes too: whoever wrote it wanted a freeze, and the message says how to mend it; its example
+changes once an hour, so that the message may stand in a status.
 """
 
 from datetime import UTC, datetime
 
 from paceline_core.clock import rfc3339
 from paceline_core.objects.naming import ANNOTATION_FREEZE
+
+HOUR_S = 3600
 
 
 def frozen(annotation: str | None, now: float) -> str | None:
@@ -15,7 +18,7 @@ def frozen(annotation: str | None, now: float) -> str | None:
         return None
     until = _time(annotation)
     if until is None:
-        example = rfc3339(datetime.fromtimestamp(now + 3600, UTC))
+        example = rfc3339(datetime.fromtimestamp((now // HOUR_S + 1) * HOUR_S, UTC))
         return f"{ANNOTATION_FREEZE} is {annotation[:40]!r}, which is no time; write it like {example} or remove it"
     return f"frozen until {rfc3339(until)}" if now < until.timestamp() else None
 

@@ -39,6 +39,7 @@ def goal_of(service: ResolvedService, find: Find = built_in) -> Goal:
         budget_gpus=scaling.budget_gpus,
         budget_dollars_per_hour=_dollars(scaling.budget_dollars_per_hour),
         freeze=service.freeze_until,
+        freeze_reason=service.freeze_reason,
         foreign=service.runtime.workload,
     )
 

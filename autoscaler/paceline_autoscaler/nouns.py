@@ -61,6 +61,7 @@ class Goal:
     budget_gpus: int | None = None
     budget_dollars_per_hour: float | None = None
     freeze: str | None = None
+    freeze_reason: str = ""
     foreign: str | None = None
 
 

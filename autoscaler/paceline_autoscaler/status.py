@@ -1,8 +1,9 @@
 """What the autoscaler says in an object's status: scaling, slo, cost and its conditions. Pure.
 
 The decision there stands until one differs from it in kind or in who is ready, or until something else is worth a
-write; numbers are rounded to two figures. So a quiet service writes nothing, and no write tells of the past. `desired`
-is what is wanted, also where `advise` only says so.
+write; numbers are rounded to two figures. Conditions tell what is so now, in words without measured numbers. So a
+quiet service writes nothing, and no write tells of the past. `desired` is what is wanted, also where `advise` only
+says so.
 """
 
 from collections.abc import Mapping
@@ -13,14 +14,16 @@ from typing import Any
 from pydantic import BaseModel
 
 from paceline_autoscaler.appraisal import burn_of
+from paceline_autoscaler.freeze import frozen
 from paceline_autoscaler.nouns import Decision, Gap, Observation, Target, Verdicts
-from paceline_autoscaler.policies.guards import cost_per_hour
+from paceline_autoscaler.policies.guards import budget_words, cost_per_hour, why_hold
 from paceline_core.objects.status import ServiceStatus
 from paceline_core.registry.enums import QueryResult, ReplicaState, ScaleLimit, ScaleReason
 from paceline_core.units import brief, duration
 
 OVERDUE = 3.0
 OVERDUE_LEAST_S = 60.0
+REASON_LIMIT = 200
 
 CONDITIONS = ("SLOMet", "MetricsFresh", "ScalingActive", "ScalingLimited", "CapacityBlocked", "Frozen")
 Status = dict[str, Any]
@@ -183,18 +186,24 @@ def _because(standing: Standing, gap: Gap) -> str:
 
 
 def _scaling_active(standing: Standing) -> Fact:
-    decision = standing.decision
     if standing.refused:
         return "False", "Forbidden", standing.refused
-    if decision.reason in {ScaleReason.FROZEN, ScaleReason.EXTERNAL, ScaleReason.ADVISE}:
-        return "False", decision.reason.value.capitalize(), decision.sentence
-    return "True", "Scaling", f"policy {standing.observation.goal.policy}"
+    goal = standing.observation.goal
+    if why := why_hold(goal, standing.observation.now):
+        return "False", why[0].value.capitalize(), why[1]
+    return "True", "Scaling", f"policy {goal.policy}"
 
 
 def _scaling_limited(standing: Standing) -> Fact:
-    if standing.latest.limit is ScaleLimit.NONE:
+    limit, goal = standing.latest.limit, standing.observation.goal
+    if limit is ScaleLimit.NONE:
         return "False", "WithinLimits", "no limit binds"
-    return "True", standing.latest.limit.value.capitalize(), standing.decision.sentence
+    if limit is ScaleLimit.BUDGET:
+        return "True", "Budget", f"{budget_words(goal)}, which pays for fewer replicas than are wanted"
+    bounds = {pool.name: pool.max if limit is ScaleLimit.MAX else pool.min for pool in goal.pools}
+    at = [pool.name for pool in standing.latest.pools if pool.wish == bounds[pool.name]]
+    told = ", ".join(f"{limit.value} of {name} is {bounds[name]}" for name in at)
+    return "True", limit.value.capitalize(), f"{told}; {'more' if limit is ScaleLimit.MAX else 'fewer'} would be wanted"
 
 
 def _capacity_blocked(standing: Standing) -> Fact:
@@ -215,8 +224,9 @@ def _capacity_blocked(standing: Standing) -> Fact:
 
 
 def _frozen(standing: Standing) -> Fact:
-    if standing.latest.reason is ScaleReason.FROZEN:
-        return "True", "Annotation", standing.decision.sentence
+    goal = standing.observation.goal
+    if why := frozen(goal.freeze, standing.observation.now):
+        return "True", "Annotation", f"{why} ({goal.freeze_reason[:REASON_LIMIT]})" if goal.freeze_reason else why
     return "False", "NotFrozen", "no freeze is in force"
 
 

@@ -81,10 +81,14 @@ def test_scaling_rollout_and_freeze_are_carried_over() -> None:
             scaling={"scaleToZero": {"after": "5m"}, "budget": {"gpus": 8, "dollarsPerHour": "20.50"}},
             rollout={"drainTimeout": "90s"},
             pools=[{"name": "main", "accelerator": "h100", "replicas": {"max": 4}}],
-            annotations={"paceline.dev/freeze-until": "2030-01-01T00:00:00Z"},
+            annotations={
+                "paceline.dev/freeze-until": "2030-01-01T00:00:00Z",
+                "paceline.dev/freeze-reason": "launch",
+            },
         )
     )
     assert (wish.idle_after_s, wish.budget_gpus, wish.budget_dollars_per_hour) == (300.0, 8, 20.5)
+    assert wish.freeze_reason == "launch"
     assert (wish.drain_limit_s, wish.freeze, wish.pools[0].min) == (90.0, "2030-01-01T00:00:00Z", 0)
 
 

@@ -287,6 +287,20 @@ async def test_a_quiet_service_is_written_about_once_a_minute(rig: Rig) -> None:
     assert len(rig.cluster.statuses) - before == 2
 
 
+async def test_a_freeze_that_is_changed_is_told_at_once_and_once(rig: Rig) -> None:
+    await rig.start()
+    for text in ("2030-01-01T00:00:00Z", "tomorrow"):
+        annotated = manifest(classes=SLO, annotations={"paceline.dev/freeze-until": text})
+        rig.autoscaler.on_service(Listed((annotated,)))
+        await rig.seconds(1, ready=1)
+        rows = {row["type"]: row for row in rig.cluster.statuses[-1][1]["conditions"]}
+        assert text in rows["Frozen"]["message"]
+        assert text in rig.cluster.statuses[-1][1]["scaling"]["decision"]
+        written = len(rig.cluster.statuses)
+        await rig.seconds(4, ready=1)
+        assert len(rig.cluster.statuses) == written
+
+
 async def test_the_sentence_follows_who_is_ready(rig: Rig) -> None:
     pools = [{"name": "main", "accelerator": "h100", "replicas": {"min": 2, "max": 4}}]
     await rig.start(ready=1, desired=2, pools=pools)

@@ -18,7 +18,7 @@ from tests.autoscaler.factories import (
     view,
 )
 
-from paceline_autoscaler.nouns import Decision, Observation, Target
+from paceline_autoscaler.nouns import Decision, Goal, Observation, Target
 from paceline_autoscaler.policies import decide
 from paceline_autoscaler.status import Standing, Turned, rounded, status_of
 from paceline_core.objects.status import ServiceStatus
@@ -148,6 +148,38 @@ def test_a_freeze_is_two_conditions() -> None:
     status = told(observation(goal=goal(freeze="2030-01-01T00:00:00Z")))
     assert condition(status, "Frozen") == ("True", "Annotation")
     assert condition(status, "ScalingActive") == ("False", "Frozen")
+
+
+def test_a_freeze_is_told_with_its_reason_and_no_number_that_moves() -> None:
+    wish = goal(freeze="2030-01-01T00:00:00Z", freeze_reason="launch")
+    busy, idle = (told(observation(goal=wish, demand=demand(rate))) for rate in (4.0, 0.5))
+    assert message(busy, "Frozen") == "frozen until 2030-01-01T00:00:00Z (launch)"
+    assert message(busy, "ScalingActive") == "frozen until 2030-01-01T00:00:00Z"
+    assert message(idle, "Frozen") == message(busy, "Frozen")
+    assert len(message(told(observation(goal=replace(wish, freeze_reason="x" * 10_000))), "Frozen")) < 300
+
+
+def test_conditions_tell_what_is_so_now_and_not_the_decision_that_stands() -> None:
+    before = observation(goal=goal(freeze="2030-01-01T00:00:00Z"))
+    standing = decide(before, seasoned(before, 60))[0]
+    status = told(observation(goal=goal(freeze="tomorrow")), decision=standing)
+    for kind in ("Frozen", "ScalingActive"):
+        assert message(status, kind).startswith("paceline.dev/freeze-until is 'tomorrow', which is no time")
+    before = observation(goal=goal(pools=(pool(max=1),)), demand=demand(3.0))
+    standing = decide(before, seasoned(before, 60))[0]
+    status = told(observation(goal=goal(pools=(pool(max=2),)), demand=demand(3.0)), decision=standing)
+    assert message(status, "ScalingLimited") == "max of main is 2; more would be wanted"
+
+
+@pytest.mark.parametrize(
+    ("wish", "rate", "words"),
+    [
+        (goal(pools=(pool(min=2),)), 0.5, "min of main is 2; fewer would be wanted"),
+        (goal(budget_gpus=2), 3.0, "the budget is 2 GPUs, which pays for fewer replicas than are wanted"),
+    ],
+)
+def test_a_limit_is_told_by_its_own_numbers(wish: Goal, rate: float, words: str) -> None:
+    assert message(told(observation(goal=wish, demand=demand(rate))), "ScalingLimited") == words
 
 
 def test_advice_shows_what_it_would_want() -> None:

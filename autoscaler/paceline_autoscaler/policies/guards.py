@@ -95,12 +95,12 @@ def afford(picture: Picture, ruling: Ruling) -> Ruling:
     paid = pay(picture.goal, ruling.counts)
     if paid == dict(ruling.counts):
         return ruling
-    return _ordered(picture, ruling, paid, ScaleLimit.BUDGET, _budget(picture.goal))
+    return _ordered(picture, ruling, paid, ScaleLimit.BUDGET, budget_words(picture.goal))
 
 
 def hold(picture: Picture, ruling: Ruling) -> Ruling:
     """A freeze, a Deployment that is not ours, another scaler, or advice alone: nothing is written."""
-    why = _why_hold(picture)
+    why = why_hold(picture.goal, picture.observation.now)
     if why is None:
         return ruling
     current, (reason, told) = picture.ordered, why
@@ -110,6 +110,22 @@ def hold(picture: Picture, ruling: Ruling) -> Ruling:
     saving = cost_per_hour(picture.goal, current) - cost_per_hour(picture.goal, ruling.counts)
     saved = f" and save ${saving:.2f} an hour" if saving > 0 else ""
     return replace(counted, body=f"{told}; would go {_move(counted.total, ruling.total)}{saved}: {ruling.body}")
+
+
+def why_hold(goal: Goal, now: float) -> tuple[ScaleReason, str] | None:
+    """Whose word it is that nothing is written, in words without measured numbers; None if nobody says so."""
+    if freeze := frozen(goal.freeze, now):
+        return ScaleReason.FROZEN, freeze
+    if goal.foreign is not None:
+        return (
+            ScaleReason.EXTERNAL,
+            f"Deployment {goal.foreign} is not scaled: its replicas do not tell how fast they are",
+        )
+    if goal.policy == "external":
+        return ScaleReason.EXTERNAL, "policy external leaves the Deployments to an HPA or KEDA"
+    if goal.policy == "advise":
+        return ScaleReason.ADVISE, "policy advise writes nothing"
+    return None
 
 
 def pay(goal: Goal, counts: Mapping[str, int]) -> dict[str, int]:
@@ -139,22 +155,6 @@ def _ordered(picture: Picture, ruling: Ruling, counts: Mapping[str, int], limit:
     wished = ruling.total - current
     same_way = wished != 0 and wished * (total - current) >= 0
     return Ruling(counts, ruling.reason if same_way else ScaleReason.BOUNDS, f"{ruling.body}; {why}", limit)
-
-
-def _why_hold(picture: Picture) -> tuple[ScaleReason, str] | None:
-    goal = picture.goal
-    if freeze := frozen(goal.freeze, picture.observation.now):
-        return ScaleReason.FROZEN, freeze
-    if goal.foreign is not None:
-        return (
-            ScaleReason.EXTERNAL,
-            f"Deployment {goal.foreign} is not scaled: its replicas do not tell how fast they are",
-        )
-    if goal.policy == "external":
-        return ScaleReason.EXTERNAL, "policy external leaves the Deployments to an HPA or KEDA"
-    if goal.policy == "advise":
-        return ScaleReason.ADVISE, "policy advise writes nothing"
-    return None
 
 
 def _move(current: int, final: int) -> str:
@@ -194,7 +194,8 @@ def _within(goal: Goal, counts: Mapping[str, int]) -> bool:
     return goal.budget_dollars_per_hour is None or cost_per_hour(goal, counts) <= goal.budget_dollars_per_hour + 1e-9
 
 
-def _budget(goal: Goal) -> str:
+def budget_words(goal: Goal) -> str:
+    """What may be spent."""
     gpus = [] if goal.budget_gpus is None else [f"{goal.budget_gpus} GPUs"]
     money = [] if goal.budget_dollars_per_hour is None else [f"${goal.budget_dollars_per_hour:.2f} an hour"]
     return f"the budget is {' and '.join(gpus + money)}"

@@ -170,6 +170,7 @@ class ResolvedService:
     sample_ratio: float
     log_prompts: bool
     freeze_until: str | None
+    freeze_reason: str
 
     @property
     def key(self) -> str:
