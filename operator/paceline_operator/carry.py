@@ -82,8 +82,12 @@ class Hands:
             try:
                 await self._act(action, urgency)
             except (Refused, NotFound) as error:
-                if not self._fault(action, error):
+                if isinstance(error, Refused) and error.status == TOO_MANY:
                     raise
+                namespace = _place(action)[1].namespace
+                if _goes_away(error, namespace):
+                    self._ends(namespace)
+                    break
                 faults.append(fault_of(error, _doing(action)))
         return faults
 
@@ -163,19 +167,17 @@ class Hands:
                 self._gates.budget.stop(error.retry_after or RETRY_AFTER_S)
             raise
 
-    def _fault(self, action: Action, error: PacelineError) -> bool:
-        """Whether somebody must mend it; a namespace that goes away needs nobody."""
-        if isinstance(error, Refused) and error.status == TOO_MANY:
-            return False
-        if isinstance(error, NotFound) or "is being terminated" in str(error):
-            self._ends(_place(action)[1].namespace)
-        return True
-
     def _ends(self, namespace: str) -> None:
         self._terminating[namespace] = self._clock.monotonic()
         self._terminating.move_to_end(namespace)
         if len(self._terminating) > _REMEMBERED:
             self._terminating.popitem(last=False)
+
+
+def _goes_away(error: PacelineError, namespace: str) -> bool:
+    """Nobody has to mend that; the namespace is left alone for a while (see `terminates`)."""
+    text = str(error)
+    return "is being terminated" in text or f'namespaces "{namespace}" not found' in text
 
 
 def _place(action: Action) -> tuple[str, Key]:

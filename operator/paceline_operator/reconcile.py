@@ -109,6 +109,8 @@ class Reconciler:
             faults = await tools.hands.carry(actions, urgency)
             if faults:
                 raise Faulty(faults[0])
+            if tools.hands.terminates(namespace):
+                return TERMINATING_S
             quarrels.acted(actions, {live.place: live for live in view.shared.values()})
             self._wake_waiting(namespace)
         raise Faulty(Fault("Failed", f"something undoes what the operator shares among the services of {namespace}"))

@@ -106,6 +106,8 @@ class Services:
         if faults:
             await self.say(manifest, plan.status, faults[0], urgency)
             raise Faulty(faults[0])
+        if self._tools.hands.terminates(key.namespace):
+            return plan
         self.quarrels.acted(plan.actions, view.children)
         if plan.status is not None:
             await self._write(manifest, plan.status, urgency)

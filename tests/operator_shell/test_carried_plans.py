@@ -4,7 +4,7 @@ import pytest
 from tests.operator_shell.fake_api import FOREIGN, FakeApi, LostAnswer
 from tests.operator_shell.rig import Rig, pool, service, shared_item
 
-from paceline_core.errors import Conflict, Forbidden, Refused, Unreachable
+from paceline_core.errors import Conflict, Forbidden, NotFound, Refused, Unreachable
 from paceline_core.kube import Key, Lost
 from paceline_core.kube.cluster import Manifest
 from paceline_operator.cache import CHILD_KINDS
@@ -285,14 +285,23 @@ async def test_two_leaders_at_once_make_each_child_once() -> None:
     assert specs(api.children(*CHILD_KINDS)) == specs(wished)
 
 
-async def test_a_namespace_that_goes_away_is_left_alone() -> None:
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Forbidden(403, "Forbidden", "unable to create new content in namespace default because it is being terminated"),
+        NotFound('namespaces "default" not found'),
+    ],
+)
+async def test_a_namespace_that_goes_away_is_left_alone_and_is_nobodys_fault(
+    refusal: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
     api = FakeApi()
     api.put(service())
-    words = (
-        "serviceaccounts is forbidden: unable to create new content in namespace default because it is being terminated"
-    )
-    api.fault = lambda *_: Forbidden(403, "Forbidden", words)
+    api.fault = lambda *_: refusal
     rig = await Rig(api).start()
-    await rig.settle(29.0)
-    assert len(api.writes) < 6
+    done = await rig.settle(29.0)
+    assert len(api.writes) < 4
+    assert not [write for write in api.writes if write.startswith("status")]
     assert rig.hands.terminates(shared_item().key.name)
+    assert not [outcome for item, outcome in done if outcome.failed]
+    assert not [one for one in caplog.records if one.levelname == "WARNING"]
