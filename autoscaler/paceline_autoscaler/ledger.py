@@ -1,8 +1,8 @@
 """What was decided and from what, so that every decision can be read and computed again.
 
 An entry is whole: the state before, the observation, the decision. One is written when the decision changes in kind
-(direction, reason, limit, gaps, replicas) and as a keyframe once a minute; holds in between are folded into a count. So
-`replay` computes each written decision from its own line alone and must get the same bytes.
+(direction, reason, limit, gaps, replicas) or in who is ready, and as a keyframe once a minute; holds in between are
+folded into a count. So `replay` computes each written decision from its own line alone and must get the same bytes.
 Run as `python -m paceline_autoscaler.ledger FILE` to read one and check it.
 """
 
@@ -60,6 +60,7 @@ _DECISION = TypeAdapter(Decision)
 class _Last:
     at: float
     decision: Decision
+    supply: tuple[tuple[int, int], ...]
     folded: int = 0
 
 
@@ -78,13 +79,13 @@ class Ledger:
         """Write a decision down or fold it; `state` is what it was taken with."""
         service, now = observation.goal.service, observation.now
         last = self._last.get(service)
-        alike = last is not None and same_kind(last.decision, decision)
+        alike = last is not None and last.supply == observation.supply and same_kind(last.decision, decision)
         if last is not None and alike and now - last.at < KEYFRAME_S:
             last.folded += 1
             return None
         folded = last.folded if last is not None else 0
         entry = Entry("keyframe" if alike else "change", folded, state, observation, decision)
-        self._last[service] = _Last(now, decision)
+        self._last[service] = _Last(now, decision, observation.supply)
         self._entries.append(entry)
         self._write(entry)
         return entry

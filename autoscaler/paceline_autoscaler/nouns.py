@@ -170,6 +170,11 @@ class Observation:
     endpoints_lost: bool = False
     objects_lost: bool = False
 
+    @property
+    def supply(self) -> tuple[tuple[int, int], ...]:
+        """Ready and ordered replicas of each pool."""
+        return tuple((pool.ready, pool.desired) for pool in self.pools)
+
 
 class Gap(StrEnum):
     """A part of the picture that is missing. While there is one, nothing is removed."""

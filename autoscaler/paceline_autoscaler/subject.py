@@ -21,9 +21,6 @@ STATUS_PACE_S = 5.0
 STATUS_REPEAT_S = 60.0
 STATE_PACE_S = 30.0
 
-Supply = tuple[tuple[int, int], ...]
-"""Ready and ordered replicas of each pool."""
-
 
 @dataclass(frozen=True, slots=True)
 class Desk:
@@ -46,7 +43,7 @@ class Subject:
         self._desk = desk
         self._standing: Decision | None = None
         self._since = ""
-        self._supply: Supply = ()
+        self._supply: tuple[tuple[int, int], ...] = ()
         self._said: Status | None = None
         self._said_at = 0.0
         self._stored_at = desk.clock.monotonic()
@@ -61,9 +58,8 @@ class Subject:
         self.state = state
         self._count(seen, decision)
         await self._act(decision, scales)
-        supply = tuple((pool.ready, pool.desired) for pool in seen.pools)
-        if supply != self._supply:
-            self._standing, self._supply = decision, supply
+        if seen.supply != self._supply:
+            self._standing, self._supply = decision, seen.supply
         return decision
 
     async def say(

@@ -58,7 +58,8 @@ def test_changes_are_written_holds_are_folded_and_keyframes_come_every_minute(bu
         if entry.kind == "keyframe":
             assert entry.observation.now - before.observation.now >= module.KEYFRAME_S
         else:
-            assert not module.same_kind(before.decision, entry.decision)
+            alike = module.same_kind(before.decision, entry.decision)
+            assert not (alike and before.observation.supply == entry.observation.supply)
 
 
 def test_holds_of_one_kind_are_counted() -> None:
@@ -68,6 +69,21 @@ def test_holds_of_one_kind_are_counted() -> None:
     entry = keep(ledger, observation(now=NOW + 30, demand=demand(4.0)))
     assert entry is not None
     assert (entry.kind, entry.held) == ("change", 29)
+
+
+def test_who_is_ready_is_news_though_the_decision_is_of_the_same_kind() -> None:
+    ledger = Ledger()
+    kept = [
+        keep(ledger, observation(now=NOW + second, pools=(view(ready=ready, desired=1),)))
+        for second, ready in enumerate((1, 1, 0, 0, 1))
+    ]
+    assert [entry is not None and (entry.kind, entry.held) for entry in kept] == [
+        ("change", 0),
+        False,
+        ("change", 1),
+        False,
+        ("change", 1),
+    ]
 
 
 def test_services_are_folded_apart_and_found_by_name() -> None:

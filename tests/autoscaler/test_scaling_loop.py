@@ -315,6 +315,16 @@ async def test_the_sentence_follows_who_is_ready(rig: Rig) -> None:
     assert len(rig.cluster.statuses) <= written + 1
 
 
+async def test_an_outage_is_told_while_it_lasts(rig: Rig) -> None:
+    await rig.start()
+    await rig.seconds(3, ready=1)
+    await rig.see(0)
+    await rig.seconds(1, ready=0)
+    assert "0 ready" in rig.cluster.statuses[-1][1]["scaling"]["decision"]
+    told = [(entry.observation.pools[0].ready, entry.decision.reason) for entry in rig.desk.ledger.recent()]
+    assert told == [(0, "steady"), (1, "steady")]
+
+
 async def test_a_limit_that_begins_to_bind_is_an_event(rig: Rig) -> None:
     await rig.start(pools=[{"name": "main", "accelerator": "h100", "replicas": {"min": 1, "max": 1}}])
     await rig.seconds(5, ready=1, requests=25)
