@@ -69,7 +69,9 @@ class Stage:
         cpu = {part: used - before.get(part, 0.0) for part, used in self._cpu().items()}
         children = spent.children_user + spent.children_system
         cpu["client"] = children - spent_before.children_user - spent_before.children_system
-        return Phase(json.loads(done.stdout.splitlines()[-1]), cpu)
+        phase = Phase(json.loads(done.stdout.splitlines()[-1]), cpu)
+        sys.stderr.write(f"{name} {count}: {phase.total:.1f} CPU-s\n")
+        return phase
 
     def start_operator(self) -> Part:
         """Start the operator as its own service account and wait until it is ready."""
