@@ -7,7 +7,6 @@ import paceline_core.early_end  # noqa: F401 - for its effect, before the second
 
 # isort: split
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -29,7 +28,6 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def main() -> int:
     """Run until a signal; the exit status."""
     configure("autoscaler", os.environ.get(LEVEL_VARIABLE, "INFO"))
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it writes a line for every request at INFO
     try:
         config = from_environment(AutoscalerConfig)
         signer = FileSigner(config.hop_key, "autoscaler")

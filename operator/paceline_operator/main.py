@@ -23,7 +23,7 @@ from paceline_core.kube.api.server import ApiServer
 from paceline_core.listening import bind
 from paceline_core.telemetry import configure, get_logger
 from paceline_operator.config import OperatorConfig
-from paceline_operator.process import Site, quiet_kopf, serve
+from paceline_operator.process import Site, serve
 
 _log = get_logger(__name__)
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -32,7 +32,6 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def main(wrap: Callable[[ApiServer], ApiServer] = lambda api: api) -> int:
     """Run until a signal; the exit status. `wrap` stands between the operator and the API server, for tests."""
     configure("operator", os.environ.get(LEVEL_VARIABLE, "INFO"))
-    quiet_kopf()
     try:
         config = from_environment(OperatorConfig)
         with bind(config.listen) as listening:

@@ -6,7 +6,6 @@ writes never delays a renewal. SIGTERM ends it at once: nothing it does needs dr
 
 import asyncio
 import contextlib
-import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -72,8 +71,3 @@ async def _connections(site: Site) -> AsyncIterator[tuple[ApiServer, ApiServer]]
             await own.close()
     finally:
         await api.close()
-
-
-def quiet_kopf() -> None:
-    """kopf logs every event that it hands on."""
-    logging.getLogger("kopf").setLevel(logging.WARNING)

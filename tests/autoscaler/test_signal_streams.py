@@ -1,5 +1,6 @@
 """Streams are kept open, what they say is believed for a while, and who is silent is known."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,7 +17,7 @@ from paceline_core.kube import Endpoint, Key, ServiceEndpoints
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import DemandReport, KVLoad, StepTime, WorkerState
 from paceline_core.wire.message import LINE_LIMIT
-from paceline_core.wire.stream import Place
+from paceline_core.wire.stream import Place, keep_reading
 
 PLACE = Place("here", "http://one:1/internal/demand", "paceline/gateway")
 
@@ -85,6 +86,38 @@ async def test_a_refused_reader_comes_back_ever_more_slowly(talkers: Talkers, re
     talkers["one:1"].status = 200
     talkers["one:1"].say(demand_report())
     await eventually(lambda: bool(reader.lines))
+
+
+async def test_who_does_not_listen_yet_is_no_news_and_who_refuses_or_leaves_is(
+    talkers: Talkers, reader: Reader, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "paceline_core.wire.stream")
+    cuts = []
+    task = asyncio.create_task(
+        keep_reading(DemandReport, PLACE, talkers.link(), reader.lines.append, lambda: cuts.append(len(caplog.records)))
+    )
+    await eventually(lambda: len(cuts) == 1)
+    talkers["one:1"].say(demand_report())
+    talkers.clock.advance(0.05)
+    await eventually(lambda: len(reader.lines) == 1)
+    assert caplog.records == []
+    talkers["one:1"].hang_up()
+    await eventually(lambda: len(cuts) == 2)
+    await eventually(lambda: len(caplog.records) == 1)
+    task.cancel()
+
+
+async def test_a_place_that_refuses_is_news_once(
+    talkers: Talkers, reader: Reader, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "paceline_core.wire.stream")
+    talkers["one:1"].status = 403
+    reader.streams.follow([PLACE])
+    for _ in range(4):
+        talkers.clock.advance(2)
+        await eventually(lambda: True)
+    await eventually(lambda: len(caplog.records) == 1)
+    assert "403" in vars(caplog.records[0])["reason"]
 
 
 async def test_a_place_that_does_not_answer_is_asked_again(talkers: Talkers, reader: Reader) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,7 +60,6 @@ def _logging_to(path: Path, level: str) -> Iterator[None]:
     """The supervisor's own log beside its parts', so that the terminal stays the user's."""
     with path.open("a") as stream:
         configure("supervisor", level, stream)
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # it would note every probe
         try:
             yield
         finally:

@@ -13,6 +13,10 @@ from typing import Any, TextIO
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 _FORBIDDEN = frozenset({"prompt", "messages", "content", "authorization", "key", "secret", "token", "api_key"})
+_FLOORS = dict.fromkeys(("aiohttp", "asyncio", "httpcore", "urllib3", "uvicorn"), logging.INFO) | dict.fromkeys(
+    ("httpx", "kopf"), logging.WARNING
+)
+"""What others' loggers must at least be worth: httpx tells of each request at INFO, kopf of each event."""
 _KEY = re.compile(r"pl_[a-z2-7]{8}_[a-z2-7]{4,}")
 
 
@@ -47,10 +51,12 @@ def _safe(name: str, value: Any) -> Any:
 
 
 def configure(component: str, level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Send every logger's lines to `stream` (standard error) in this format."""
+    """Send every logger's lines to `stream` (standard error) in this format; DEBUG is for our own loggers alone."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter(component))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name, floor in _FLOORS.items():
+        logging.getLogger(name).setLevel(max(floor, logging.getLogger().level))
 
 
 def get_logger(name: str) -> logging.Logger:

@@ -3,6 +3,7 @@
 Lines are bounded, so that a peer that never ends one cannot fill this process; tries come with growing delay.
 """
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -45,18 +46,21 @@ async def keep_reading(
     kind: type[M], place: Place, link: Link, on_message: Callable[[M], None], on_cut: Callable[[], None]
 ) -> None:
     """Read until cancelled. A message that `on_message` refuses with InvalidInput breaks the stream."""
-    failures = 0
+    failures, heard = 0, False
     while True:
+        level = logging.INFO
         try:
             async for message in _messages(kind, place, link):
-                failures = 0
+                failures, heard = 0, True
                 on_message(message)
             reason = "the other side closed the stream"
         except (httpx.HTTPError, InvalidInput) as error:
             reason = str(error) or type(error).__name__
+            if not heard and isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+                level = logging.DEBUG  # it is starting and does not listen yet
         on_cut()
         if failures == 0:
-            _log.info("stream cut", extra={"place": place.name, "reason": reason})
+            _log.log(level, "stream cut", extra={"place": place.name, "reason": reason})
         await link.clock.sleep(DELAYS_S[min(failures, len(DELAYS_S) - 1)])
         failures += 1
 

@@ -17,7 +17,8 @@ def stream() -> Iterator[io.StringIO]:
     text = io.StringIO()
     configure("test", "INFO", text)
     yield text
-    root.handlers, root.level = kept, level
+    root.handlers = kept
+    root.setLevel(level)
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
@@ -52,3 +53,23 @@ def test_an_exception_is_one_line_without_its_trace(stream: io.StringIO) -> None
     [line] = lines(stream)
     assert line["error"] == "KeyError: 'replicas'"
     assert "trace" not in line
+
+
+@pytest.mark.parametrize("name", ["aiohttp.client", "asyncio", "httpcore.http11", "httpx", "kopf.objects", "urllib3"])
+def test_at_debug_our_own_lines_are_not_drowned(stream: io.StringIO, name: str) -> None:
+    configure("test", "DEBUG", stream)
+    get_logger(name).debug("theirs")
+    get_logger("paceline_core.kube").debug("ours")
+    assert [line["message"] for line in lines(stream)] == ["ours"]
+
+
+def test_httpx_tells_of_no_request_and_of_every_fault(stream: io.StringIO) -> None:
+    get_logger("httpx").info("HTTP Request: GET /internal/load")
+    get_logger("httpx").warning("odd")
+    assert [line["message"] for line in lines(stream)] == ["odd"]
+
+
+def test_a_higher_level_holds_for_others_too(stream: io.StringIO) -> None:
+    configure("test", "ERROR", stream)
+    get_logger("httpx").warning("odd")
+    assert lines(stream) == []
