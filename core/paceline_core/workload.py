@@ -32,33 +32,38 @@ class PoolCounts:
 
 
 VALID = Verdict("True", "Valid", "The object is valid and its parts were started.")
-NO_TROUBLE = Verdict("False", "AsExpected", "No worker keeps ending.")
+NO_TROUBLE = Verdict("False", "AsExpected", "Nothing is wrong.")
 
 
-def readiness(ready: int, desired: int) -> Verdict:
-    """Whether requests are answered, however many replicas are still to come."""
+def readiness(ready: int, desired: int, trouble: Verdict) -> Verdict:
+    """Whether requests are answered, however many replicas are still to come; if not, what `trouble` says of it."""
     if ready:
         return Verdict("True", "WorkersReady", f"{of_replicas(ready, desired)} ready for requests.")
     if desired:
-        message = f"No worker is ready yet ({of_replicas(ready, desired)} ready); requests are held."
-        return Verdict("False", "NoWorkerReady", message)
+        cause = f": {trouble.reason}" if trouble.status == "True" else ""
+        return Verdict("False", "NoWorkerReady", f"No worker is ready yet (0 of {desired}){cause}; requests are held.")
     return Verdict("False", "AtZero", "Scaled to zero; the next request wakes a worker.")
 
 
-def progress(ready: int, desired: int, *, settled: bool) -> Verdict:
-    """Whether the number of replicas is on its way."""
-    message = f"{of_replicas(ready, desired)} ready."
-    return Verdict("False", "Settled", message) if settled else Verdict("True", "Scaling", message)
+def progress(ready: int, desired: int, *, settled: bool, leaving: int) -> Verdict:
+    """Whether the number of replicas is on its way; `leaving`: those that finish their streams and go."""
+    message = f"{of_replicas(ready, desired)} ready"
+    if settled:
+        return Verdict("False", "Settled", f"{message}.")
+    if leaving and ready >= desired:
+        more = "1 more finishes its streams" if leaving == 1 else f"{leaving} more finish their streams"
+        return Verdict("True", "Draining", f"{message}; {more}.")
+    return Verdict("True", "Scaling", f"{message}.")
 
 
 def of_replicas(count: int, whole: int) -> str:
-    """`2 of 3 replicas are`: how every sentence about them begins."""
-    return f"{count} of {whole} {'replica is' if whole == 1 else 'replicas are'}"
+    """`2 of 3 replicas are`: how every sentence about them begins; who is to leave is never counted."""
+    return f"{min(count, whole)} of {whole} {'replica is' if whole == 1 else 'replicas are'}"
 
 
 def workload(pools: Sequence[PoolCounts], desired: int, *, revision: str, endpoint: str, emulated: bool) -> Status:
     """`status.workload`; `desired` is over all pools."""
-    summary = f"{sum(pool.ready for pool in pools)}/{desired}"
+    summary = f"{min(sum(pool.ready for pool in pools), desired)}/{desired}"
     return {
         "summary": f"{summary} emulated" if emulated else summary,
         "revision": revision,

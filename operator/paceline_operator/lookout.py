@@ -21,7 +21,7 @@ from paceline_operator.faults import fault_of
 from paceline_operator.nouns import Trouble
 from paceline_operator.plans.observe import pod_trouble
 
-PATIENCE_S = 20.0
+PATIENCE_S = 5.0
 EVERY_S = 15.0
 RATE = 2.0
 _log = get_logger(__name__)

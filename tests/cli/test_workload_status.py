@@ -53,6 +53,14 @@ def test_everybody_ready_is_settled() -> None:
     assert condition(said(Counts(ready=1), 1), "Progressing")["reason"] == "Settled"
 
 
+def test_who_finishes_its_streams_is_not_scaling_and_is_not_counted_as_ready() -> None:
+    found = said(Counts(ready=3, draining=1), 2)
+    assert found["workload"]["summary"] == "2/2"
+    progressing = condition(found, "Progressing")
+    assert (progressing["status"], progressing["reason"]) == ("True", "Draining")
+    assert progressing["message"] == "2 of 2 replicas are ready; 2 more finish their streams."
+
+
 def test_nobody_ready_and_nobody_wanted_are_different_things() -> None:
     assert condition(said(Counts(starting=1), 1), "Ready")["reason"] == "NoWorkerReady"
     assert condition(said(Counts(), 0), "Ready")["reason"] == "AtZero"
@@ -62,6 +70,12 @@ def test_workers_that_keep_ending_degrade_the_service_by_name() -> None:
     degraded = condition(said(Counts(starting=1), 1, "chat-main-1"), "Degraded")
     assert degraded["status"] == "True"
     assert "chat-main-1" in degraded["message"]
+    ready = condition(said(Counts(starting=1), 1, "chat-main-1"), "Ready")
+    assert ready["message"] == "No worker is ready yet (0 of 1): BackOff; requests are held."
+
+
+def test_nothing_is_wrong_when_no_worker_keeps_ending() -> None:
+    assert condition(said(Counts(starting=1), 1), "Degraded")["message"] == "Nothing is wrong."
 
 
 def test_a_condition_keeps_the_time_of_its_last_change() -> None:

@@ -60,7 +60,38 @@ def test_draining_replicas_are_counted_apart() -> None:
     scene.deployment(1, 1, 1, 1, terminatingReplicas=2)
     scene.look()
     assert scene.manifest["status"]["workload"]["pools"][0]["draining"] == 2
-    assert scene.said("Progressing")[0] == "True"
+    assert scene.said("Progressing") == (
+        "True",
+        "Draining",
+        "1 of 1 replica is ready; 2 more finish their streams.",
+    )
+
+
+def test_more_ready_replicas_than_desired_are_never_counted() -> None:
+    scene = Scene()
+    scene.deployment(2, 3, 3, 3)
+    scene.look()
+    assert scene.manifest["status"]["workload"]["summary"] == "2/2"
+    assert scene.said("Ready")[2] == "2 of 2 replicas are ready for requests."
+    assert scene.said("Progressing") == (
+        "True",
+        "Draining",
+        "2 of 2 replicas are ready; 1 more finishes its streams.",
+    )
+
+
+def test_a_rollout_is_told_once_although_its_old_replicas_are_slow_to_go() -> None:
+    scene = Scene()
+    scene.deployment(2, 3, 1, 2)
+    scene.look()
+    scene.deployment(2, 2, 2, 1, terminatingReplicas=1)
+    told = [event.reason for event in scene.look().events]
+    assert scene.said("Progressing")[1] == "RollingOut"
+    for more in ({"terminatingReplicas": 1}, {}):
+        scene.deployment(2, 2, 2, 2, **more)
+        told += [event.reason for event in scene.look().events]
+    assert scene.said("Progressing")[1] == "Settled"
+    assert told == ["RolledOut"]
 
 
 def test_a_rollout_names_the_revision_and_how_far_it_is() -> None:
@@ -140,6 +171,17 @@ def test_trouble_of_pods_degrades_by_name(reason: str, message: str) -> None:
     assert scene.said("Degraded") == ("True", reason, f"2 pods in pool main: {reason}: {message}")
     assert [(event.type, event.reason) for event in plan.events] == [("Warning", reason)]
     assert scene.look(troubles=(Trouble(reason, message, "main", 3),)).events == ()
+
+
+def test_a_service_without_ready_worker_repeats_why_as_far_as_it_is_known() -> None:
+    scene = Scene()
+    scene.deployment(1, 1, 1, 0)
+    scene.look()
+    assert scene.said("Ready")[2] == "No worker is ready yet (0 of 1); requests are held."
+    scene.look(troubles=(Trouble("Unschedulable", "0/5 nodes are available", "main"),))
+    assert scene.said("Ready")[2] == "No worker is ready yet (0 of 1): Unschedulable; requests are held."
+    scene.look()
+    assert scene.said("Degraded") == ("False", "AsExpected", "Nothing is wrong.")
 
 
 def test_refused_pods_and_a_rollout_that_is_stuck_are_told_in_the_deployments_words() -> None:

@@ -6,7 +6,7 @@ from paceline_core.clock import ManualClock
 from paceline_core.kube import Key
 from paceline_core.kube.api.resource import Resource
 from paceline_core.kube.cluster import Manifest
-from paceline_operator.lookout import Lookout
+from paceline_operator.lookout import PATIENCE_S, Lookout
 
 CHAT = Key("default", "chat")
 
@@ -27,8 +27,8 @@ async def test_pods_are_looked_at_only_after_patience_and_then_now_and_again() -
     clock, api = ManualClock(), Counting()
     lookout = Lookout(api, clock)
     assert await lookout.troubles(CHAT) == ()
-    assert lookout.again_s(CHAT) == 20.0
-    clock.advance(20.0)
+    assert lookout.again_s(CHAT) == PATIENCE_S
+    clock.advance(PATIENCE_S)
     (trouble,) = await lookout.troubles(CHAT)
     assert (trouble.reason, trouble.pods) == ("ErrImagePull", 2)
     for _ in range(10):
@@ -45,10 +45,18 @@ async def test_a_thousand_services_that_wait_cost_a_few_looks_a_second() -> None
     keys = [Key("default", f"s{number}") for number in range(1000)]
     for key in keys:
         await lookout.troubles(key)
-    clock.advance(20.0)
+    clock.advance(PATIENCE_S)
     for key in keys:
         await lookout.troubles(key)
     assert api.looks <= 4
+
+
+async def test_a_service_that_does_not_start_is_explained_within_five_seconds() -> None:
+    clock = ManualClock()
+    lookout = Lookout(Counting(), clock)
+    await lookout.troubles(CHAT)
+    clock.advance(5.0)
+    assert await lookout.troubles(CHAT)
 
 
 async def test_a_ready_service_is_forgotten() -> None:

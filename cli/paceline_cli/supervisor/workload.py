@@ -26,9 +26,14 @@ class Observed:
         return sum(counts.ready for counts in self.pools.values())
 
     @property
+    def leaving(self) -> int:
+        """Replicas that finish their streams, or will."""
+        return sum(counts.draining for counts in self.pools.values()) + max(self.ready - self.desired, 0)
+
+    @property
     def settled(self) -> bool:
         """Whoever is wanted is ready, and nobody leaves."""
-        return self.ready >= self.desired and not any(counts.draining for counts in self.pools.values())
+        return self.ready >= self.desired and not self.leaving
 
 
 def status(
@@ -46,11 +51,12 @@ def status(
 
 
 def _verdicts(observed: Observed) -> dict[str, Verdict]:
+    trouble = _trouble(observed.failing)
     return {
         "Accepted": VALID,
-        "Ready": readiness(observed.ready, observed.desired),
-        "Progressing": progress(observed.ready, observed.desired, settled=observed.settled),
-        "Degraded": _trouble(observed.failing),
+        "Ready": readiness(observed.ready, observed.desired, trouble),
+        "Progressing": progress(observed.ready, observed.desired, settled=observed.settled, leaving=observed.leaving),
+        "Degraded": trouble,
     }
 
 

@@ -56,14 +56,15 @@ def row(document: Mapping[str, Any]) -> Row:
     status = service.status
     pools = status.workload.pools
     ready, starting = sum(pool.ready for pool in pools), sum(pool.starting for pool in pools)
+    desired = _desired(status.workload.summary, ready + starting)
     return Row(
         name=service.key,
         model=service.spec.model.served_name or service.name,
         emulated=status.workload.emulated,
-        ready=ready,
+        ready=min(ready, desired),
         starting=starting,
         draining=sum(pool.draining for pool in pools),
-        desired=_desired(status.workload.summary, ready + starting),
+        desired=desired,
         promises=tuple(_promise(target) for target in status.slo),
         decision=status.scaling.decision,
         reason=status.scaling.reason,

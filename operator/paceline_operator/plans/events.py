@@ -9,6 +9,7 @@ from typing import Any
 
 from paceline_core.kube.cluster import Event, Key, Manifest
 from paceline_operator.nouns import Action, Apply, Delete
+from paceline_operator.plans.status import rolls
 
 Status = Mapping[str, Any]
 
@@ -39,7 +40,5 @@ def _turned(before: Status, after: Status) -> Iterator[tuple[str, str, str]]:
         said, now = old.get(kind, {}), new[kind]
         if now["status"] == bad and (said.get("status"), said.get("reason")) != (bad, now["reason"]):
             yield ("Warning", now["reason"], now["message"])
-    served = old.get("Ready", {}).get("status") == "True"
-    rolled = old.get("Progressing", {}).get("reason") == "RollingOut"
-    if served and rolled and new["Progressing"]["reason"] == "Settled":
+    if rolls(before) and new["Progressing"]["reason"] in ("Draining", "Settled"):
         yield ("Normal", "RolledOut", f"Revision {after['workload']['revision']}: {new['Progressing']['message']}")

@@ -4,8 +4,9 @@ Ready tells whether requests are answered; its observedGeneration moves on only 
 present spec, so that `kubectl wait` never believes the counts of an older one. Nothing that is not ours is counted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from paceline_core.workload import (
     NO_TROUBLE,
@@ -21,6 +22,7 @@ from paceline_core.workload import (
 from paceline_operator.nouns import Facts, Live, Replicas, Trouble, View
 
 CONDITIONS = ("Accepted", "Ready", "Progressing", "ModelFits", "Degraded")
+ROLLING = "RollingOut"
 STUCK = "ProgressDeadlineExceeded"
 _LIMIT = 1024
 _NOTHING_RUNS = Verdict("False", "NotAccepted", "Nothing runs: the object is not accepted.")
@@ -62,6 +64,10 @@ class _Standing:
         return not self.observed or any(counts.updated < counts.total for counts in self.seen)
 
     @property
+    def leaving(self) -> int:
+        return sum(max(counts.total - counts.desired, 0) + counts.terminating for counts in self.seen)
+
+    @property
     def settled(self) -> bool:
         return all(counts.settled for counts in self.seen) and self.ready == self.desired
 
@@ -75,12 +81,13 @@ def status(view: View, facts: Facts, outlook: Outlook) -> Status:
     """`status` as the operator applies it."""
     standing = _standing(view, facts, dict(outlook.coming))
     before = view.service.get("status") or {}
+    degraded = _degraded(standing, view.troubles, outlook.foreign)
     verdicts = {
         "Accepted": facts.accepted,
-        "Ready": _ready(standing, facts),
-        "Progressing": _progressing(standing, facts, outlook),
+        "Ready": _ready(standing, facts, degraded),
+        "Progressing": _progressing(standing, facts, outlook, began=rolls(before)),
         "ModelFits": facts.fits,
-        "Degraded": _degraded(standing, view.troubles, outlook.foreign),
+        "Degraded": degraded,
     }
     said = conditions(verdicts, before.get("conditions") or (), view.time)
     fresh = standing.observed and not outlook.pending
@@ -127,13 +134,21 @@ def _counts(name: str, live: Live | None, coming: int) -> PoolCounts:
     return PoolCounts(name, counts.ready, max(starting, 0), counts.terminating)
 
 
-def _ready(standing: _Standing, facts: Facts) -> Verdict:
+def _ready(standing: _Standing, facts: Facts, degraded: Verdict) -> Verdict:
     if not standing.seen and facts.accepted.status == "False" and not facts.pools:
         return _NOTHING_RUNS
-    return readiness(standing.ready, standing.desired)
+    return readiness(standing.ready, standing.desired, degraded)
 
 
-def _progressing(standing: _Standing, facts: Facts, outlook: Outlook) -> Verdict:
+def rolls(before: Mapping[str, Any]) -> bool:
+    """Whether what was said last is that a service that answers requests gets a new revision."""
+    said = {one["type"]: one for one in before.get("conditions") or ()}
+    served = said.get("Ready", {}).get("status") == "True"
+    return served and bool(said.get("Progressing", {}).get("reason") == ROLLING)
+
+
+def _progressing(standing: _Standing, facts: Facts, outlook: Outlook, *, began: bool) -> Verdict:
+    """A rollout that began goes on until every replica of the new revision is ready."""
     trouble = next((counts.trouble for counts in standing.seen if counts.trouble), None)
     if outlook.waits:
         return Verdict("True", "Waiting", _sentence("; ".join(outlook.waits)))
@@ -141,10 +156,10 @@ def _progressing(standing: _Standing, facts: Facts, outlook: Outlook) -> Verdict
         return Verdict("False", STUCK, _sentence(trouble.message))
     if not standing.seen and not facts.pools:
         return _NOTHING_MOVES
-    if outlook.pending or standing.rolling:
+    if outlook.pending or standing.rolling or (began and standing.ready < standing.desired):
         done = of_replicas(min(standing.updated, standing.desired), standing.desired)
-        return Verdict("True", "RollingOut", f"{done} of the revision {facts.revision}.")
-    return progress(standing.ready, standing.desired, settled=standing.settled)
+        return Verdict("True", ROLLING, f"{done} of the revision {facts.revision}.")
+    return progress(standing.ready, standing.desired, settled=standing.settled, leaving=standing.leaving)
 
 
 def _degraded(standing: _Standing, pods: Sequence[Trouble], foreign: Sequence[str]) -> Verdict:
