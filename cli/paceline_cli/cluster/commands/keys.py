@@ -49,9 +49,13 @@ def list_keys(
 ) -> None:
     """Id, tenant, time of making."""
     where = place(kubeconfig, context, "", system)
-    rows = [_row(secret) for secret in run(where, lambda api: _keys(api, where.system))]
+    found, note = run(where, lambda api: _listed(api, where.system))
+    rows = [_row(secret) for secret in found]
     if output:
         typer.echo(written({"keys": rows}, output))
+        return
+    if note:
+        typer.echo(note, err=True)
         return
     typer.echo("\n".join(table(("ID", "TENANT", "CREATED"), [tuple(row.values()) for row in rows])))
 
@@ -85,6 +89,21 @@ async def _keys(api: ApiServer, namespace: str) -> list[Manifest]:
     found = await api.list(SECRET, namespace, selector=TENANT_LABEL)
     keys = [secret for secret in found if secret["metadata"]["name"].startswith(PREFIX)]
     return sorted(keys, key=lambda secret: str(secret["metadata"]["creationTimestamp"]))
+
+
+async def _listed(api: ApiServer, namespace: str) -> tuple[list[Manifest], str]:
+    """All keys; where there are none, what else is missing. Raises NotFound when the namespace itself is."""
+    keys = await _keys(api, namespace)
+    if keys:
+        return keys, ""
+    try:
+        await api.get(RESOURCES["Namespace"], Key("", namespace))
+        tenants = await api.list(RESOURCES["Tenant"], namespace)
+    except NotFound:
+        raise NotFound(f"there is no paceline in namespace {namespace}; choose another --system-namespace") from None
+    except PacelineError:
+        return [], f"there are no keys in {namespace}"
+    return [], f"there are no keys in {namespace}" + ("" if tenants else ", nor any Tenants")
 
 
 async def _revoked(api: ApiServer, namespace: str, identity: str) -> dict[str, Any]:

@@ -1,11 +1,14 @@
 """`kubectl paceline status`: the columns of `kubectl get pisvc`, or everything about one service."""
 
-from typing import Annotated
+from collections.abc import Awaitable
+from datetime import datetime
+from typing import Annotated, TypeVar
 
 import typer
 
 from paceline_cli.cluster.commands import Output, written
-from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, Namespace, place
+from paceline_cli.cluster.holders import absent, holders
+from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, Namespace, Place, System, place
 from paceline_cli.cluster.services import named, service, services
 from paceline_cli.cluster.session import run
 from paceline_cli.commands import command_app
@@ -13,7 +16,9 @@ from paceline_cli.view.columns import cells, header
 from paceline_cli.view.detail import detail
 from paceline_cli.view.table import table
 from paceline_core.clock import SystemClock
+from paceline_core.kube.api.server import ApiServer
 
+T = TypeVar("T")
 app = command_app()
 Name = Annotated[str, typer.Argument(metavar="[NAME]", help="Name, or namespace/name; default: all.")]
 
@@ -24,17 +29,21 @@ def status(  # noqa: PLR0913, PLR0917 - one argument an option
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Those of every namespace.")] = False,
     output: Output = None,
     namespace: Namespace = "",
+    system: System = SYSTEM,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
     """One line a service; conditions, pools and promises of one."""
-    where = place(kubeconfig, context, namespace, SYSTEM)
+    where = place(kubeconfig, context, namespace, system)
     now = SystemClock().utc()
     if name:
-        found = run(where, lambda api: service(api, named(name, where)))
+        found, notes = run(where, lambda api: _with_notes(api, where, now, service(api, named(name, where))))
+        _say(notes)
         typer.echo(written(found, output) if output else "\n".join(detail(found, now)))
         return
-    every = run(where, lambda api: services(api, "" if everywhere else where.namespace))
+    scope = "" if everywhere else where.namespace
+    every, notes = run(where, lambda api: _with_notes(api, where, now, services(api, scope)))
+    _say(notes if every else [])
     if output:
         typer.echo(written({"services": every}, output))
     elif every:
@@ -42,3 +51,15 @@ def status(  # noqa: PLR0913, PLR0917 - one argument an option
     else:
         place_said = "this cluster" if everywhere else f"namespace {where.namespace}; try -A"
         typer.echo(f"no services in {place_said}", err=True)
+
+
+async def _with_notes(api: ApiServer, where: Place, now: datetime, work: Awaitable[T]) -> tuple[T, list[str]]:
+    """What was asked for, and who does not keep it current."""
+    found = await work
+    return found, absent(await holders(api, where.system), where.system, now)
+
+
+def _say(notes: list[str]) -> None:
+    """On standard error, so that tables and documents stay what they are."""
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
