@@ -30,6 +30,10 @@ def test_the_demo_and_an_emulated_service_are_served() -> None:
     assert wishes(engine={"emulate": EMULATE}, pools=[{"name": "main", "accelerator": "h100"}]) == []
 
 
+def test_telemetry_that_asks_for_nothing_is_served() -> None:
+    assert wishes(telemetry={"tracing": {"sampleRatio": 0.0}, "logPrompts": False}) == []
+
+
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
@@ -48,6 +52,8 @@ def test_the_demo_and_an_emulated_service_are_served() -> None:
         ({"engine": {"speculative": {"method": "ngram"}}}, "spec.engine.speculative"),
         ({"rollout": {"strategy": "canary"}}, "spec.rollout.strategy"),
         ({"filters": [{"name": "pii", "stage": "input", "failure": "closed"}]}, "spec.filters"),
+        ({"telemetry": {"tracing": {"sampleRatio": 0.05}}}, "spec.telemetry.tracing.sampleRatio"),
+        ({"telemetry": {"logPrompts": True}}, "spec.telemetry.logPrompts"),
         ({"pools": [{**CPU, "accelerator": "h100"}]}, "spec.pools[0].accelerator"),
     ],
 )
