@@ -1,6 +1,6 @@
-"""An operator that dies right after its k-th write was answered: `PACELINE_TEST_CRASH_AFTER=k`, for the crash matrix.
+"""An operator that dies right after its k-th write was answered, for the crash matrix. Not part of any package.
 
-Dies as by SIGKILL: no lease is given back, nothing is flushed. Lease writes do not count. Not part of any package.
+Dies as by SIGKILL: no lease is given back, nothing is flushed. Lease writes do not count.
 """
 
 import os
@@ -10,6 +10,7 @@ from typing import Any
 from paceline_core.kube.api.server import ApiServer
 from paceline_operator.main import main
 
+DIED = 9
 WRITES = ("apply", "delete", "create", "merge", "replace")
 
 
@@ -31,10 +32,11 @@ class Crashing:
             finally:
                 self._left -= 1
                 if self._left == 0:
-                    os._exit(9)
+                    os._exit(DIED)
 
         return call
 
 
-if __name__ == "__main__":
-    sys.exit(main(lambda api: Crashing(api, int(os.environ["PACELINE_TEST_CRASH_AFTER"]))))  # type: ignore[arg-type,return-value]
+def run(after: int) -> None:
+    """Be that operator; one that lives when `after` is 0."""
+    sys.exit(main((lambda api: Crashing(api, after)) if after else (lambda api: api)))  # type: ignore[arg-type,return-value]

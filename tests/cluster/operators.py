@@ -4,10 +4,7 @@ The user in the audit log is that account, so a test counts exactly what the ope
 every count, since they are renewed for ever.
 """
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +14,7 @@ from typing import Any
 
 import httpx
 import yaml
+from tests.cluster.forks import Fork, fork_operator
 from tests.cluster.harness.audit import Write, service_account
 from tests.cluster.harness.commands import CommandFailed
 from tests.cluster.harness.workbench import Workbench
@@ -57,23 +55,21 @@ class Home:
         return [write for write in self.bench.audit.writes(since, user=self.user) if write.resource != "leases"]
 
     @contextmanager
-    def operator(self, name: str = "one", entry: str = "paceline_operator.main", **extra: str) -> Iterator["Running"]:
+    def operator(self, name: str = "one", *, dies_after: int = 0, **extra: str) -> Iterator["Running"]:
         """A running operator, ended at the end whatever happens."""
-        running = self.start(name, entry, **extra)
+        running = self.start(name, dies_after=dies_after, **extra)
         try:
             yield running
         finally:
             running.kill()
 
-    def start(self, name: str, entry: str = "paceline_operator.main", **extra: str) -> "Running":
-        """Start a process; it may not be ready yet."""
+    def start(self, name: str, *, dies_after: int = 0, **extra: str) -> "Running":
+        """Start a process; it may not be ready yet. It dies after its n-th write, if that is given."""
         number = next(self._numbers)
         config, log = self.folder / f"operator-{number}.yaml", self.folder / f"operator-{number}.log"
         config.write_text(yaml.safe_dump(self._config(name)))
-        environment = {**os.environ, "PACELINE_CONFIG": str(config), **extra}
-        with log.open("wb") as out:
-            process = subprocess.Popen([sys.executable, "-m", entry], cwd=ROOT, env=environment, stdout=out, stderr=out)
-        return Running(process, log)
+        log.touch()
+        return Running(fork_operator(log, {"PACELINE_CONFIG": str(config), **extra}, dies_after), log)
 
     def _config(self, name: str) -> dict[str, Any]:
         return {
@@ -102,7 +98,7 @@ class Home:
 class Running:
     """One operator process and its log."""
 
-    process: subprocess.Popen[bytes]
+    process: Fork
     log: Path
 
     @property

@@ -1,22 +1,33 @@
 """The crash matrix: an operator dies after its k-th write, for every k of a change, and the next one finishes it.
 
-The number of writes is counted, not known: k goes up until a process survives the change.
+Each k has a namespace of its own, and the process that dies there sees no other. k goes up until a process survives the
+change; the audit log shows that it wrote less than k times, so no place to die is left out. One operator then finishes
+all of them, and those that nobody touched, and they are compared with what the survivor made.
 """
 
+import json
+import secrets
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from tests.cluster.crashing_operator import DIED
 from tests.cluster.harness.workbench import Workbench
-from tests.cluster.operators import Home, Running, await_true, children, home, pool, service
+from tests.cluster.operators import Home, await_true, home, pool, service
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
-CRASHING = "tests.cluster.crashing_operator"
-MOST = 40
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+KINDS = "serviceaccount,configmap,networkpolicy,service,poddisruptionbudget,deployment"
+OURS = "--selector=app.kubernetes.io/managed-by=paceline"
+QUIET_S = 2.5
+"""A status that is there already is written again after two seconds at the latest."""
 EDITED = {"env": [{"name": "EDITED", "value": "yes"}]}
 SHARED = {("ServiceAccount", "paceline-worker"), ("ConfigMap", "paceline-trust"), ("NetworkPolicy", "paceline-workers")}
+OWN = {("Service", "chat-workers"), ("PodDisruptionBudget", "chat-workers"), ("Deployment", "chat-main")}
+
+Children = dict[tuple[str, str], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -30,120 +41,150 @@ def place(apiserver: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @dataclass(frozen=True)
 class Story:
-    """What is there before, what is then applied, and which Deployments are left."""
+    """What is there before, scaled to four by somebody else, and what is then applied; more namespaces than writes."""
 
-    before: list[dict[str, Any]]
-    after: dict[str, Any]
-    pools: set[str]
-    scaled: dict[str, int]
+    name: str
+    teams: int
+    before: Callable[[str], dict[str, Any]] | None
+    after: Callable[[str], dict[str, Any]]
 
-
-def stories(team: str) -> dict[str, Story]:
-    two = [pool("main"), pool("spare")]
-    return {
-        "create": Story([], service("chat", team), {"main"}, {"main": 2}),
-        "edit": Story([service("chat", team)], service("chat", team, runtime=EDITED), {"main"}, {"main": 4}),
-        "pool removal": Story([service("chat", team, pools=two)], service("chat", team), {"main"}, {"main": 4}),
-    }
+    @property
+    def replicas(self) -> int:
+        """Those of the pool at the end: what somebody else set, or the pool's least."""
+        return 4 if self.before else 2
 
 
-@pytest.mark.parametrize("name", ["create", "edit", "pool removal"])
-def test_a_change_cut_off_after_any_write_is_finished_by_the_next_process(place: Home, name: str) -> None:
-    for k in range(1, MOST):
-        with place.bench.namespace() as team:
-            story = stories(team)[name]
-            before = _prepared(place, team, story)
-            crashed = _crashed(place, team, story, k)
-            cut = children(place.bench, team)
-            with place.operator() as running:
-                _await_converged(place, team, story, running)
-                running.stop()
-            _check(place, team, story, before, cut)
-            place.bench.kubectl.within(team)("delete", "pisvc", "chat", "--ignore-not-found")
-        if not crashed:
-            assert k > 2, "nothing was written: the story tells nothing"
-            return
-    raise AssertionError(f"more than {MOST} writes for one change")
+def plain(team: str) -> dict[str, Any]:
+    return service("chat", team)
 
 
-def _prepared(place: Home, team: str, story: Story) -> dict[tuple[str, str], dict[str, Any]]:
-    if not story.before:
-        return {}
-    place.bench.kubectl.apply(*story.before)
-    names = {f"chat-{each['name']}" for each in story.before[0]["spec"]["pools"]}
-    with place.operator() as running:
+STORIES = [
+    Story("create", 12, None, plain),
+    Story("edit", 6, plain, lambda team: service("chat", team, runtime=EDITED)),
+    Story("pool removal", 8, lambda team: service("chat", team, pools=[pool("main"), pool("spare")]), plain),
+]
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+def test_a_change_cut_off_after_any_write_is_finished_by_the_next_process(place: Home, story: Story) -> None:
+    with namespaces(place.bench, story.teams) as teams:
+        before = _prepared(place, teams, story)
+        place.bench.kubectl.apply(*map(story.after, teams))
+        whole = next((team for k, team in enumerate(teams, 1) if not _dies(place, team, k)), "")
+        assert whole, "more writes than namespaces"
+        cut = children(place.bench, teams)
+        assert set(cut[whole]) == SHARED | OWN
+        with place.operator("doomed") as running:
+            running.await_ready()
+            await_true("the next one finishes", lambda: _finished(place, teams, SHARED | OWN))
+            running.await_calm()
+        after = children(place.bench, teams)
+        for team in teams:
+            assert _contents(team, after[team]) == _contents(whole, cut[whole])
+            assert _kept(before[team], after[team])
+            assert _kept(cut[team], after[team])
+            assert after[team]["Deployment", "chat-main"]["spec"]["replicas"] == story.replicas
+
+
+@contextmanager
+def namespaces(bench: Workbench, count: int) -> Iterator[list[str]]:
+    """One for each k, and some that no process dies in."""
+    names = [f"crash-{secrets.token_hex(4)}" for _ in range(count)]
+    bench.kubectl.apply(*({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in names))
+    try:
+        yield names
+    finally:
+        bench.kubectl("delete", "namespace", *names, "--wait=false")
+
+
+def children(bench: Workbench, teams: list[str]) -> dict[str, Children]:
+    """Everything of ours, by namespace, then by kind and name."""
+    found: dict[str, Children] = {team: {} for team in teams}
+    for item in bench.kubectl.json("get", KINDS, "--all-namespaces", OURS, "--show-managed-fields")["items"]:
+        metadata = item["metadata"]
+        found.get(metadata["namespace"], {})[item["kind"], metadata["name"]] = item
+    return found
+
+
+def _prepared(place: Home, teams: list[str], story: Story) -> dict[str, Children]:
+    if story.before is None:
+        return children(place.bench, teams)
+    made = [story.before(team) for team in teams]
+    place.bench.kubectl.apply(*made)
+    names = {("Deployment", f"chat-{each['name']}") for each in made[0]["spec"]["pools"]}
+    with place.operator("doomed") as running:
         running.await_ready()
-        wished = {("Deployment", each) for each in names}
-        await_true("the service is made", lambda: wished <= set(children(place.bench, team)))
-        await_true("replicas are shared", lambda: all(_shared(place, team, each) for each in names))
+        await_true("the services are made", lambda: _finished(place, teams, SHARED | OWN | names))
         running.await_calm()
-        running.stop()
-    for name, replicas in story.scaled.items():
-        place.bench.kubectl.within(team)("scale", f"deployment/chat-{name}", f"--replicas={replicas}")
-    return children(place.bench, team)
+    scaled = [_reference(team, name) for team in teams for _, name in names]
+    place.bench.kubectl("scale", "--replicas=4", "--filename=-", manifest=_listed(scaled))
+    return children(place.bench, teams)
 
 
-def _shared(place: Home, team: str, name: str) -> bool:
-    found = place.bench.kubectl.within(team).json("get", "deployment", name, "--show-managed-fields")
-    owners = {
-        each["manager"]
-        for each in found["metadata"]["managedFields"]
-        if "f:replicas" in each["fieldsV1"].get("f:spec", {})
-    }
-    return bool(owners - {"paceline-operator"})  # whoever scaled it last, or `paceline-replicas` before anybody did
+def _reference(team: str, name: str) -> dict[str, Any]:
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": team}}
 
 
-def _crashed(place: Home, team: str, story: Story, k: int) -> bool:
-    """Whether the k-th write was reached."""
-    place.bench.kubectl.apply(story.after)
-    with place.operator("doomed", CRASHING, PACELINE_TEST_CRASH_AFTER=str(k)) as running:
-        await_true("it dies or has nothing to do", lambda: _ended(running) or _done(place, team, story, running))
-        return _ended(running)
+def _listed(items: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
-def _done(place: Home, team: str, story: Story, running: Running) -> bool:
-    if not _finished(place, team, story):
+def _dies(place: Home, team: str, k: int) -> bool:
+    """Whether the k-th write was reached; else it was never to be made."""
+    mark = place.bench.audit.mark()
+    with replace(place, watched=(team,)).operator("doomed", dies_after=k) as running:
+        await_true("it dies or is done", lambda: running.process.poll() is not None or _done(place, team, mark))
+        died = running.process.poll()
+    wrote = place.writes(mark)
+    assert (died == DIED and len(wrote) >= k) or (died is None and 0 < len(wrote) < k), (running.lines, wrote)
+    return died == DIED
+
+
+def _done(place: Home, team: str, mark: int) -> bool:
+    """Whether it told all, and then wrote nothing for longer than any news is held back."""
+    wrote = len(place.writes(mark))
+    if not wrote or not _finished(place, [team], SHARED | OWN):
         return False
-    time.sleep(4.0)  # the first "not ready" is held back for three seconds
-    return True
+    end = time.monotonic() + QUIET_S
+    while len(place.writes(mark)) == wrote:
+        if time.monotonic() > end:
+            return True
+        time.sleep(0.1)
+    return False
 
 
-def _ended(running: Running) -> bool:
-    status = running.process.poll()
-    assert status in (None, 9), running.lines
-    return status == 9
+def _finished(place: Home, teams: list[str], wished: set[tuple[str, str]]) -> bool:
+    """Whether the services' status says so, all is there, and no replicas are the operator's alone."""
+    found = place.bench.kubectl.json("get", "pisvc", "--all-namespaces")["items"]
+    asked = [each for each in found if each["metadata"]["namespace"] in teams]
+    if any(each.get("status", {}).get("observedGeneration") != each["metadata"]["generation"] for each in asked):
+        return False
+    return all(set(there) == wished and _shared(there) for there in children(place.bench, teams).values())
 
 
-def _finished(place: Home, team: str, story: Story) -> bool:
-    found = place.bench.kubectl.within(team).json("get", "pisvc", "chat")
-    seen = found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]
-    return seen and set(children(place.bench, team)) == _wished(story)
+def _shared(there: Children) -> bool:
+    pools = [each["metadata"]["managedFields"] for (kind, _), each in there.items() if kind == "Deployment"]
+    return all({_manager(entry) for entry in fields} - {"", "paceline-operator"} for fields in pools)
 
 
-def _wished(story: Story) -> set[tuple[str, str]]:
-    own = {("Service", "chat-workers"), ("PodDisruptionBudget", "chat-workers")}
-    return SHARED | own | {("Deployment", f"chat-{each}") for each in story.pools}
+def _manager(entry: dict[str, Any]) -> str:
+    """Who owns replicas: whoever scaled it last, or `paceline-replicas` before anybody did."""
+    return entry["manager"] if "f:replicas" in entry["fieldsV1"].get("f:spec", {}) else ""
 
 
-def _await_converged(place: Home, team: str, story: Story, running: Running) -> None:
-    running.await_ready()
-    await_true("the next one finishes", lambda: _finished(place, team, story))
-    await_true("replicas are shared", lambda: all(_shared(place, team, f"chat-{each}") for each in story.pools))
-    running.await_calm()
+def _contents(team: str, there: Children) -> dict[str, Any]:
+    """What children say, whichever service of whichever namespace they are of."""
+    main = there["Deployment", "chat-main"]
+    revision = main["spec"]["template"]["metadata"]["labels"]["paceline.dev/revision"]
+    own = [team, main["metadata"]["ownerReferences"][0]["uid"], revision]
+    text = json.dumps({"/".join(at): {part: each.get(part) for part in ("spec", "data")} for at, each in there.items()})
+    for word in own:
+        text = text.replace(word, "OWN")
+    contents: dict[str, Any] = json.loads(text)
+    return contents
 
 
-def _check(
-    place: Home,
-    team: str,
-    story: Story,
-    before: dict[tuple[str, str], dict[str, Any]],
-    cut: dict[tuple[str, str], dict[str, Any]],
-) -> None:
-    after = children(place.bench, team)
-    for known in (before, cut):
-        same = {at for at in known if at in after}
-        assert {at: known[at]["metadata"]["uid"] for at in same} == {at: after[at]["metadata"]["uid"] for at in same}
-    for name, replicas in story.scaled.items():
-        assert after["Deployment", f"chat-{name}"]["spec"]["replicas"] == replicas
-    wished = "EDITED" in str(story.after)
-    assert ("EDITED" in str(after["Deployment", "chat-main"]["spec"])) == wished
+def _kept(before: Children, after: Children) -> bool:
+    """Whether what was there and still is was never made anew."""
+    same = before.keys() & after.keys()
+    return all(before[at]["metadata"]["uid"] == after[at]["metadata"]["uid"] for at in same)

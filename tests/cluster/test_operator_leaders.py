@@ -40,6 +40,7 @@ def test_one_leads_and_the_other_takes_over_at_once_when_it_is_ended(place: Home
             await_true("two leads", lambda: leads(two), TAKEOVER_S)
             place.bench.kubectl.apply(service("second", team))
             await_true("two works", lambda: len(children(place.bench, team)) == CHILDREN + 3)
+            two.stop()  # the next test need not wait for its lease
 
 
 def test_a_killed_leader_is_followed_after_its_lease(place: Home, team: str) -> None:
@@ -51,6 +52,7 @@ def test_a_killed_leader_is_followed_after_its_lease(place: Home, team: str) -> 
             await_true("two leads", lambda: leads(two), TAKEOVER_S)
             place.bench.kubectl.apply(service("chat", team))
             await_true("two works", lambda: len(children(place.bench, team)) == CHILDREN)
+            two.stop()
 
 
 def test_a_leader_frozen_past_its_lease_wakes_up_and_writes_nothing(place: Home, team: str) -> None:
