@@ -31,6 +31,15 @@ class PoolCounts:
     draining: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What runs, and where it is asked."""
+
+    revision: str
+    endpoint: str
+    emulated: bool
+
+
 VALID = Verdict("True", "Valid", "The object is valid and its parts were started.")
 NO_TROUBLE = Verdict("False", "AsExpected", "Nothing is wrong.")
 
@@ -61,19 +70,32 @@ def of_replicas(count: int, whole: int) -> str:
     return f"{min(count, whole)} of {whole} {'replica is' if whole == 1 else 'replicas are'}"
 
 
-def workload(pools: Sequence[PoolCounts], desired: int, *, revision: str, endpoint: str, emulated: bool) -> Status:
+def why(verdicts: Mapping[str, Verdict]) -> str:
+    """The one word that a line has room for: why an object is not accepted, or what is wrong with it; or nothing."""
+    for kind, bad in (("Accepted", "False"), ("Degraded", "True")):
+        if kind in verdicts and verdicts[kind].status == bad:
+            return verdicts[kind].reason
+    return ""
+
+
+def summary(counts: str, reason: str, *, emulated: bool) -> str:
+    """`0/1`, `0/1 emulated`, `0/1 emulated CrashLoopBackOff`: counts first, the reason last."""
+    return " ".join(part for part in (counts, "emulated" if emulated else "", reason) if part)
+
+
+def workload(pools: Sequence[PoolCounts], desired: int, run: Run, verdicts: Mapping[str, Verdict]) -> Status:
     """`status.workload`; `desired` is over all pools."""
-    summary = f"{min(sum(pool.ready for pool in pools), desired)}/{desired}"
+    counts = f"{min(sum(pool.ready for pool in pools), desired)}/{desired}"
     return {
-        "summary": f"{summary} emulated" if emulated else summary,
-        "revision": revision,
+        "summary": summary(counts, why(verdicts), emulated=run.emulated),
+        "revision": run.revision,
         "shares": {STABLE: 100},
         "pools": [
             {"name": pool.name, "ready": pool.ready, "starting": pool.starting, "draining": pool.draining}
             for pool in pools
         ],
-        "endpoint": endpoint,
-        "emulated": emulated,
+        "endpoint": run.endpoint,
+        "emulated": run.emulated,
     }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from paceline_core.errors import Forbidden, Refused
 from paceline_core.kube.cluster import Manifest
+from paceline_core.workload import Verdict, summary, why
 
 DEGRADED = "Degraded"
 CONDITIONS = ("Accepted", "Ready", "Progressing", "ModelFits", DEGRADED)
@@ -39,7 +40,8 @@ def degraded(live: Mapping[str, Any], planned: Manifest | None, fault: Fault, ti
     status = planned if planned is not None else operators_share(live)
     conditions = {found["type"]: found for found in status.get("conditions") or ()}
     conditions[DEGRADED] = _condition(live, fault, time, generation)
-    return {**status, "conditions": list(conditions.values())}
+    said = {**status, "conditions": list(conditions.values())}
+    return {**said, "workload": _short(status["workload"], conditions)} if "workload" in status else said
 
 
 def says_already(live: Mapping[str, Any], status: Manifest) -> bool:
@@ -74,6 +76,13 @@ def timeless(status: Mapping[str, Any]) -> Manifest:
         for found in status.get("conditions") or ()
     }
     return {**status, "conditions": conditions}
+
+
+def _short(workload: Manifest, conditions: Mapping[str, Manifest]) -> Manifest:
+    """The workload with a summary that ends in the reason."""
+    counts, *words = workload["summary"].split()
+    verdicts = {kind: Verdict(one["status"], one["reason"], "") for kind, one in conditions.items()}
+    return {**workload, "summary": summary(counts, why(verdicts), emulated="emulated" in words)}
 
 
 def _brief(message: str) -> str:

@@ -88,5 +88,5 @@ def test_a_condition_keeps_the_time_of_its_last_change() -> None:
 def test_the_status_fits_the_objects_schema() -> None:
     found = said(Counts(ready=1, starting=2, draining=3), 3, "chat-main-1")
     whole = read(InferenceService, {**document(), "status": found})
-    assert whole.status.workload.summary == "1/3"
+    assert whole.status.workload.summary == "1/3 BackOff"
     assert {c.type for c in whole.status.conditions} == {"Accepted", "Ready", "Progressing", "Degraded"}

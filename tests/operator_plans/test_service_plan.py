@@ -246,7 +246,7 @@ def test_what_cannot_be_accepted_moves_nothing_that_runs_and_says_why(reason: st
     assert (accepted["status"], accepted["reason"]) == ("False", reason)
     assert "spec." in accepted["message"]
     assert condition(manifest["status"], "Ready")["status"] == "True"
-    assert manifest["status"]["workload"]["summary"] == "1/1"
+    assert manifest["status"]["workload"]["summary"] == f"1/1 {reason}"
     assert [event.reason for event in plan.events] == [reason]
     assert operator.step(manifest).status is None
     assert operator.server.picture() == before
@@ -284,7 +284,7 @@ def test_somebody_elses_workload_is_reported_and_never_written() -> None:
     )
     plan = operator.step(manifest)
     assert plan.actions == ()
-    assert manifest["status"]["workload"]["summary"] == "1/1"
+    assert manifest["status"]["workload"]["summary"] == "1/1 Unsupported"
 
 
 def test_a_contested_name_is_told_and_the_service_runs() -> None:

@@ -124,6 +124,22 @@ def test_an_emulated_service_says_so_and_its_fit_has_numbers() -> None:
     assert "KV tokens" in message
 
 
+def test_the_summary_ends_in_what_is_wrong() -> None:
+    scene = Scene(engine={"emulate": EMULATE})
+    scene.deployment(1, 1, 1, 0)
+    scene.look(troubles=(Trouble("CrashLoopBackOff", "out of memory", "main"),))
+    assert scene.manifest["status"]["workload"]["summary"] == "0/1 emulated CrashLoopBackOff"
+    scene.look(taken_by="other/chat")
+    assert scene.manifest["status"]["workload"]["summary"] == "0/1 emulated NameTaken"
+
+
+def test_the_summary_of_what_was_never_accepted_says_why() -> None:
+    operator, manifest = Operator(), service(model={"source": "hf://org/name"})
+    operator.namespace()
+    operator.step(manifest)
+    assert manifest["status"]["workload"]["summary"] == "0/0 Unsupported"
+
+
 def test_weights_that_the_operator_never_sees_are_unknown_and_not_false() -> None:
     assert Scene().said("ModelFits")[:2] == ("Unknown", "WeightsNotSeen")
 

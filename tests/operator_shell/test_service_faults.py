@@ -28,10 +28,19 @@ def test_a_fault_is_laid_over_what_the_operator_owns_and_nothing_else_is_written
 
 def test_the_same_fault_again_is_said_already_and_keeps_its_time() -> None:
     first = degraded(live(), None, FAULT, TIME, 1)
-    standing = live(conditions=[*first["conditions"], live()["conditions"][1]])  # type: ignore[index]
+    standing = live(**first)
     again = degraded(standing, None, FAULT, LATER, 1)
     assert says_already(standing, again)
     assert again["conditions"][-1]["lastTransitionTime"] == TIME
+
+
+def test_the_summary_ends_in_the_fault_unless_the_object_is_not_accepted() -> None:
+    assert degraded(live(), None, FAULT, TIME, 1)["workload"]["summary"] == "1/1 Forbidden"
+    emulated = live(workload={"summary": "0/1 emulated CrashLoopBackOff"})
+    assert degraded(emulated, None, FAULT, TIME, 1)["workload"]["summary"] == "0/1 emulated Forbidden"
+    refused = {"type": "Accepted", "status": "False", "reason": "Invalid", "message": "m", "lastTransitionTime": TIME}
+    assert degraded(live(conditions=[refused]), None, FAULT, TIME, 1)["workload"]["summary"] == "1/1 Invalid"
+    assert "workload" not in degraded({}, None, FAULT, TIME, 1)
 
 
 def test_another_fault_is_said() -> None:

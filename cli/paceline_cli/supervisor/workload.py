@@ -6,7 +6,17 @@ from typing import Any
 
 from paceline_cli.supervisor.replicas import Counts
 from paceline_core.objects.resolved import ResolvedService
-from paceline_core.workload import NO_TROUBLE, VALID, PoolCounts, Verdict, conditions, progress, readiness, workload
+from paceline_core.workload import (
+    NO_TROUBLE,
+    VALID,
+    PoolCounts,
+    Run,
+    Verdict,
+    conditions,
+    progress,
+    readiness,
+    workload,
+)
 
 MANAGER = "paceline-operator"
 Condition = dict[str, Any]
@@ -41,12 +51,11 @@ def status(
 ) -> dict[str, Any]:
     """What the operator says; `now` is RFC 3339 UTC, `before` the conditions it wrote last."""
     pools = [PoolCounts(name, c.ready, c.starting, c.draining) for name, c in observed.pools.items()]
+    run, verdicts = Run(service.revision, endpoint, service.emulated), _verdicts(observed)
     return {
         "observedGeneration": 1,
-        "conditions": conditions(_verdicts(observed), before, now),
-        "workload": workload(
-            pools, observed.desired, revision=service.revision, endpoint=endpoint, emulated=service.emulated
-        ),
+        "conditions": conditions(verdicts, before, now),
+        "workload": workload(pools, observed.desired, run, verdicts),
     }
 
 

@@ -80,6 +80,6 @@ def _promise(target: TargetState) -> Promise:
 
 
 def _desired(summary: str, default: int) -> int:
-    """The second number of `3/4` or `3/4 emulated`."""
+    """The second number of `3/4`, `3/4 emulated` or `3/4 NameTaken`."""
     wanted = summary.partition("/")[2].partition(" ")[0]
     return int(wanted) if wanted.isdigit() else default

@@ -11,6 +11,7 @@ from typing import Any
 from paceline_core.workload import (
     NO_TROUBLE,
     PoolCounts,
+    Run,
     Status,
     Verdict,
     conditions,
@@ -90,17 +91,12 @@ def status(view: View, facts: Facts, outlook: Outlook) -> Status:
         "Degraded": degraded,
     }
     said = conditions(verdicts, before.get("conditions") or (), view.time)
+    run = Run(facts.revision, view.settings.endpoint, facts.emulated)
     fresh = standing.observed and not outlook.pending
     return {
         "observedGeneration": facts.generation,
         "conditions": [_generation(one, facts.generation, fresh, before) for one in said],
-        "workload": workload(
-            standing.pools,
-            standing.desired,
-            revision=facts.revision,
-            endpoint=view.settings.endpoint,
-            emulated=facts.emulated,
-        ),
+        "workload": workload(standing.pools, standing.desired, run, verdicts),
     }
 
 
