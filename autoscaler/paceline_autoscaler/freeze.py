@@ -19,7 +19,8 @@ def frozen(annotation: str | None, now: float) -> str | None:
     until = _time(annotation)
     if until is None:
         example = rfc3339(datetime.fromtimestamp((now // HOUR_S + 1) * HOUR_S, UTC))
-        return f"{ANNOTATION_FREEZE} is {annotation[:40]!r}, which is no time; write it like {example} or remove it"
+        told = f"annotation {ANNOTATION_FREEZE} is {annotation[:40]!r}, which is no time"
+        return f"{told}; write it like {example} or remove it"
     return f"frozen until {rfc3339(until)}" if now < until.timestamp() else None
 
 

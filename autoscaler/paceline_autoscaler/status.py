@@ -66,7 +66,7 @@ def refused_status(before: ServiceStatus, words: str, generation: int, now: str)
     old = {row.type: row for row in before.conditions}
     was = old.get("ScalingActive")
     since = was.last_transition_time if was is not None and was.status == "False" else now
-    row = {"type": "ScalingActive", "status": "False", "reason": "Forbidden", "message": words}
+    row = {"type": "ScalingActive", "status": "False", "reason": "Forbidden", "message": refusal(words)}
     others = [_plain(old[kind]) for kind in CONDITIONS if kind in old and kind != "ScalingActive"]
     kept = {
         "scaling": _plain(before.scaling),
@@ -78,6 +78,16 @@ def refused_status(before: ServiceStatus, words: str, generation: int, now: str)
 
 def _plain(part: BaseModel) -> Status:
     return part.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def refusal(words: str) -> str:
+    """The API server's own words, which begin with a resource's name."""
+    return _whole(f"the API server refuses: {words}")
+
+
+def _whole(words: str) -> str:
+    """A message as all conditions have it: a capital first, a full stop last."""
+    return f"{words[:1].upper()}{words[1:].removesuffix('.')}."
 
 
 def present(seen: Observation) -> dict[str, int]:
@@ -142,7 +152,7 @@ def _conditions(standing: Standing, turned: Turned, generation: int, now: str) -
             "type": kind,
             "status": said,
             "reason": reason,
-            "message": message,
+            "message": _whole(message),
             "lastTransitionTime": turned[kind][1] if kind in turned and turned[kind][0] == said else now,
             "observedGeneration": generation,
         }
@@ -187,11 +197,11 @@ def _because(standing: Standing, gap: Gap) -> str:
 
 def _scaling_active(standing: Standing) -> Fact:
     if standing.refused:
-        return "False", "Forbidden", standing.refused
+        return "False", "Forbidden", refusal(standing.refused)
     goal = standing.observation.goal
     if why := why_hold(goal, standing.observation.now):
         return "False", why[0].value.capitalize(), why[1]
-    return "True", "Scaling", f"policy {goal.policy}"
+    return "True", "Scaling", f"policy {goal.policy} scales it"
 
 
 def _scaling_limited(standing: Standing) -> Fact:
@@ -219,8 +229,8 @@ def _capacity_blocked(standing: Standing) -> Fact:
     if not late:
         return "False", "StartsInTime", f"replicas start in about {duration(float(round(usual)))}"
     names = ", ".join(late[:3]) + (" and others" if len(late) > 3 else "")
-    verb = "is" if len(late) == 1 else "are"
-    return "True", "StartsOverdue", f"{names} {verb} not ready after {duration(float(round(limit)))}"
+    subject = f"replica {names} is" if len(late) == 1 else f"replicas {names} are"
+    return "True", "StartsOverdue", f"{subject} not ready after {duration(float(round(limit)))}"
 
 
 def _frozen(standing: Standing) -> Fact:

@@ -9,7 +9,7 @@ from paceline_autoscaler.ledger import Ledger, same_kind
 from paceline_autoscaler.nouns import Decision, Gap, Observation, State, Target
 from paceline_autoscaler.now import Now
 from paceline_autoscaler.policies import decide
-from paceline_autoscaler.status import Standing, Status, Turned, refused_status, status_of
+from paceline_autoscaler.status import Standing, Status, Turned, refusal, refused_status, status_of
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Forbidden
 from paceline_core.kube import Key, Scale
@@ -87,7 +87,7 @@ class Subject:
         """A right is missing without which nothing can be decided: say so beside what stands there already."""
         said = refused_status(service.status, words, service.metadata.generation, self._time())
         told = {row.type: (row.reason, row.message) for row in service.status.conditions}
-        if told.get("ScalingActive") == ("Forbidden", words) or self._refusal_told == words:
+        if told.get("ScalingActive") == ("Forbidden", refusal(words)) or self._refusal_told == words:
             return
         if await self._desk.actuator.say(self.key, said):
             self._refusal_told, self._said = words, None

@@ -47,7 +47,11 @@ async def test_a_missing_right_to_scale_is_a_condition_that_names_it_and_goes_wi
     await rig.seconds(1, ready=1)
     rig.cluster.broken[call] = forbidden(verb)
     await rig.seconds(8, ready=1, requests=BUSY)
-    assert condition(rig, "ScalingActive") == ("False", "Forbidden", WORDS.format(verb=verb))
+    assert condition(rig, "ScalingActive") == (
+        "False",
+        "Forbidden",
+        f"The API server refuses: {WORDS.format(verb=verb)}.",
+    )
     assert "scaling" in rig.cluster.statuses[-1][1]
     assert len(warnings(caplog)) == 1
     assert exported(rig, 'paceline_autoscaler_actuation_errors_total{pisvc="chat",pisvc_namespace="default"}')
@@ -112,7 +116,7 @@ async def test_while_objects_cannot_be_watched_replicas_are_added_and_none_remov
     await rig.seconds(90, ready=3)
     assert rig.cluster.scales[POOL].replicas == 3
     message = condition(rig, "MetricsFresh")[2]
-    assert "the objects are not current (inferenceservices is forbidden)" in message
+    assert "The objects are not current (inferenceservices is forbidden)" in message
     await rig.seconds(10, ready=3, requests=4 * BUSY)
     assert rig.cluster.scales[POOL].replicas > 3
 

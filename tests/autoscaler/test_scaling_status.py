@@ -131,10 +131,10 @@ def test_a_start_that_never_ends_is_blocked_capacity() -> None:
     seen = observation(pools=(replace(late, replicas=replicas),))
     status = told(seen, starting={"starting-0": NOW - 90})
     assert condition(status, "CapacityBlocked") == ("True", "StartsOverdue")
-    assert message(status, "CapacityBlocked") == "starting-0 is not ready after 1m"
+    assert message(status, "CapacityBlocked") == "Replica starting-0 is not ready after 1m."
     many = tuple(replace(replicas[1], name=f"r{n}") for n in range(5))
     status = told(observation(pools=(replace(late, replicas=many),)), starting={r.name: NOW - 90 for r in many})
-    assert message(status, "CapacityBlocked") == "r0, r1, r2 and others are not ready after 1m"
+    assert message(status, "CapacityBlocked") == "Replicas r0, r1, r2 and others are not ready after 1m."
 
 
 def test_a_replica_that_was_ready_until_just_now_is_not_overdue() -> None:
@@ -153,8 +153,8 @@ def test_a_freeze_is_two_conditions() -> None:
 def test_a_freeze_is_told_with_its_reason_and_no_number_that_moves() -> None:
     wish = goal(freeze="2030-01-01T00:00:00Z", freeze_reason="launch")
     busy, idle = (told(observation(goal=wish, demand=demand(rate))) for rate in (4.0, 0.5))
-    assert message(busy, "Frozen") == "frozen until 2030-01-01T00:00:00Z (launch)"
-    assert message(busy, "ScalingActive") == "frozen until 2030-01-01T00:00:00Z"
+    assert message(busy, "Frozen") == "Frozen until 2030-01-01T00:00:00Z (launch)."
+    assert message(busy, "ScalingActive") == "Frozen until 2030-01-01T00:00:00Z."
     assert message(idle, "Frozen") == message(busy, "Frozen")
     assert len(message(told(observation(goal=replace(wish, freeze_reason="x" * 10_000))), "Frozen")) < 300
 
@@ -164,22 +164,42 @@ def test_conditions_tell_what_is_so_now_and_not_the_decision_that_stands() -> No
     standing = decide(before, seasoned(before, 60))[0]
     status = told(observation(goal=goal(freeze="tomorrow")), decision=standing)
     for kind in ("Frozen", "ScalingActive"):
-        assert message(status, kind).startswith("paceline.dev/freeze-until is 'tomorrow', which is no time")
+        assert message(status, kind).startswith("Annotation paceline.dev/freeze-until is 'tomorrow', which is no time")
     before = observation(goal=goal(pools=(pool(max=1),)), demand=demand(3.0))
     standing = decide(before, seasoned(before, 60))[0]
     status = told(observation(goal=goal(pools=(pool(max=2),)), demand=demand(3.0)), decision=standing)
-    assert message(status, "ScalingLimited") == "max of main is 2; more would be wanted"
+    assert message(status, "ScalingLimited") == "Max of main is 2; more would be wanted."
 
 
 @pytest.mark.parametrize(
     ("wish", "rate", "words"),
     [
-        (goal(pools=(pool(min=2),)), 0.5, "min of main is 2; fewer would be wanted"),
-        (goal(budget_gpus=2), 3.0, "the budget is 2 GPUs, which pays for fewer replicas than are wanted"),
+        (goal(pools=(pool(min=2),)), 0.5, "Min of main is 2; fewer would be wanted."),
+        (goal(budget_gpus=2), 3.0, "The budget is 2 GPUs, which pays for fewer replicas than are wanted."),
     ],
 )
 def test_a_limit_is_told_by_its_own_numbers(wish: Goal, rate: float, words: str) -> None:
     assert message(told(observation(goal=wish, demand=demand(rate))), "ScalingLimited") == words
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        observation(),
+        observation(goal=goal(targets=())),
+        observation(goal=goal(policy="advise")),
+        observation(goal=goal(freeze="tomorrow")),
+        observation(attainment=answered(QueryResult.STALE)),
+        observation(attainment=attainment(80, 20)),
+        observation(pools=(view(ready=1, starting=1),)),
+    ],
+)
+def test_every_message_begins_with_a_capital_and_ends_with_a_full_stop(seen: Observation) -> None:
+    for row in told(seen, starting={"starting-0": NOW - 900}, refused="")["conditions"]:
+        assert row["message"][0].isupper(), row
+        assert row["message"].endswith("."), row
+    refusal = told(seen, refused="scales may not be read.")
+    assert message(refusal, "ScalingActive") == "The API server refuses: scales may not be read."
 
 
 def test_advice_shows_what_it_would_want() -> None:
