@@ -18,6 +18,7 @@ from paceline_operator.faults import Fault, degraded, fault_of, says_already, ti
 from paceline_operator.lookout import Lookout
 from paceline_operator.nouns import Live, Memo, Place, Plan, Settings, Trouble, View
 from paceline_operator.objects import PROFILE, SERVICE
+from paceline_operator.plans.events import CREATED, REPAIRED
 from paceline_operator.plans.namespace import missing
 from paceline_operator.plans.service import plan_service
 from paceline_operator.quarrels import Quarrels
@@ -123,6 +124,8 @@ class Services:
         actions, wait_s = self.quarrels.due(plan.actions)
         said_s = self.quarrels.wait_s(*_said(view.service, plan.status)) if plan.status is not None else 0.0
         waits = [wait for wait in (plan.again_s, wait_s, said_s or None) if wait is not None]
+        if wait_s is not None:
+            plan = replace(plan, events=tuple(one for one in plan.events if one.reason not in (CREATED, REPAIRED)))
         if said_s:
             plan = replace(plan, status=None, events=(), memo=view.memo)
         return replace(plan, actions=tuple(actions), again_s=min(waits, default=None))

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -140,6 +141,34 @@ def test_a_key_that_somebody_adds_to_a_selector_is_taken_away(child: str) -> Non
     assert mended.child.place == place
     assert operator.server.picture() == before
     assert operator.step(manifest).actions == ()
+
+
+def test_a_repair_is_told_with_whoever_made_it_needed() -> None:
+    operator, manifest = converged()
+    operator.server.change(("Service", Key("team", "chat-workers")), ("spec", "selector"), {"a": "b"})
+    plan = plan_service(operator.view(manifest))
+    children = operator.view(manifest).children
+    named = {place: replace(live, changed_by="kubectl-patch") for place, live in children.items()}
+    by_name = plan_service(operator.view(manifest, children=named))
+    assert [(event.type, event.reason, event.message) for event in (*plan.events, *by_name.events)] == [
+        ("Normal", "Repaired", "Service chat-workers was changed; restored."),
+        ("Normal", "Repaired", "Service chat-workers was changed by kubectl-patch; restored."),
+    ]
+
+
+def test_neither_a_first_creation_nor_an_edit_of_the_spec_nor_another_version_is_a_repair() -> None:
+    operator, manifest = Operator(), service()
+    operator.namespace()
+    told = [event for _ in range(4) for event in operator.step(manifest).events]
+    operator.converge(manifest)
+    told += operator.step(edit(manifest, runtime={"env": [{"name": "A", "value": "b"}]})).events
+    operator.converge(manifest)
+    operator.server.change(
+        ("Service", Key("team", "chat-workers")), ("metadata", "labels", "paceline.dev/service"), "x"
+    )
+    operator.restart()
+    told += operator.step(manifest).events
+    assert "Repaired" not in [event.reason for event in told]
 
 
 def test_a_deleted_child_comes_back() -> None:

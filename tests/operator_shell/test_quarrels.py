@@ -63,6 +63,18 @@ async def test_who_undoes_a_write_again_and_again_is_answered_ever_more_slowly_a
     assert [write for write in api.writes if write.startswith("status")] == statuses
 
 
+async def test_a_repair_is_told_when_it_is_made_and_not_while_it_waits() -> None:
+    api = FakeApi()
+    api.put(service())
+    rig = await Rig(api).start()
+    await rig.settle()
+    await disputed(api, rig, 600)
+    repairs = [event.message for event in rig.told if event.reason == "Repaired"]
+    assert set(repairs) == {"Service chat-workers was changed by flux; restored."}
+    assert len(repairs) <= len([write for write in api.writes if write == "apply Service default/chat-workers"]) - 1
+    assert len(repairs) <= 4
+
+
 async def test_a_quarrel_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     api = FakeApi()
     api.put(service())

@@ -1,4 +1,4 @@
-"""What `kubectl describe` tells of a service: made, rolled out, removed, refused, in trouble; only when it changes.
+"""What `kubectl describe` tells of a service: made, repaired, rolled out, removed, refused, in trouble; if it changes.
 
 What a condition tells becomes an event when the status that holds it is written; so a restart tells nothing twice. A
 first start tells nothing: its status says it all.
@@ -7,18 +7,22 @@ first start tells nothing: its status says it all.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from paceline_core.kube.cluster import Event, Key, Manifest
-from paceline_operator.nouns import Action, Apply, Delete
+from paceline_core.kube.cluster import Event, Key
+from paceline_operator.nouns import Action, Apply, Delete, Live, Place, View
 from paceline_operator.plans.status import rolls
 
+CREATED, REPAIRED = "Created", "Repaired"
 Status = Mapping[str, Any]
 
 
-def events(service: Manifest, before: Status, written: Status | None, actions: Sequence[Action]) -> tuple[Event, ...]:
-    """At most one for all that is made, one for each removal, one for each condition that turned."""
-    metadata = service["metadata"]
+def events(
+    view: View, before: Status, written: Status | None, actions: Sequence[Action], *, repairs: bool
+) -> tuple[Event, ...]:
+    """At most one for all that is made, one for each repair, removal and condition that turned."""
+    metadata = view.service["metadata"]
     key = Key(metadata.get("namespace", ""), metadata["name"])
-    told = [*_done(actions, before), *(_turned(before, written) if written else ())]
+    repaired = _repaired(actions, view.children) if repairs else ()
+    told = [*_done(actions, before), *repaired, *(_turned(before, written) if written else ())]
     return tuple(Event("InferenceService", key, kind, reason, said) for kind, reason, said in told)
 
 
@@ -27,10 +31,17 @@ def _done(actions: Sequence[Action], before: Status) -> Iterator[tuple[str, str,
     known = "observedGeneration" in before
     made = [f"{a.child.kind} {a.child.key.name}" for a in actions if isinstance(a, Apply) and a.uid is None]
     if made and known:
-        yield ("Normal", "Created", f"Created {', '.join(made)}.")
+        yield ("Normal", CREATED, f"Created {', '.join(made)}.")
     for action in actions:
         if isinstance(action, Delete):
             yield ("Normal", "PoolRemoved", f"Deleted {action.kind} {action.key.name}: {action.reason}.")
+
+
+def _repaired(actions: Sequence[Action], children: Mapping[Place, Live]) -> Iterator[tuple[str, str, str]]:
+    for action in actions:
+        if isinstance(action, Apply) and (live := children.get(action.child.place)) is not None:
+            by = f" by {live.changed_by}" if live.changed_by else ""
+            yield ("Normal", REPAIRED, f"{live.kind} {live.key.name} was changed{by}; restored.")
 
 
 def _turned(before: Status, after: Status) -> Iterator[tuple[str, str, str]]:

@@ -37,7 +37,10 @@ OLDER_WAIT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is to be done for one service, why some of it must wait, and which children belong to somebody else."""
+    """What is to be done for one service, why some of it must wait, and which children belong to somebody else.
+
+    `repairs`: nothing was left to do for the same wish, so that somebody else made what is to be done needed.
+    """
 
     facts: Facts
     actions: tuple[Action, ...] = ()
@@ -45,6 +48,7 @@ class _Work:
     waits: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
     again_s: float | None = None
+    repairs: bool = False
 
 
 def plan_service(view: View) -> Plan:
@@ -54,10 +58,11 @@ def plan_service(view: View) -> Plan:
     memo = view.memo or Memo(since=view.now)
     inputs, seen = _inputs(view), _seen(view)
     known = memo.settled
-    if known is not None and known.inputs == inputs and known.children == seen:
+    same = known is not None and known.inputs == inputs
+    if known is not None and same and known.children == seen:
         work = _Work(known.facts)
     else:
-        work = _work(view)
+        work = replace(_work(view), repairs=same)
         idle = not (work.actions or work.waits or work.foreign)
         memo = replace(memo, settled=Settled(inputs, seen, work.facts) if idle else None)
     return _said(view, memo, work, _hand_overs(view, work))
@@ -96,7 +101,7 @@ def _said(view: View, memo: Memo, work: _Work, hand_overs: list[HandOver]) -> Pl
     return Plan(
         actions=(*work.actions, *hand_overs),
         status=written,
-        events=events(view.service, before, written, work.actions),
+        events=events(view, before, written, work.actions, repairs=work.repairs),
         again_s=min((wait for wait in (wait_s or None, work.again_s) if wait is not None), default=None),
         memo=replace(memo, written=view.now) if written else memo,
     )
