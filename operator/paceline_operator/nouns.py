@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from paceline_core.kube.cluster import Event, Key, Manifest
+from paceline_core.objects.resolved import ResolvedService
+from paceline_core.objects.service import InferenceService
 from paceline_core.workload import Verdict
 
 MANAGER = "paceline-operator"
@@ -142,6 +144,17 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
+class Judgement:
+    """`service` and `resolved` are None for what cannot be read; `runs`: its children are to be made."""
+
+    accepted: Verdict
+    fits: Verdict
+    runs: bool
+    service: InferenceService | None = None
+    resolved: ResolvedService | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """Nothing had to be done for these inputs and these children (their fingerprints)."""
 
@@ -152,11 +165,15 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """What to keep between two plans of one service: when it was first seen, when its status was last written."""
+    """What to keep between two plans of one service: when it was first seen, when its status was last written.
+
+    `judged` is kept only until the service is settled, since it is large: what was judged, and how.
+    """
 
     since: float
     written: float | None = None
     settled: Settled | None = None
+    judged: tuple[tuple[object, ...], Judgement] | None = None
 
 
 @dataclass(frozen=True, slots=True)

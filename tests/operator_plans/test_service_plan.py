@@ -109,6 +109,21 @@ def test_a_converged_service_plans_nothing_with_or_without_memory() -> None:
             assert (plan.actions, plan.status, plan.events, plan.again_s) == ((), None, (), None)
 
 
+def test_a_judgement_is_kept_from_a_creation_to_its_end_and_is_of_the_same_wish_only() -> None:
+    operator, manifest = Operator(), service()
+    operator.namespace()
+    first = operator.step(manifest).memo
+    assert first is not None
+    assert first.judged is not None
+    later = plan_service(operator.view(edit(manifest, rollout={"gpus": "inPlace"}))).memo
+    assert later is not None
+    assert later.judged is not None
+    assert later.judged[1].service != first.judged[1].service
+    operator.converge(manifest)
+    assert operator.memo.settled
+    assert operator.memo.judged is None
+
+
 def test_a_foreign_edit_is_undone_and_a_foreign_addition_stays() -> None:
     operator, manifest = converged()
     stored = next(s for (kind, _), s in operator.server.stored.items() if kind == "PodDisruptionBudget")

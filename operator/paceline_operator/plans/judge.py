@@ -4,7 +4,6 @@ A contested name does not stop a service: `namespace/name` always works, so it r
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from paceline_core.kube.cluster import Manifest
 from paceline_core.launch import unsupported
@@ -12,6 +11,7 @@ from paceline_core.objects import ManifestError, Problem, read, resolve
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.objects.service import InferenceService
 from paceline_core.workload import VALID, Verdict
+from paceline_operator.nouns import Judgement
 from paceline_planner import emulation
 
 _SAID: int = 5
@@ -21,17 +21,6 @@ _NOT_JUDGED = Verdict("Unknown", "NotAccepted", "The object is not accepted, so 
 _UNSEEN = Verdict(
     "Unknown", "WeightsNotSeen", "The operator opens no weights; the worker checks at its start that they fit."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """`service` and `resolved` are None for what cannot be read; `runs`: its children are to be made."""
-
-    accepted: Verdict
-    fits: Verdict
-    runs: bool
-    service: InferenceService | None = None
-    resolved: ResolvedService | None = None
 
 
 def judge(manifest: Manifest, taken_by: str) -> Judgement:

@@ -12,7 +12,20 @@ from paceline_core.objects import Problem
 from paceline_core.objects.naming import ANNOTATION_UPGRADE, deployment_name
 from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 from paceline_core.workload import Verdict
-from paceline_operator.nouns import Action, Apply, Child, Delete, Facts, HandOver, Live, Memo, Plan, Settled, View
+from paceline_operator.nouns import (
+    Action,
+    Apply,
+    Child,
+    Delete,
+    Facts,
+    HandOver,
+    Judgement,
+    Live,
+    Memo,
+    Plan,
+    Settled,
+    View,
+)
 from paceline_operator.plans.children import (
     deployment,
     disruption_budget,
@@ -24,7 +37,7 @@ from paceline_operator.plans.children import (
 from paceline_operator.plans.drift import differs
 from paceline_operator.plans.due import status_due
 from paceline_operator.plans.events import events
-from paceline_operator.plans.judge import Judgement, judge, refusal
+from paceline_operator.plans.judge import judge, refusal
 from paceline_operator.plans.marks import RENDERED
 from paceline_operator.plans.namespace import missing, strangers
 from paceline_operator.plans.status import Outlook, owned, status
@@ -33,6 +46,8 @@ RENDERED_LIMIT = 200_000
 """Bytes of a template; all annotations of an object may take 262,144."""
 SHARED_WAIT_S = 1.0
 OLDER_WAIT_S = 2.0
+_JUDGED = 4
+"""How many of the inputs, from the first, a judgement is made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +77,11 @@ def plan_service(view: View) -> Plan:
     if known is not None and same and known.children == seen:
         work = _Work(known.facts)
     else:
-        work = replace(_work(view), repairs=same)
+        judged = _judged(view, memo, inputs[:_JUDGED])
+        work = replace(_work(view, judged[1]), repairs=same)
         idle = not (work.actions or work.waits or work.foreign)
-        memo = replace(memo, settled=Settled(inputs, seen, work.facts) if idle else None)
+        settled = Settled(inputs, seen, work.facts) if idle else None
+        memo = replace(memo, settled=settled, judged=None if idle else judged)
     return _said(view, memo, work, _hand_overs(view, work))
 
 
@@ -112,8 +129,13 @@ def _moves_pods(action: Action) -> bool:
     return not isinstance(action, Apply) or action.child.kind == "Deployment"
 
 
-def _work(view: View) -> _Work:
-    judgement = judge(view.service, view.taken_by)
+def _judged(view: View, memo: Memo, inputs: tuple[object, ...]) -> tuple[tuple[object, ...], Judgement]:
+    """To read and resolve a service is a tenth of its plan: a creation takes two plans and one judgement."""
+    known = memo.judged
+    return known if known and known[0] == inputs else (inputs, judge(view.service, view.taken_by))
+
+
+def _work(view: View, judgement: Judgement) -> _Work:
     if not judgement.runs or judgement.resolved is None:
         return _Work(_facts(view, judgement))
     children = wished(view, judgement)
