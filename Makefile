@@ -4,9 +4,10 @@ BIN  := .venv/bin
 FILE ?= examples/chat.yaml
 AREA ?= local
 ARGS ?=
+BESIDE := tests/cluster tests/chart tests/dashboards
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up test check static quick generate bench demo-model tools cluster clean
+.PHONY: help venv up test check static quick real cluster-tests generate bench demo-model tools cluster clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,8 +22,7 @@ up: ## Serve FILE (examples/chat.yaml) on this machine; more with ARGS, e.g. ARG
 test: ## Everything: static checks and all tests, real processes included; installs what is missing
 	@scripts/services.sh
 	@scripts/venv.sh dev
-	@$(MAKE) --no-print-directory static quick tools
-	@$(BIN)/python -m pytest -m real --durations=15
+	@$(MAKE) --no-print-directory static quick tools real cluster-tests
 
 check: ## The quick layer: static checks, pure tests; under 90 s
 	@scripts/venv.sh dev
@@ -30,6 +30,14 @@ check: ## The quick layer: static checks, pure tests; under 90 s
 
 quick:
 	$(BIN)/python -m pytest -q -m "not real" -n 2
+
+# Alone, one after the other: some of these tell a story that a busy machine would change.
+real:
+	$(BIN)/python -m pytest -m real --durations=15 $(BESIDE:%=--ignore=%)
+
+# Mostly waiting for Kubernetes and Prometheus; each process has a cluster of its own.
+cluster-tests:
+	$(BIN)/python -m pytest -q -m real -n 3 --dist loadfile --durations=15 $(BESIDE)
 
 static:
 	$(BIN)/ruff format --check .

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +51,8 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
             kubeconfig = _pasted(owner)
             run = Run(kubeconfig.parent)
             _run_a_pod(Workbench(Kubectl(kubeconfig), run.folder, None))
-            yield Kept(owner, run, _namespaces(run), runs.containers(run))
+            with _held(run):
+                yield Kept(owner, run, _namespaces(run), runs.containers(run))
         finally:
             owner.kill()
 
@@ -108,6 +110,17 @@ def _run_a_pod(bench: Workbench) -> None:
     namespace("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
     namespace("run", "left", f"--image={PACELINE_IMAGE}", "--image-pull-policy=Never")
     namespace("wait", "pod/left", "--for=condition=Ready", "--timeout=60s")
+
+
+@contextmanager
+def _held(run: Run) -> Iterator[None]:
+    """Keep the run's namespaces from being freed: another run that starts meanwhile could be given their numbers."""
+    with ExitStack() as held:
+        for process in runs.members(run):
+            for kind in ("net", "mnt"):
+                with suppress(OSError):
+                    held.enter_context(Path(f"/proc/{process}/ns/{kind}").open("rb"))
+        yield
 
 
 def _namespaces(run: Run) -> set[str]:

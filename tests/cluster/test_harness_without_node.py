@@ -28,5 +28,4 @@ def test_fake_nodes_make_pods_ready(kwok_cluster: Workbench) -> None:
     with kwok_cluster.namespace("privileged") as name:
         kubectl = kwok_cluster.kubectl.within(name)
         kubectl("create", "deployment", "many", "--image=none", "--replicas=50")
-        kubectl("wait", "deployment/many", "--for=condition=Available", "--timeout=60s")
-        assert kubectl.json("get", "deployment", "many")["status"]["readyReplicas"] == 50
+        kubectl("wait", "deployment/many", "--for=jsonpath={.status.readyReplicas}=50", "--timeout=60s")

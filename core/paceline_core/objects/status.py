@@ -40,7 +40,7 @@ class Workload(Part):
     """What runs. Written by the operator."""
 
     summary: ShortText = ""
-    """Ready of desired replicas, like 3/4; ends in `emulated` where steps are padded, not computed."""
+    """Ready of desired replicas, like 3/4; then `emulated` where steps are padded, and the reason of a trouble."""
     revision: ShortText = ""
     """Revision that is served."""
     canary: ShortText = ""
