@@ -23,6 +23,7 @@ from tests.cluster.harness.commands import Kubectl
 from tests.cluster.harness.workbench import Workbench
 from tests.cluster.traffic import Kind, streams, traffic
 from tools.dashboards import boards, queries
+from tools.dashboards.panels import PanelQuery
 
 from paceline_cli.bench.client import Target
 
@@ -133,7 +134,10 @@ def test_load_breaks_the_promise_and_replicas_are_added_for_a_reason(story: Stor
 def test_every_panel_of_every_board_shows_data(story: Story) -> None:
     with httpx.Client(base_url=story.bench.service(SYSTEM, "paceline-prometheus", 9090), timeout=10) as prometheus:
         asked = [query for board in boards() for query in queries(board, namespace=HOME) if not query.quiet]
-        empty = lambda: [query for query in asked if not _samples(prometheus, query.expr)]  # noqa: E731
+
+        def empty() -> list[PanelQuery]:
+            return [query for query in asked if not _samples(prometheus, query.expr)]
+
         until("every panel has data", lambda: not empty(), told=lambda: "\n".join(map(str, empty())))
 
 
@@ -187,8 +191,11 @@ def test_deleted_services_leave_nothing(story: Story) -> None:
     story.bench.kubectl("delete", "-f", str(ROOT / "examples" / "chat.yaml"))
     story.kubectl("delete", "pisvc", "busy")
     kinds = "deployments,replicasets,pods,services,poddisruptionbudgets,networkpolicies,serviceaccounts,configmaps"
-    mine = lambda: story.kubectl("get", kinds, "-l", "app.kubernetes.io/managed-by=paceline", "-o", "name")  # noqa: E731
-    until("nothing of them is left", lambda: mine() == "")
+
+    def left() -> str:
+        return story.kubectl("get", kinds, "-l", "app.kubernetes.io/managed-by=paceline", "-o", "name")
+
+    until("nothing of them is left", lambda: left() == "")
 
 
 def test_an_uninstall_leaves_the_definitions(story: Story) -> None:
