@@ -13,12 +13,12 @@ from tests.cluster.harness.workbench import Workbench
 from paceline_core.clock import Clock
 from paceline_core.kube import Key
 from paceline_core.kube.api.credentials import Access
-from paceline_core.kube.api.resource import RESOURCES, Resource
+from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import ApiServer, Limits
 from paceline_core.kube.cluster import Manifest, WatchEvent
 
 T = TypeVar("T")
-NAMESPACE = Resource("Namespace", "", "v1", "namespaces", namespaced=False)
+NAMESPACE = RESOURCES["Namespace"]
 DEPLOYMENT = RESOURCES["Deployment"]
 SERVICE = RESOURCES["InferenceService"]
 OPERATOR, REPLICAS, SCALER = "paceline-operator", "paceline-replicas", "paceline-autoscaler"

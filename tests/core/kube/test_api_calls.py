@@ -1,10 +1,9 @@
 """Requests to an API server that answers well, badly or not at all."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.core.kube.api_peer import Peer, answer, config_map, connected, listed, serving, status, stream
+from tests.core.kube.api_peer import Peer, answer, config_map, connected, listed, status, stream
 
 from paceline_core.clock import ManualClock
 from paceline_core.errors import Conflict, Forbidden, NotFound, Refused, Unreachable
@@ -15,23 +14,6 @@ from paceline_core.kube.api.server import BODY_LIMIT, ApiServer
 CONFIG = RESOURCES["ConfigMap"]
 HERE = Key("default", "a")
 BODY = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}}
-
-
-@pytest.fixture
-async def peer() -> AsyncIterator[Peer]:
-    async with serving() as found:
-        yield found
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-async def api(peer: Peer, tmp_path: Path, clock: ManualClock) -> AsyncIterator[ApiServer]:
-    async with connected(peer, tmp_path, clock) as found:
-        yield found
 
 
 async def test_an_object_is_read_with_our_token(peer: Peer, api: ApiServer) -> None:

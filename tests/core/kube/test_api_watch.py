@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.core.kube.api_peer import Peer, Script, config_map, connected, line, listed, mute, serving, status, stream
+from tests.core.kube.api_peer import Peer, Script, config_map, line, listed, mute, status, stream
 
 from paceline_core.clock import ManualClock
 from paceline_core.kube import Changed, Gone, Listed, Lost
@@ -22,23 +21,6 @@ A, B = config_map("a", 11), config_map("b", 12)
 BOOKMARK = line("BOOKMARK", {"metadata": {"resourceVersion": "20"}})
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
 BROKEN = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcd is away"}
-
-
-@pytest.fixture
-async def peer() -> AsyncIterator[Peer]:
-    async with serving() as found:
-        yield found
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-async def api(peer: Peer, tmp_path: Path, clock: ManualClock) -> AsyncIterator[ApiServer]:
-    async with connected(peer, tmp_path, clock) as found:
-        yield found
 
 
 async def seen(api: ApiServer, count: int, *namespaces: str, **options: Any) -> list[WatchEvent[Manifest]]:

@@ -1,7 +1,7 @@
 """The Cluster seam over a real API server: what gateway and autoscaler may ask of it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,13 @@ from tests.cluster.apiclients import (
     OPERATOR,
     SCALER,
     SERVICE,
-    administrator,
     deployment,
-    namespace,
     pod_account,
     reading,
     service,
     version_of,
 )
 from tests.cluster.harness.workbench import Workbench
-from tests.cluster.served import serving
 
 from paceline_core.clock import ManualClock, SystemClock
 from paceline_core.errors import Conflict, NotFound
@@ -39,24 +36,6 @@ pytestmark = pytest.mark.real
 
 TTL_S = 15.0
 CONFIG = RESOURCES["ConfigMap"]
-
-
-@pytest.fixture(scope="module")
-def bench(apiserver: Workbench) -> Iterator[Workbench]:
-    with serving(apiserver):
-        yield apiserver
-
-
-@pytest.fixture
-async def api(bench: Workbench) -> AsyncIterator[ApiServer]:
-    async with administrator(bench) as found:
-        yield found
-
-
-@pytest.fixture
-async def place(api: ApiServer) -> AsyncIterator[str]:
-    async with namespace(api) as name:
-        yield name
 
 
 @pytest.fixture

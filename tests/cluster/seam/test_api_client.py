@@ -1,7 +1,6 @@
 """The client and what the operator's writing rests on, against a real API server with its controllers."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from tests.cluster.apiclients import (
     OPERATOR,
     REPLICAS,
     SCALER,
-    administrator,
     config,
     deployment,
     namespace,
@@ -34,18 +32,6 @@ pytestmark = pytest.mark.real
 
 CONFIG = RESOURCES["ConfigMap"]
 NOBODY = "00000000-0000-0000-0000-000000000000"
-
-
-@pytest.fixture
-async def api(apiserver: Workbench) -> AsyncIterator[ApiServer]:
-    async with administrator(apiserver) as found:
-        yield found
-
-
-@pytest.fixture
-async def place(api: ApiServer) -> AsyncIterator[str]:
-    async with namespace(api) as name:
-        yield name
 
 
 async def scaled(api: ApiServer, key: Key, replicas: int) -> None:

@@ -5,7 +5,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,8 @@ from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 from tests.autoscaler.conftest import until
 from tests.autoscaler.test_autoscaler_process import loopback, serving
-from tests.cluster.apiclients import DEPLOYMENT, SERVICE, administrator, namespace
+from tests.cluster.apiclients import DEPLOYMENT, SERVICE
 from tests.cluster.harness.workbench import Workbench
-from tests.cluster.served import serving as definitions
 
 from paceline_autoscaler.leadership import LEASE
 from paceline_core.auth import new_hop_key
@@ -32,24 +31,6 @@ from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand, encode
 
 pytestmark = pytest.mark.real
 NAME = "chat"
-
-
-@pytest.fixture(scope="module")
-def bench(apiserver: Workbench) -> Iterator[Workbench]:
-    with definitions(apiserver):
-        yield apiserver
-
-
-@pytest.fixture
-async def api(bench: Workbench) -> AsyncIterator[ApiServer]:
-    async with administrator(bench) as found:
-        yield found
-
-
-@pytest.fixture
-async def place(api: ApiServer) -> AsyncIterator[str]:
-    async with namespace(api) as name:
-        yield name
 
 
 def workload(place: str, replicas: int) -> Manifest:

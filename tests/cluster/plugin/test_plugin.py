@@ -5,17 +5,15 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 import yaml
 from tests.cluster.harness.commands import Kubectl
 from tests.cluster.harness.tools import program
 from tests.cluster.harness.workbench import Workbench
-from tests.cluster.plugin_user import Call, administrator, as_user, caller, service
-from tests.cluster.served import Document, serving
+from tests.cluster.plugin_user import Call, as_user, service
+from tests.cluster.served import Document
 
 from paceline_autoscaler.freeze import frozen
 from paceline_cli.main import CLUSTER_COMMANDS
@@ -23,38 +21,11 @@ from paceline_core.auth import KeyRecord, verify
 
 pytestmark = pytest.mark.real
 
-DOCS = Path(__file__).parents[2] / "docs" / "kubectl.md"
+DOCS = Path(__file__).parents[3] / "docs" / "kubectl.md"
 STATUS = {
     "workload": {"summary": "2/3", "pools": [{"name": "main", "ready": 2, "starting": 1}]},
     "scaling": {"desired": 3, "decision": "2 -> 3: demand needs 2.4 replicas.", "reason": "demand"},
 }
-
-
-@pytest.fixture(scope="module")
-def api(apiserver: Workbench) -> Iterator[httpx.Client]:
-    with serving(apiserver) as client:
-        yield client
-
-
-@pytest.fixture
-def namespace(apiserver: Workbench, api: httpx.Client) -> Iterator[str]:
-    with apiserver.namespace() as name:
-        yield name
-
-
-@pytest.fixture
-def kubectl(apiserver: Workbench, namespace: str) -> Kubectl:
-    return apiserver.kubectl.within(namespace)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Call:
-    return caller(capsys)
-
-
-@pytest.fixture
-def call(run: Call, apiserver: Workbench, namespace: str) -> Call:
-    return administrator(run, apiserver, namespace)
 
 
 @pytest.fixture

@@ -2,14 +2,12 @@
 
 import json
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from tests.cluster.harness.commands import Kubectl
 from tests.cluster.harness.workbench import Workbench
-from tests.cluster.plugin_user import Call, administrator, as_user, caller, restricted_pod, service
+from tests.cluster.plugin_user import Call, as_user, restricted_pod, service
 from tests.cluster.served import Document, serving
 
 pytestmark = pytest.mark.real
@@ -30,33 +28,6 @@ print("started with", os.environ["TOKEN"], flush=True)
 print(json.dumps({"message": "served", "prompt": "canary-prompt"}), flush=True)
 HTTPServer(("", 8090), Reply).serve_forever()
 """
-
-
-@pytest.fixture(scope="module")
-def api(apiserver: Workbench) -> Iterator[httpx.Client]:
-    with serving(apiserver) as client:
-        yield client
-
-
-@pytest.fixture
-def namespace(apiserver: Workbench, api: httpx.Client) -> Iterator[str]:
-    with apiserver.namespace() as name:
-        yield name
-
-
-@pytest.fixture
-def kubectl(apiserver: Workbench, namespace: str) -> Kubectl:
-    return apiserver.kubectl.within(namespace)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Call:
-    return caller(capsys)
-
-
-@pytest.fixture
-def call(run: Call, apiserver: Workbench, namespace: str) -> Call:
-    return administrator(run, apiserver, namespace)
 
 
 def held(path: Path) -> dict[str, str]:

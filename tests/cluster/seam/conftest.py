@@ -1,0 +1,28 @@
+"""Our own client on a real API server that knows the four kinds: the administrator's; a namespace of a test's own."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from tests.cluster.apiclients import administrator, namespace
+from tests.cluster.harness.workbench import Workbench
+from tests.cluster.served import serving
+
+from paceline_core.kube.api.server import ApiServer
+
+
+@pytest.fixture(scope="module")
+def bench(apiserver: Workbench) -> Iterator[Workbench]:
+    with serving(apiserver):
+        yield apiserver
+
+
+@pytest.fixture
+async def api(bench: Workbench) -> AsyncIterator[ApiServer]:
+    async with administrator(bench) as found:
+        yield found
+
+
+@pytest.fixture
+async def place(api: ApiServer) -> AsyncIterator[str]:
+    async with namespace(api) as name:
+        yield name
