@@ -21,6 +21,7 @@ from paceline_autoscaler.world import World, follow
 from paceline_core.errors import Forbidden, NotFound
 from paceline_core.kube import Cluster, Key, Listed, Lost, Scale, ServiceEndpoints
 from paceline_core.kube.cluster import Manifest, WatchEvent
+from paceline_core.tasks import first
 from paceline_core.telemetry import Complaints, get_logger
 
 SERVICES, PROFILES, WORKERS = "InferenceService", "AcceleratorProfile", "Pod"
@@ -137,15 +138,7 @@ class Autoscaler:
     async def _pause(self) -> None:
         """An interval, or until the bell rings; always a little, so that a bell that rings on cannot spin the loop."""
         await self._desk.clock.sleep(LEAST_PAUSE_S)
-        waits = {
-            asyncio.create_task(self._desk.clock.sleep(max(self._interval_s - LEAST_PAUSE_S, 0.0))),
-            asyncio.create_task(self._senses.bell.wait()),
-        }
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await first(self._desk.clock.sleep(max(self._interval_s - LEAST_PAUSE_S, 0.0)), self._senses.bell.wait())
 
     async def _pass(self, key: Key, goal: Goal) -> None:
         async with self._gate:

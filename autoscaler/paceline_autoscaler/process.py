@@ -27,6 +27,7 @@ from paceline_core.auth import Signer
 from paceline_core.clock import Clock
 from paceline_core.kube import Cluster
 from paceline_core.serving import admin_server
+from paceline_core.tasks import first
 from paceline_core.telemetry import Metrics, get_logger
 
 SCRAPE_LIMIT_S = 2.0
@@ -47,18 +48,10 @@ async def serve(config: AutoscalerConfig, site: Site, listening: socket.socket, 
     """Scale and answer until `stop`. Raises what broke the loop."""
     async with assembled(config, site) as (autoscaler, desk):
         http = admin_server(make_app(autoscaler, desk))
-        working = asyncio.create_task(autoscaler.run())
-        serving = asyncio.create_task(http.serve([listening]))
-        stopped = asyncio.create_task(stop.wait())
         _log.info("listening", extra={"address": ":".join(map(str, listening.getsockname()[:2]))})
         try:
-            done, _ = await asyncio.wait({working, serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await first(autoscaler.run(), http.serve([listening]), stop.wait())
         finally:
-            for task in (working, serving, stopped):
-                task.cancel()
-            await asyncio.gather(working, serving, stopped, return_exceptions=True)
             await autoscaler.close()
 
 

@@ -9,6 +9,7 @@ from paceline_core.auth import Signer
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import Endpoint
+from paceline_core.tasks import cancel
 from paceline_core.wire import LoadReport
 from paceline_core.wire.stream import Link, Place, keep_reading, stream_client
 
@@ -73,9 +74,7 @@ class LoadStreams:
         """Close every stream."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*tasks)
         await self._link.http.aclose()
 
     async def _read(self, worker: Worker) -> None:

@@ -10,9 +10,7 @@ import asyncio
 import contextlib
 import socket
 import sys
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
 
 from paceline_core.auth import FileSigner, TrustFile
 from paceline_core.clock import Clock
@@ -20,6 +18,7 @@ from paceline_core.errors import InvalidInput
 from paceline_core.kube import Cluster
 from paceline_core.listening import bind
 from paceline_core.serving import admin_server
+from paceline_core.tasks import first
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_gateway.admin import AUDIENCE, Seen, create_admin
 from paceline_gateway.config import GatewayConfig
@@ -80,7 +79,7 @@ class GatewayProcess:
         sweeping = asyncio.create_task(self._sweep())
         _log.info("listening", extra={"public": _where(self._ports.public), "admin": _where(self._ports.admin)})
         try:
-            await _first(self._watcher.wait(), stop.wait())
+            await first(self._watcher.wait(), stop.wait())
             await self._drain(cut)
         finally:
             sweeping.cancel()
@@ -91,12 +90,12 @@ class GatewayProcess:
 
     async def _drain(self, cut: asyncio.Event) -> None:
         self.server.settle()
-        await _first(self._clock.sleep(self._config.settle_s), cut.wait())
+        await first(self._clock.sleep(self._config.settle_s), cut.wait())
         self.server.drain()
         _log.info("draining", extra={"open": self.floor.open})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._config.drain_s):
-                await _first(self._emptied(), cut.wait())
+                await first(self._emptied(), cut.wait())
         self.floor.cut()
         _log.info("drained")
 
@@ -125,16 +124,3 @@ class GatewayProcess:
 def _where(sock: socket.socket) -> str:
     host, port = sock.getsockname()[:2]
     return f"{host}:{port}"
-
-
-async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Return when one of them does, the others cancelled; raise what it raised."""
-    tasks = {asyncio.ensure_future(wait) for wait in waits}
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -19,6 +19,7 @@ from paceline_core.objects.route import InferenceRoute
 from paceline_core.objects.service import InferenceService
 from paceline_core.objects.tenant import Tenant
 from paceline_core.objects.validate import read
+from paceline_core.tasks import cancel
 from paceline_core.telemetry import Complaints, Metrics, get_logger
 from paceline_gateway.routing.directory import Directory, directory
 
@@ -100,9 +101,7 @@ class Watcher:
 
     async def close(self) -> None:
         """Stop watching."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(*self._tasks)
 
     @property
     def _shelves(self) -> dict[str, Shelf[Any]]:

@@ -10,6 +10,7 @@ import itertools
 from dataclasses import dataclass
 
 from paceline_core.clock import Clock
+from paceline_core.tasks import cancel
 from paceline_operator.queue import Urgency
 
 _ROUNDING = 1e-9
@@ -66,8 +67,7 @@ class Budget:
     async def close(self) -> None:
         """End the task that serves waiters."""
         if self._serving is not None:
-            self._serving.cancel()
-            await asyncio.gather(self._serving, return_exceptions=True)
+            await cancel(self._serving)
 
     async def _serve(self) -> None:
         try:

@@ -20,6 +20,7 @@ from paceline_core.kube.api.credentials import Credentials
 from paceline_core.kube.api.pulse import Pulse
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.cluster import Manifest
+from paceline_core.tasks import cancel
 
 OnEvent = Callable[[str | None, Manifest], None]
 OnList = Callable[[str], None]
@@ -177,5 +178,4 @@ async def running(registry: kopf.OperatorRegistry, namespaces: tuple[str, ...]) 
     try:
         yield task
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await cancel(task)

@@ -17,6 +17,7 @@ from paceline_core.kube import Key
 from paceline_core.kube.api.credentials import Access, Credentials
 from paceline_core.kube.api.pulse import Pulse
 from paceline_core.kube.api.server import ApiServer
+from paceline_core.tasks import cancel
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_operator import handlers
 from paceline_operator.budget import Budget
@@ -184,7 +185,4 @@ class Operator:
         self.queue.close()
 
     async def _stop(self, names: list[str]) -> None:
-        tasks = [self._tasks[name] for name in names]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*(self._tasks[name] for name in names))

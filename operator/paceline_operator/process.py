@@ -15,6 +15,7 @@ from paceline_core.kube.api.credentials import Access
 from paceline_core.kube.api.server import ApiServer
 from paceline_core.kube.lease import Leases
 from paceline_core.serving import admin_server
+from paceline_core.tasks import cancel
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_operator.config import OperatorConfig
 from paceline_operator.health import Vitals, make_app
@@ -55,8 +56,7 @@ async def serve(
                 task.result()
         finally:
             for task in (working, stopped, serving):
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+                await cancel(task)
 
 
 @contextlib.asynccontextmanager

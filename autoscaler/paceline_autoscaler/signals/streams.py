@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from paceline_core.tasks import cancel
 from paceline_core.wire import Message
 from paceline_core.wire.stream import Link, Place, keep_reading
 
@@ -48,9 +49,7 @@ class Streams(Generic[M]):
         """Close every stream."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*tasks)
 
     async def _read(self, place: Place) -> None:
         def heard(message: M) -> None:

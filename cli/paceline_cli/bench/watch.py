@@ -18,6 +18,7 @@ from paceline_core.clock import Clock
 from paceline_core.errors import PacelineError, Unreachable
 from paceline_core.kube import Changed, Cluster, Endpoint, Gone, Key, Listed, ScaleTarget, ServiceEndpoints
 from paceline_core.kube.cluster import WatchEvent
+from paceline_core.tasks import cancel
 
 PERIOD_S = 1.0
 SCRAPE_EVERY = 5
@@ -65,9 +66,7 @@ class Watch:
 
     async def close(self) -> None:
         """Stop watching."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(*self._tasks)
 
     async def _follow(self, events: AsyncIterator[WatchEvent[ServiceEndpoints]]) -> None:
         async for event in events:

@@ -17,6 +17,7 @@ from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import ApiServer
 from paceline_core.kube.cluster import Event, Key, Manifest
 from paceline_core.kube.series import EventBook, Series, SeriesKey
+from paceline_core.tasks import cancel
 from paceline_core.telemetry import get_logger
 
 EVENT: Final = RESOURCES["Event"]
@@ -56,8 +57,7 @@ class EventRecorder:
         """Write what is due, within a limit, and stop."""
         if self._task is None:
             return
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await cancel(self._task)
         self._task = None
         try:
             async with asyncio.timeout(CLOSE_LIMIT_S):

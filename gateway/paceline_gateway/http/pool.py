@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+from paceline_core.tasks import cancel
 from paceline_gateway.config import Limits
 from paceline_gateway.http.upstream import Loss, Receiver, Upstream
 
@@ -85,9 +86,7 @@ class Pool:
         for upstream in [u for kept in self._idle.values() for u in kept]:
             upstream.abort()
         self._idle.clear()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(*self._tasks)
 
     def _take(self, address: Address) -> Upstream | None:
         kept = self._idle.get(address)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from http import HTTPStatus
 
 from paceline_core.errors import Code, RequestError
+from paceline_core.tasks import cancel
 from paceline_core.wire import KVLoad, LoadReport, StepTime, WorkerState, encode
 from paceline_workers.config import WorkerConfig
 from paceline_workers.messages import Heartbeat, Started
@@ -114,9 +115,7 @@ class LoadRoute:
             await asyncio.wait({writer, leaver}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._board.subscribers -= 1
-            leaver.cancel()
-            writer.cancel()
-            await asyncio.gather(leaver, writer, return_exceptions=True)
+            await cancel(leaver, writer)
 
     async def _write(self, reply: Reply) -> None:
         with contextlib.suppress(RequestError):

@@ -22,6 +22,7 @@ from paceline_core.kube.api.pulse import Pulse
 from paceline_core.kube.api.refusals import error_event
 from paceline_core.kube.api.resource import Resource
 from paceline_core.kube.cluster import Changed, Gone, Listed, Lost, Manifest, WatchEvent
+from paceline_core.tasks import cancel
 from paceline_core.telemetry import get_logger
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ async def _merged(streams: list[Events]) -> Events:
     queue: asyncio.Queue[WatchEvent[Manifest] | Exception] = asyncio.Queue(QUEUE)
     async with AsyncExitStack() as stack:
         for stream in streams:
-            stack.push_async_callback(_stopped, asyncio.create_task(_pump(stream, queue)))
+            stack.push_async_callback(cancel, asyncio.create_task(_pump(stream, queue)))
         while True:
             event = await queue.get()
             if isinstance(event, Exception):
@@ -146,11 +147,6 @@ async def _pump(stream: Events, queue: "asyncio.Queue[Any]") -> None:
                 await queue.put(event)
     except Exception as error:  # noqa: BLE001 - raised again by the reader of the queue
         await queue.put(error)
-
-
-async def _stopped(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 def _expired(fault: PacelineError) -> bool:
