@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from paceline_autoscaler import series
-from paceline_autoscaler.leadership import Leadership
 from paceline_autoscaler.measures import Measures
 from paceline_autoscaler.nouns import Goal
 from paceline_autoscaler.observe import Sightings, observe
@@ -21,10 +20,14 @@ from paceline_autoscaler.world import World, follow
 from paceline_core.errors import Forbidden, NotFound
 from paceline_core.kube import Cluster, Key, Listed, Lost, Scale, ServiceEndpoints
 from paceline_core.kube.cluster import Manifest, WatchEvent
+from paceline_core.kube.leadership import Candidate
 from paceline_core.tasks import first
 from paceline_core.telemetry import Complaints, get_logger
 
 SERVICES, PROFILES, WORKERS = "InferenceService", "AcceleratorProfile", "Pod"
+LEASE = "paceline-autoscaler"
+LEASE_TTL_S = 15.0
+RENEW_S = 5.0
 LEAST_PAUSE_S = 0.1
 _AT_ONCE = 16
 T = TypeVar("T")
@@ -46,7 +49,7 @@ class Autoscaler:
 
     def __init__(self, name: str, cluster: Cluster, senses: Senses, desk: Desk, interval_s: float) -> None:
         self._cluster = cluster
-        self._leadership = Leadership(name, cluster, desk.clock, desk.metrics)
+        self._candidate = Candidate(cluster, LEASE, name, LEASE_TTL_S, desk.clock)
         self._complaints = Complaints(_log)
         self._senses = senses
         self._desk = desk
@@ -79,17 +82,17 @@ class Autoscaler:
     async def close(self) -> None:
         """Store what was learned, give the lease back, close the streams."""
         for subject in self._subjects.values():
-            if self._leadership.held:
+            if self._candidate.leads:
                 await subject.remember(at_once=True)
-        await self._leadership.resign()
+        await self._candidate.resign()
         await self._senses.gateways.close()
         await self._senses.workers.close()
 
     async def step(self) -> None:
         """One pass over all services."""
         began = self._desk.clock.monotonic()
-        if not self._world.known or not await self._leadership.renew():
-            self._drop(list(self._subjects) if self._leadership.elsewhere else [])
+        if not self._world.known or not await self._may_write():
+            self._drop(list(self._subjects) if self._candidate.elsewhere else [])
             self.passed_at = began
             return
         goals = dict(self._world.goals)
@@ -117,6 +120,13 @@ class Autoscaler:
         """Take one event of the watch on profiles."""
         self._note(PROFILES, event)
         self._world.on_profile(event)
+
+    async def _may_write(self) -> bool:
+        """Take or keep the lease, when it is time to."""
+        if not self._candidate.renewed_within(RENEW_S):
+            await self._candidate.renew()
+            self._desk.metrics.gauge("paceline_autoscaler_cluster_current", "Lease").set(self._candidate.answered)
+        return self._candidate.leads
 
     def _note(self, kind: str, event: WatchEvent[T]) -> None:
         """Keep account of what is current; a fault that lasts is told once."""
@@ -150,20 +160,20 @@ class Autoscaler:
             except Forbidden as error:
                 await self._refused(key, error)
                 raise
-            if not self._leadership.held:
+            if not self._candidate.leads:
                 return
             seen = observe(self._desk.now(), goal, self._sightings(key, goal, scales))
             decision = await subject.decide(seen, scales)
             self._complaints.end(_failed(key))
-            if self._leadership.held:
+            if self._candidate.leads:
                 quantiles = dict(self._senses.measures.quantiles(goal.service))
                 await subject.say(self._world.services[key], seen, decision, quantiles, self._world.lost)
-            if self._leadership.held:
+            if self._candidate.leads:
                 await subject.remember()
 
     async def _refused(self, key: Key, error: Forbidden) -> None:
         """What a decision needs may not be read; the object's status can still say so."""
-        if key in self._subjects and self._leadership.held:
+        if key in self._subjects and self._candidate.leads:
             await self._subjects[key].say_refused(self._world.services[key], str(error))
 
     def _sightings(self, key: Key, goal: Goal, scales: dict[str, Scale]) -> Sightings:

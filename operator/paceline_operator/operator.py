@@ -17,6 +17,7 @@ from paceline_core.kube import Key
 from paceline_core.kube.api.credentials import Access, Credentials
 from paceline_core.kube.api.pulse import Pulse
 from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.leadership import LeaseApi
 from paceline_core.tasks import cancel
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_operator import handlers
@@ -25,7 +26,7 @@ from paceline_operator.cache import CHILD_KINDS, NAMESPACE
 from paceline_operator.carry import Gates, Hands
 from paceline_operator.config import OperatorConfig
 from paceline_operator.keys import Keys, Rotation
-from paceline_operator.leader import Leadership, Leases
+from paceline_operator.leader import Leadership
 from paceline_operator.lookout import Lookout
 from paceline_operator.objects import KINDS
 from paceline_operator.queue import Item, Urgency, WorkQueue
@@ -46,7 +47,7 @@ class Means:
 
     config: OperatorConfig
     api: ApiServer
-    leases: Leases
+    leases: LeaseApi
     clock: Clock
     metrics: Metrics
     kopf_started: Callable[[], None]

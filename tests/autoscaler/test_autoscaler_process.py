@@ -22,8 +22,8 @@ from tests.autoscaler.talkers import load_report
 from tests.autoscaler.test_scaling_goals import manifest
 
 from paceline_autoscaler.actuator import state_key
-from paceline_autoscaler.leadership import LEASE
 from paceline_autoscaler.ledger import read, replay
+from paceline_autoscaler.loop import LEASE
 from paceline_cli.supervisor.api import make_app
 from paceline_cli.supervisor.store import Store
 from paceline_core.auth import HopVerifier, new_hop_key, trust_entry

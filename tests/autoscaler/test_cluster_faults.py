@@ -8,10 +8,11 @@ from tests.autoscaler.fake_cluster import FakeCluster
 from tests.autoscaler.test_scaling_goals import manifest
 from tests.autoscaler.test_scaling_loop import KEY, PLACE, POOL, SLO, Rig, exported
 
-from paceline_autoscaler.leadership import DEADLINE_S, LEASE
+from paceline_autoscaler.loop import LEASE, LEASE_TTL_S
 from paceline_core.clock import rfc3339
 from paceline_core.errors import Forbidden, Unreachable
 from paceline_core.kube import Endpoint, Listed, Lost, Scale, ScaleTarget, ServiceEndpoints
+from paceline_core.kube.leadership import USABLE
 
 WORDS = 'deployments.apps "chat-main" is forbidden: User "autoscaler" cannot {verb} resource "deployments/scale"'
 BUSY = 25
@@ -155,7 +156,7 @@ class SlowCluster(FakeCluster):
 
     async def get_scale(self, target: ScaleTarget) -> Scale:
         if self.slow:
-            self.rig.clock.advance(DEADLINE_S)
+            self.rig.clock.advance(LEASE_TTL_S * USABLE)
         return await super().get_scale(target)
 
 

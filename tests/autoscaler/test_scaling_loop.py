@@ -11,9 +11,8 @@ from tests.autoscaler.talkers import Talker, Talkers, demand_report, eventually,
 from tests.autoscaler.test_scaling_goals import manifest
 
 from paceline_autoscaler.actuator import Actuator, state_key
-from paceline_autoscaler.leadership import LEASE, LEASE_TTL_S
 from paceline_autoscaler.ledger import Ledger, read, replay
-from paceline_autoscaler.loop import Autoscaler, Senses
+from paceline_autoscaler.loop import LEASE, LEASE_TTL_S, Autoscaler, Senses
 from paceline_autoscaler.measures import Measures
 from paceline_autoscaler.now import anchored
 from paceline_autoscaler.signals import Gateways, Workers

@@ -31,7 +31,7 @@ class FreeLeases:
     def __init__(self) -> None:
         self.held = True
 
-    async def take(self, name: str, holder: str, ttl_s: float) -> bool:
+    async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
         return self.held
 
     async def release(self, name: str, holder: str) -> None:

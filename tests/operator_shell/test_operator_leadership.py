@@ -14,7 +14,7 @@ class Book:
     def __init__(self, clock: ManualClock) -> None:
         self.holder, self.until, self.down, self._clock = "", 0.0, False, clock
 
-    async def take(self, name: str, holder: str, ttl_s: float) -> bool:
+    async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
         if self.down:
             raise Unreachable("no answer")
         now = self._clock.monotonic()

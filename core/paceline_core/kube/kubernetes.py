@@ -140,7 +140,7 @@ class KubernetesCluster:
 
     async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
         """Take or renew a lease in paceline's namespace."""
-        return await self._leases.take(name, holder, ttl_s)
+        return await self._leases.lease(name, holder, ttl_s)
 
     async def release(self, name: str, holder: str) -> None:
         """Give a lease back."""

@@ -55,7 +55,7 @@ class Leases:
         self._clock = clock
         self._seen: dict[str, Seen | None] = {}
 
-    async def take(self, name: str, holder: str, ttl_s: float) -> bool:
+    async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
         """Take or renew; False while somebody else holds it. Raises Unreachable or Forbidden."""
         key, wish = Key(self._namespace, name), Wish(holder, ttl_s, self._clock.utc())
         try:

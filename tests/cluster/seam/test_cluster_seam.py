@@ -164,26 +164,26 @@ async def test_nothing_is_learned_for_a_service_that_is_not_there(cluster: Kuber
 
 async def test_of_two_that_want_a_lease_one_has_it(api: ApiServer, place: str) -> None:
     leases = [Leases(api, place, SystemClock()) for _ in "ab"]
-    taken = await asyncio.gather(*(leases[n].take("l", "ab"[n], TTL_S) for n in range(2)))
+    taken = await asyncio.gather(*(leases[n].lease("l", "ab"[n], TTL_S) for n in range(2)))
     assert sorted(taken) == [False, True]
     winner = taken.index(True)
-    assert await leases[winner].take("l", "ab"[winner], TTL_S)
-    assert not await leases[1 - winner].take("l", "ab"[1 - winner], TTL_S)
+    assert await leases[winner].lease("l", "ab"[winner], TTL_S)
+    assert not await leases[1 - winner].lease("l", "ab"[1 - winner], TTL_S)
     await leases[1 - winner].release("l", "ab"[1 - winner])
-    assert not await leases[1 - winner].take("l", "ab"[1 - winner], TTL_S)
+    assert not await leases[1 - winner].lease("l", "ab"[1 - winner], TTL_S)
     await leases[winner].release("l", "ab"[winner])
-    assert await leases[1 - winner].take("l", "ab"[1 - winner], TTL_S)
+    assert await leases[1 - winner].lease("l", "ab"[1 - winner], TTL_S)
 
 
 async def test_a_frozen_holder_loses_its_lease_and_learns_it(api: ApiServer, place: str) -> None:
     clock = ManualClock()
     frozen, waiting = Leases(api, place, clock), Leases(api, place, clock)
-    assert await frozen.take("l", "a", TTL_S)
+    assert await frozen.lease("l", "a", TTL_S)
     clock.advance(3600)
-    assert not await waiting.take("l", "b", TTL_S)
+    assert not await waiting.lease("l", "b", TTL_S)
     clock.advance(TTL_S)
-    assert await waiting.take("l", "b", TTL_S)
-    assert not await frozen.take("l", "a", TTL_S)
+    assert await waiting.lease("l", "b", TTL_S)
+    assert not await frozen.lease("l", "a", TTL_S)
     found = await api.get(RESOURCES["Lease"], Key(place, "l"))
     assert found["spec"]["leaseTransitions"] == 1
 

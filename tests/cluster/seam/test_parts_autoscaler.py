@@ -20,7 +20,7 @@ from tests.autoscaler.test_autoscaler_process import loopback, serving
 from tests.cluster.apiclients import DEPLOYMENT, SERVICE
 from tests.cluster.harness.workbench import Workbench
 
-from paceline_autoscaler.leadership import LEASE
+from paceline_autoscaler.loop import LEASE
 from paceline_core.auth import new_hop_key
 from paceline_core.kube import Key
 from paceline_core.kube.api.resource import RESOURCES
