@@ -28,22 +28,13 @@ ENDED = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A child, its version, whose it is, and whether an answer to our own write told us."""
-
-    live: Live
-    version: int
-    item: Item
-    told_by_answer: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Sight:
-    """A child as one look found it."""
+    """A child as it was seen, its version, whose it is, and whether an answer to our own write told us."""
 
     live: Live
     version: int
     item: Item
+    told_by_answer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +49,7 @@ class Cache:
     """All children. Invariant: a place's version never goes back while its object lives."""
 
     def __init__(self) -> None:
-        self._kinds: dict[str, dict[Key, Known]] = {kind: {} for kind in CHILD_KINDS}
+        self._kinds: dict[str, dict[Key, Sight]] = {kind: {} for kind in CHILD_KINDS}
         self._groups: dict[Item, dict[Place, Live]] = defaultdict(dict)
         self._lost: set[str] = set()
         self._ended: OrderedDict[str, None] = OrderedDict()
@@ -88,18 +79,18 @@ class Cache:
 
     def put(self, manifest: Manifest, *, answer: bool = False) -> Wake | None:
         """Take a child as it was seen, or as our write was answered; who is to look at it."""
-        return self._put(sight(manifest), answer=answer)
+        return self._put(sight(manifest, answer=answer))
 
-    def _put(self, seen: Sight, *, answer: bool = False) -> Wake | None:
+    def _put(self, seen: Sight) -> Wake | None:
         live = seen.live
         known = self._kinds[live.kind].get(live.key)
         if known is not None and seen.version <= known.version:
             return None
-        if live.uid in self._ended and not answer:
+        if live.uid in self._ended and not seen.told_by_answer:
             return None
         if known is not None and known.item != seen.item:
             self._forget(known)
-        self._kinds[live.kind][live.key] = Known(live, seen.version, seen.item, answer)
+        self._kinds[live.kind][live.key] = seen
         self._groups[seen.item][live.place] = live
         return _wake(seen.item, known.live if known else None, live)
 
@@ -128,10 +119,7 @@ class Cache:
     def lose(self, kind: str) -> None:
         """The watch of a kind broke."""
         self._lost.add(kind)
-        self._kinds[kind] = {
-            key: Known(known.live, known.version, known.item, told_by_answer=False)
-            for key, known in self._kinds[kind].items()
-        }
+        self._kinds[kind] = {key: replace(known, told_by_answer=False) for key, known in self._kinds[kind].items()}
 
     def listed(self, kind: str, manifests: Iterable[Manifest]) -> tuple[list[Wake], list[Key]]:
         """Take a whole list of `trimmed` objects: who is to look, and the doubtful places."""
@@ -146,23 +134,23 @@ class Cache:
         wakes += [self._drop(known) for known in missing if not known.told_by_answer]
         return [wake for wake in wakes if wake is not None], doubtful
 
-    def _drop(self, known: Known) -> Wake:
+    def _drop(self, known: Sight) -> Wake:
         del self._kinds[known.live.kind][known.live.key]
         self._forget(known)
         return Wake(known.item, Urgency.EDIT)
 
-    def _forget(self, known: Known) -> None:
+    def _forget(self, known: Sight) -> None:
         group = self._groups[known.item]
         group.pop(known.live.place, None)
         if not group:
             del self._groups[known.item]
 
 
-def sight(manifest: Manifest) -> Sight:
+def sight(manifest: Manifest, *, answer: bool = False) -> Sight:
     """Digest a whole object."""
     live = observe_child(manifest)
     live = replace(live, content=exact(live.content))
-    return Sight(live, version_of(manifest), _whose(live, manifest))
+    return Sight(live, version_of(manifest), _whose(live, manifest), answer)
 
 
 def trimmed(manifest: Manifest) -> Manifest:
