@@ -67,6 +67,20 @@ def test_nothing_is_left_when_the_owner_ends(kept: Kept, how: signal.Signals) ->
     assert kept.left() == []
 
 
+def test_a_frozen_container_and_what_entered_it_without_the_mark_end_too(kept: Kept) -> None:
+    with subprocess.Popen(["sleep", "600"], env={}) as stranger:
+        try:
+            for folder in runs.cgroups(kept.containers):
+                (folder / "cgroup.procs").write_text(str(stranger.pid))
+            _freeze(kept.containers)
+            kept.owner.send_signal(signal.SIGTERM)
+            kept.owner.wait(LIMIT_S)
+            assert stranger.wait(LIMIT_S) == -signal.SIGKILL
+            assert kept.left() == []
+        finally:
+            stranger.kill()
+
+
 def test_the_next_start_removes_what_was_left_when_the_owner_and_its_warden_were_killed(kept: Kept) -> None:
     [warden] = [process for process in _processes() if str(kept.run.folder) in _words(process)]
     os.kill(warden, signal.SIGKILL)
@@ -89,6 +103,14 @@ def _start_another(kept: Kept) -> None:
     subprocess.run(
         [sys.executable, "-c", opened], cwd=CHECKOUT, env=_place(kept.run.folder), check=True, timeout=LIMIT_S
     )
+
+
+def _freeze(containers: set[str]) -> None:
+    """As a runtime does before it kills all of a container's processes."""
+    files = [folder / name for folder in runs.cgroups(containers) for name in ("freezer.state", "cgroup.freeze")]
+    for file in files:
+        if file.exists():
+            file.write_text("FROZEN" if file.name == "freezer.state" else "1")
 
 
 def _place(run: Path) -> dict[str, str]:

@@ -26,7 +26,7 @@ from typing import IO
 MARK = "PACELINE_CLUSTER_RUN"
 CONTAINERS = "/run/containerd/state/io.containerd.runtime.v2.task/k8s.io"
 CHECKOUT = Path(__file__).parents[3]
-SWEEP_LIMIT_S = 30.0
+SWEEP_LIMIT_S = 60.0
 
 
 class NotSwept(Exception):
@@ -102,9 +102,11 @@ def sweep_dead() -> None:
 
 def sweep(run: Run) -> None:
     """End every process of the run and remove its cgroups and its folder."""
-    theirs = containers(run)
-    until(SWEEP_LIMIT_S, lambda: not _kill(members(run)), f"processes of the run {run.name} end")
-    until(SWEEP_LIMIT_S, lambda: _remove_cgroups(theirs), f"the cgroups of the run {run.name} are empty")
+    theirs: set[str] = set()
+    try:
+        until(SWEEP_LIMIT_S, lambda: _cleared(run, theirs), f"processes and cgroups of the run {run.name} end")
+    except NotSwept as error:
+        raise NotSwept(f"{error}; there still: {_there(run, theirs)}") from error
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     if here := [mount for mount in mounts if Path(mount).is_relative_to(run.folder)]:
         raise NotSwept(f"mounted in {run.folder}, so it is not removed: {here}")
@@ -147,11 +149,14 @@ def cgroups(names: set[str]) -> list[Path]:
 
 def processes_of(container: str) -> list[int]:
     """The process ids of one container, its first process first, as this machine counts them."""
-    for folder in cgroups({container}):
-        with contextlib.suppress(OSError):
-            if found := [int(line) for line in (folder / "cgroup.procs").read_text().split()]:
-                return sorted(found)
-    return []
+    return sorted({process for folder in cgroups({container}) for process in _inside(folder)})
+
+
+def _inside(folder: Path) -> list[int]:
+    try:
+        return [int(line) for line in (folder / "cgroup.procs").read_text().split()]
+    except OSError:
+        return []
 
 
 def _environ(process: Path) -> list[bytes]:
@@ -161,11 +166,37 @@ def _environ(process: Path) -> list[bytes]:
         return []
 
 
-def _kill(processes: list[int]) -> bool:
-    for process in processes:
+def _cleared(run: Run, seen: set[str]) -> bool:
+    """Kill all that is there now and remove what is empty; whether that was all. Adds what it sees to `seen`.
+
+    In a container's cgroup there may be what does not carry the mark: a runtime's helper before it becomes the
+    container, or a process whose first thread has ended. A runtime that was killed half-way may have left it frozen,
+    and nothing frozen dies.
+    """
+    seen |= containers(run)
+    _thaw(seen)
+    there = _processes(run, seen)
+    for process in there:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
-    return bool(processes)
+    return _remove_cgroups(seen) and not there
+
+
+def _processes(run: Run, names: set[str]) -> set[int]:
+    return {*members(run), *(process for name in names for process in processes_of(name))}
+
+
+def _there(run: Run, names: set[str]) -> list[str]:
+    files = [Path(f"/proc/{process}/stat") for process in _processes(run, names)]
+    return [file.read_text() for file in files if file.exists()] + [str(folder) for folder in cgroups(names)]
+
+
+def _thaw(names: set[str]) -> None:
+    for folder in cgroups(names):
+        for file, word in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
+            if (folder / file).exists():
+                with contextlib.suppress(OSError):
+                    (folder / file).write_text(word)
 
 
 def _remove_cgroups(names: set[str]) -> bool:
