@@ -5,9 +5,12 @@ FILE ?= examples/chat.yaml
 AREA ?= local
 ARGS ?=
 BESIDE := tests/cluster tests/chart tests/dashboards
+STATIC := lint types layers generated
+# mypy is one process, and takes longest: the quick tests fill the other cores. Each target's output stays in one piece.
+TOGETHER := -j2 --output-sync=target
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up test check static quick real cluster-tests generate bench demo-model tools cluster clean
+.PHONY: help venv up test check static lint types layers generated quick real cluster-tests generate bench demo-model tools cluster clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,11 +25,12 @@ up: ## Serve FILE (examples/chat.yaml) on this machine; more with ARGS, e.g. ARG
 test: ## Everything: static checks and all tests, real processes included; installs what is missing
 	@scripts/services.sh
 	@scripts/venv.sh dev
-	@$(MAKE) --no-print-directory static quick tools real cluster-tests
+	@$(MAKE) --no-print-directory $(TOGETHER) static quick
+	@$(MAKE) --no-print-directory tools real cluster-tests
 
 check: ## The quick layer: static checks, pure tests; under 90 s
 	@scripts/venv.sh dev
-	@$(MAKE) --no-print-directory static quick
+	@$(MAKE) --no-print-directory $(TOGETHER) static quick
 
 quick:
 	$(BIN)/python -m pytest -q -m "not real" -n 2
@@ -39,11 +43,19 @@ real:
 cluster-tests:
 	$(BIN)/python -m pytest -q -m real -n 3 --dist loadfile --durations=15 $(BESIDE)
 
-static:
+static: $(STATIC)
+
+lint:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types:
 	$(BIN)/mypy
+
+layers:
 	$(BIN)/lint-imports
+
+generated:
 	$(BIN)/python -m paceline_core.generate --check
 	$(BIN)/python -m tools.dashboards --check
 
