@@ -9,6 +9,9 @@ STATIC := lint types layers generated
 # mypy is one process, and takes longest: the quick tests fill the other cores. Each target's output stays in one piece.
 TOGETHER := -j2 --output-sync=target
 
+# Some images forbid it, and then each pytest process writes its assertions into all 300 files of tests anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help venv up test check static lint types layers generated quick real cluster-tests generate bench demo-model tools cluster clean
 
