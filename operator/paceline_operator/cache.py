@@ -7,7 +7,7 @@ and asked for one by one.
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from paceline_core.kube import Key
@@ -64,7 +64,7 @@ class Cache:
         known = self._kinds[kind].get(key)
         return known.live if known else None
 
-    def group(self, item: Item) -> Mapping[Place, Live]:
+    def group(self, item: Item) -> dict[Place, Live]:
         """What a service owns or is labelled with, or what a namespace's services share."""
         return dict(self._groups.get(item, {}))
 

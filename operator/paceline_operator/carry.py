@@ -1,8 +1,9 @@
 """Carry actions out: each is one request, and its answer is in the cache before anybody plans again.
 
-A Conflict is never a failure: the place is asked for, the cache then shows what stands there (ours after all, somebody
-else's, a younger object), and the next plan decides. What a person must mend comes back as faults and does not keep the
-other actions from being tried; what only time can mend (no answer, too many requests) is raised, and the pass ends.
+A child's Conflict is never a failure: the place is asked for, the cache then shows what stands there (ours after all,
+somebody else's, a younger object), and the next plan decides. What a person must mend comes back as faults and does not
+keep the other actions from being tried; what only time can mend (no answer, too many requests) is raised, and the pass
+ends.
 """
 
 from collections import OrderedDict
@@ -92,7 +93,10 @@ class Hands:
         return faults
 
     async def status(self, kind: str, manifest: Manifest, status: Manifest, urgency: Urgency) -> Manifest | None:
-        """Apply the operator's share of a status to this very object; the answer, or None when it is gone."""
+        """Apply the operator's share of a status to this very object; the answer, or None when it is gone.
+
+        Raises Conflict when another object has its name, or the server gave up among too many writers.
+        """
         resource, metadata = RESOURCES[kind], manifest["metadata"]
         kept = {name: metadata[name] for name in ("name", "namespace", "uid") if name in metadata}
         body = {"apiVersion": resource.api_version, "kind": kind, "metadata": kept, "status": status}
@@ -100,7 +104,7 @@ class Hands:
             return await self._sent(
                 "status", kind, urgency, lambda: self._api.apply(resource, body, MANAGER, subresource="status")
             )
-        except (NotFound, Conflict):
+        except NotFound:
             return None
 
     async def write(self, body: Manifest, urgency: Urgency) -> Manifest:

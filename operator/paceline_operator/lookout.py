@@ -1,8 +1,8 @@
 """Why a service's pods do not become ready: asked of the API server only when it matters, and not often.
 
 Pods are in no cache: there are many, and they are of interest only while a service is not ready. Invariant: one look at
-a service each `EVERY_S`, and `RATE` looks a second over all services, so that a thousand services that start together
-cost next to nothing. Reads only.
+a service each `EVERY_S`, `RATE` looks a second over all services, and none in a crowd, so that a thousand services that
+start together cost next to nothing. Reads only.
 """
 
 from collections import Counter
@@ -59,13 +59,13 @@ class Lookout:
             return PATIENCE_S - (now - watched.since)
         return EVERY_S
 
-    async def troubles(self, key: Key) -> tuple[Trouble, ...]:
-        """What keeps an unready service's pods, as last seen; () while patience lasts."""
+    async def troubles(self, key: Key, *, crowded: bool = False) -> tuple[Trouble, ...]:
+        """What keeps an unready service's pods, as last seen; () while patience lasts. Nothing is asked in a crowd."""
         now = self._clock.monotonic()
         watched = self._watched.setdefault(key, _Watched(now))
         patient = now - watched.since < PATIENCE_S
         fresh = watched.looked is not None and now - watched.looked < EVERY_S
-        if not patient and not fresh and self._bucket.take(now) == 0.0:
+        if not (patient or fresh or crowded) and self._bucket.take(now) == 0.0:
             watched.looked = now
             watched.troubles = await self._look(key, watched.troubles)
         return watched.troubles

@@ -35,7 +35,7 @@ def main(wrap: Callable[[ApiServer], ApiServer] = lambda api: api) -> int:
     try:
         config = from_environment(OperatorConfig)
         with bind(config.listen) as listening:
-            gc.freeze()  # what was imported lives for ever: a full collection need not walk it
+            _calm_collector()
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(_run(Site(config, SystemClock(), wrap), listening))
     except PacelineError as error:
@@ -45,6 +45,12 @@ def main(wrap: Callable[[ApiServer], ApiServer] = lambda api: api) -> int:
         _log.exception("the operator failed")
         return 1
     return 0
+
+
+def _calm_collector() -> None:
+    """What was imported lives for ever, and so do most of the objects that watches bring: walk neither often."""
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
 
 
 async def _run(site: Site, listening: socket.socket) -> None:

@@ -159,7 +159,7 @@ class Settled:
     """Nothing had to be done for these inputs and these children (their fingerprints)."""
 
     inputs: tuple[object, ...]
-    children: frozenset[tuple[str, str]]
+    children: frozenset[tuple[Place, str]]
     facts: Facts
 
 
@@ -183,6 +183,7 @@ class View:
     `children`: everything seen that the service owns or that stands in its children's places, whoever owns it.
     `shared`: the namespace's shared objects by kind. `profiles`: AcceleratorProfiles by name; may be empty.
     `taken_by`: the key of the older service that answers to this one's served name, or nothing (see `Names`).
+    `crowded`: many services start at once, so what can be told later is.
     """
 
     service: Manifest
@@ -194,6 +195,7 @@ class View:
     profiles: Mapping[str, Manifest] = field(default_factory=dict)
     troubles: tuple[Trouble, ...] = ()
     taken_by: str = ""
+    crowded: bool = False
     memo: Memo | None = None
 
 

@@ -78,8 +78,8 @@ class Quarrels:
 
     def troubles(self, places: Iterable[Place]) -> tuple[Trouble, ...]:
         """What is contested among these places."""
-        found = ((place, self._bout(place)) for place in sorted(places))
-        return tuple(Trouble(CONTESTED, _told(place, bout.by)) for place, bout in found if bout and bout.times > FREE)
+        found = {place: bout.by for place in places if (bout := self._bout(place)) and bout.times > FREE}
+        return tuple(Trouble(CONTESTED, _told(place, found[place])) for place in sorted(found))
 
     def calm_s(self, places: Iterable[Place]) -> float | None:
         """When something among these places may stop to be contested."""

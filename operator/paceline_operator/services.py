@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Forbidden
 from paceline_core.kube import Event, Key
+from paceline_core.kube.api.server import key_of
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.naming import deployment_name, workers_service_name
 from paceline_core.telemetry import get_logger
@@ -26,6 +27,8 @@ from paceline_operator.queue import Item, Urgency
 from paceline_operator.world import World
 
 ROUNDS = 4
+CROWD = 32
+"""So many services that start at once wait for each other: for scheduler, registry and API server."""
 STRANGER_S = 15.0
 _log = get_logger(__name__)
 
@@ -58,6 +61,7 @@ class Services:
         self._tools = tools
         self._memos: dict[Key, tuple[str, Memo]] = {}
         self._shared: dict[str, Trouble] = {}
+        self._starting: set[Key] = set()
         self.waiting: set[Item] = set()
         self.quarrels = Quarrels(tools.clock)
 
@@ -91,17 +95,19 @@ class Services:
                 return TERMINATING_S
             if blind := next(iter(self._tools.world.blind.values()), ""):
                 raise Faulty(Fault("Forbidden", f"{blind} (the operator's role lacks this right; nothing is changed)"))
-            plan = await self._round(key, manifest, urgency)
+            view = await self._view(key, manifest)
+            plan = await self._round(view, urgency)
             if not plan.actions:
-                calm_s = self.quarrels.calm_s(self._places(key, manifest))
-                waits = (plan.again_s, self._tools.lookout.again_s(key), self._stranger_s(key, manifest), calm_s)
+                calm_s = self.quarrels.calm_s(_places(key, manifest))
+                waits = (plan.again_s, self._tools.lookout.again_s(key), _stranger_s(view), calm_s)
                 return min((wait for wait in waits if wait is not None), default=None)
         raise Faulty(
             Fault("Failed", f"something undoes what the operator writes for {key}; see the children's managers")
         )
 
-    async def _round(self, key: Key, manifest: Manifest, urgency: Urgency) -> Plan:
-        view = await self._view(key, manifest)
+    async def _round(self, view: View, urgency: Urgency) -> Plan:
+        manifest = view.service
+        key = key_of(manifest)
         plan = self._unquarrelled(view, self._planned(view))
         faults = await self._tools.hands.carry(plan.actions, urgency)
         if faults:
@@ -115,6 +121,8 @@ class Services:
             self.quarrels.wrote(*_said(manifest, plan.status))
         for event in plan.events:
             self._tools.record(event)
+        told = plan.status is not None or "observedGeneration" in (manifest.get("status") or {})
+        (self._starting.discard if told else self._starting.add)(key)
         if plan.memo is not None:
             self._memos[key] = (manifest["metadata"]["uid"], plan.memo)
         return plan
@@ -171,24 +179,20 @@ class Services:
             troubles=(
                 *await self._troubles(key, children),
                 *self._shared_troubles(key.namespace),
-                *self.quarrels.troubles(self._places(key, manifest)),
+                *self.quarrels.troubles(_places(key, manifest)),
             ),
             taken_by=str(tools.world.names.taken_by(key) or ""),
+            crowded=self._crowded,
             memo=memo if uid == manifest["metadata"]["uid"] else None,
         )
 
     def _children(self, key: Key, manifest: Manifest) -> dict[Place, Live]:
         cache = self._tools.world.cache
-        children = dict(cache.group(Item(SERVICE, key)))
-        for kind, name in _places(key.name, manifest):
-            live = cache.get(kind, Key(key.namespace, name))
-            if live is not None:
-                children[live.place] = live
+        children = cache.group(Item(SERVICE, key))
+        for place in _children_places(key, manifest):
+            if place not in children and (live := cache.get(*place)) is not None:
+                children[place] = live
         return children
-
-    def _places(self, key: Key, manifest: Manifest) -> list[Place]:
-        """Where a quarrel about this service may be."""
-        return [(SERVICE, key), *((kind, Key(key.namespace, name)) for kind, name in _places(key.name, manifest))]
 
     def _profiles(self) -> dict[str, Manifest]:
         objects = self._tools.world.objects
@@ -203,29 +207,38 @@ class Services:
         if all(count.settled for count in counts):
             self._tools.lookout.forget(key)
             return ()
-        return await self._tools.lookout.troubles(key)
+        return await self._tools.lookout.troubles(key, crowded=self._crowded)
 
-    def _stranger_s(self, key: Key, manifest: Manifest) -> float | None:
-        """No watch tells when an object that does not carry our label goes."""
-        strangers = any(not live.managed for live in self._children(key, manifest).values())
-        return STRANGER_S if strangers else None
+    @property
+    def _crowded(self) -> bool:
+        return len(self._starting) >= CROWD
 
     def _forget(self, key: Key) -> None:
         self._memos.pop(key, None)
+        self._starting.discard(key)
         self.waiting.discard(Item(SERVICE, key))
         self._tools.lookout.forget(key)
 
 
 def _said(manifest: Manifest, status: Manifest) -> tuple[Place, Manifest]:
     """Where a status is written, and what it says of which object."""
-    metadata = manifest["metadata"]
-    return (SERVICE, Key(metadata["namespace"], metadata["name"])), {**timeless(status), "uid": metadata["uid"]}
+    return (SERVICE, key_of(manifest)), {**timeless(status), "uid": manifest["metadata"]["uid"]}
 
 
-def _places(service: str, manifest: Manifest) -> list[tuple[str, str]]:
+def _stranger_s(view: View) -> float | None:
+    """No watch tells when an object that does not carry our label goes."""
+    return STRANGER_S if any(not live.managed for live in view.children.values()) else None
+
+
+def _places(key: Key, manifest: Manifest) -> list[Place]:
+    """Where a quarrel about this service may be."""
+    return [(SERVICE, key), *_children_places(key, manifest)]
+
+
+def _children_places(key: Key, manifest: Manifest) -> list[Place]:
     """Where the service's children belong, whoever stands there."""
-    workers = workers_service_name(service)
+    workers = Key(key.namespace, workers_service_name(key.name))
     pools = (manifest.get("spec") or {}).get("pools") or ()
     names = [pool["name"] for pool in pools if isinstance(pool, dict) and isinstance(pool.get("name"), str)]
-    deployments = [("Deployment", deployment_name(service, name)) for name in names]
+    deployments = [("Deployment", Key(key.namespace, deployment_name(key.name, name))) for name in names]
     return [("Service", workers), ("PodDisruptionBudget", workers), *deployments]

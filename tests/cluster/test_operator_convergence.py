@@ -71,7 +71,7 @@ def test_an_edit_reaches_the_deployment_and_replicas_stay_the_autoscalers(place:
     with place.operator() as running:
         running.await_ready()
         place.bench.kubectl.apply(service("chat", team))
-        await_true("the pool is shared", lambda: len(_owners(place, team)) > 1)
+        await_true("the pool is made", lambda: _owners(place, team) == {"paceline-operator"})
         place.bench.kubectl.within(team)("scale", "deployment/chat-main", "--replicas=4")
         before = deployment(place, team, "chat-main")["metadata"]["uid"]
         place.bench.kubectl.apply(service("chat", team, runtime=EDITED))

@@ -8,7 +8,7 @@ from paceline_core.kube.cluster import Key
 from paceline_core.objects import InferenceService, read
 from paceline_operator.nouns import Plan, Trouble
 from paceline_operator.plans import plan_service, status_due
-from paceline_operator.plans.due import COALESCE_S, HOLD_S
+from paceline_operator.plans.due import COALESCE_S, CROWDED_HOLD_S, HOLD_S
 
 PLACE = ("Deployment", Key("team", "chat-main"))
 COUNTERS = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
@@ -232,8 +232,11 @@ def test_the_status_of_other_writers_is_neither_read_as_ours_nor_written() -> No
     assert "SLOMet" not in {one["type"] for one in written["conditions"]}
 
 
-def saying(ready: str = "False", summary: str = "0/1", accepted: str = "True") -> dict[str, Any]:
-    conditions = [{"type": "Accepted", "status": accepted}, {"type": "Ready", "status": ready}]
+def saying(
+    ready: str = "False", summary: str = "0/1", accepted: str = "True", progressing: str = "True"
+) -> dict[str, Any]:
+    said = {"Accepted": accepted, "Ready": ready, "Progressing": progressing}
+    conditions = [{"type": kind, "status": status} for kind, status in said.items()]
     return {"observedGeneration": 1, "workload": {"summary": summary}, "conditions": conditions}
 
 
@@ -247,7 +250,8 @@ NEVER: dict[str, Any] = {}
         (NEVER, saying(), 0.0, None, HOLD_S),
         (NEVER, saying(), 2.0, None, HOLD_S - 2.0),
         (NEVER, saying(), 9.0, None, 0.0),
-        (NEVER, saying(ready="True", summary="1/1"), 0.0, None, 0.0),
+        (NEVER, saying(ready="True", summary="1/2"), 1.0, None, HOLD_S - 1.0),
+        (NEVER, saying(ready="True", summary="1/1", progressing="False"), 0.0, None, 0.0),
         (NEVER, saying(accepted="False"), 0.0, None, 0.0),
         (saying(), saying(summary="1/4"), 100.0, 99.5, COALESCE_S - 0.5),
         (saying(), saying(summary="1/4"), 100.0, 90.0, 0.0),
@@ -260,7 +264,7 @@ NEVER: dict[str, Any] = {}
 def test_news_is_written_at_once_and_counters_a_little_later(
     before: dict[str, Any], after: dict[str, Any], now: float, written: float | None, due: float | None
 ) -> None:
-    assert status_due(before, after, now=now, since=0.0, written=written) == due
+    assert status_due(before, after, now=now, held_until=HOLD_S, written=written) == due
 
 
 def test_a_status_that_must_wait_asks_to_be_looked_at_again() -> None:
@@ -269,3 +273,12 @@ def test_a_status_that_must_wait_asks_to_be_looked_at_again() -> None:
     plan = operator.step(manifest)
     assert plan.status is None
     assert plan.again_s == HOLD_S
+
+
+def test_in_a_crowd_a_first_not_ready_waits_longer_and_ready_does_not() -> None:
+    operator, manifest = Operator(), service()
+    operator.namespace()
+    assert operator.step(manifest, crowded=True).again_s == CROWDED_HOLD_S
+    assert operator.step(manifest, crowded=True).status is None
+    operator.server.settle()
+    assert condition(operator.step(manifest, crowded=True).status, "Ready")["status"] == "True"

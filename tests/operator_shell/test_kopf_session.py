@@ -38,7 +38,7 @@ class Token:
 
 
 class Peer:
-    """An API server that lists nothing and watches in chunks when told."""
+    """An API server that lists one of two objects and watches in chunks when told."""
 
     def __init__(self) -> None:
         self.chunks: asyncio.Queue[bytes] = asyncio.Queue()
@@ -48,7 +48,8 @@ class Peer:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.tokens.append(request.headers["Authorization"])
         if "watch" not in request.query:
-            return web.json_response({"items": [], "metadata": {}}, status=self.status)
+            metadata = {"resourceVersion": "7", "continue": "more", "remainingItemCount": 1}
+            return web.json_response({"items": [{"metadata": {}}], "metadata": metadata}, status=self.status)
         response = web.StreamResponse()
         await response.prepare(request)
         while chunk := await self.chunks.get():
@@ -80,7 +81,7 @@ async def test_each_chunk_of_a_watch_stamps_its_pulse_and_each_list_is_told() ->
         login = await session.login()
         http = login.aiohttp_session
         async with http.get(f"{server}{PATH}") as answer:
-            await answer.json()
+            assert await answer.json() == {"metadata": {"resourceVersion": "7"}, "items": []}
         assert listed == [SERVICE]
         async with http.get(f"{server}{PATH}", params={"watch": "true"}) as stream:
             chunks = stream.content.iter_chunked(1 << 20)
@@ -125,7 +126,7 @@ def test_kopf_is_told_to_write_nothing_and_to_keep_nothing() -> None:
     made = settings()
     assert not made.posting.enabled
     assert made.scanning.disabled
-    assert (made.watching.server_timeout, made.watching.client_timeout) == (290, 310)
+    assert (made.watching.server_timeout, made.watching.client_timeout, made.watching.chunk_size) == (290, 310, 1)
     assert isinstance(made.persistence.diffbase_storage, NoDiffs)
     assert isinstance(made.persistence.progress_storage, NoProgress)
 

@@ -1,7 +1,8 @@
-"""When a status is worth a write: news at once, the first "not ready" and mere counters a little later.
+"""When a status is worth a write: news at once, a first status that is not final and mere counters a little later.
 
-A service that becomes ready within HOLD_S of being first seen costs one write and not four. Hole: a counter that goes
-up and down again within COALESCE_S is never told.
+A service that settles within HOLD_S of being first seen costs one write and not four; while many services come at once,
+each of them takes longer, and the hold is CROWDED_HOLD_S. Hole: a counter that goes up and down again within COALESCE_S
+is never told.
 """
 
 from collections.abc import Mapping
@@ -10,24 +11,30 @@ from typing import Any, Final
 from paceline_operator.plans.status import CONDITIONS
 
 HOLD_S: Final = 3.0
+CROWDED_HOLD_S: Final = 30.0
 COALESCE_S: Final = 2.0
 
 Status = Mapping[str, Any]
 
 
-def status_due(before: Status, after: Status, *, now: float, since: float, written: float | None) -> float | None:
+def status_due(before: Status, after: Status, *, now: float, held_until: float, written: float | None) -> float | None:
     """Seconds until `after` should be written: 0 for now, None when `before` says the same.
 
-    `since`: when the service was first seen; `written`: when its status was last written, if it was by this process.
+    `held_until`: when a first status that is not final may be told (see `hold_s`); `written`: when the status was last
+    written, if it was by this process.
     """
     if says_the_same(before, after):
         return None
-    if _news(before, after):
+    if not _own(before) and written is None:
+        return 0.0 if _final(after) else max(held_until - now, 0.0)
+    if written is None or _news(before, after):
         return 0.0
-    told = any(condition["type"] in CONDITIONS for condition in before.get("conditions") or ())
-    if not told and written is None:
-        return max(since + HOLD_S - now, 0.0)
-    return 0.0 if written is None else max(written + COALESCE_S - now, 0.0)
+    return max(written + COALESCE_S - now, 0.0)
+
+
+def hold_s(*, crowded: bool) -> float:
+    """How long after it was first seen a service that has not settled says nothing."""
+    return CROWDED_HOLD_S if crowded else HOLD_S
 
 
 def says_the_same(before: Status, after: Status) -> bool:
@@ -41,6 +48,12 @@ def says_the_same(before: Status, after: Status) -> bool:
 
 def _own(status: Status) -> dict[str, Any]:
     return {one["type"]: one for one in status.get("conditions") or () if one["type"] in CONDITIONS}
+
+
+def _final(status: Status) -> bool:
+    """Whether a status is not about to change by itself: refused, or nothing moves any more."""
+    said = _own(status)
+    return any(said[kind]["status"] == "False" for kind in ("Accepted", "Progressing"))
 
 
 def _news(before: Status, after: Status) -> bool:

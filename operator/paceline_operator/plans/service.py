@@ -22,6 +22,7 @@ from paceline_operator.nouns import (
     Judgement,
     Live,
     Memo,
+    Place,
     Plan,
     Settled,
     View,
@@ -35,7 +36,7 @@ from paceline_operator.plans.children import (
     workers_service,
 )
 from paceline_operator.plans.drift import differs
-from paceline_operator.plans.due import status_due
+from paceline_operator.plans.due import hold_s, status_due
 from paceline_operator.plans.events import events
 from paceline_operator.plans.judge import judge, refusal
 from paceline_operator.plans.marks import RENDERED
@@ -82,7 +83,7 @@ def plan_service(view: View) -> Plan:
         idle = not (work.actions or work.waits or work.foreign)
         settled = Settled(inputs, seen, work.facts) if idle else None
         memo = replace(memo, settled=settled, judged=None if idle else judged)
-    return _said(view, memo, work, _hand_overs(view, work))
+    return _said(view, memo, work)
 
 
 def _inputs(view: View) -> tuple[object, ...]:
@@ -93,30 +94,19 @@ def _inputs(view: View) -> tuple[object, ...]:
     return (metadata["uid"], metadata.get("generation"), upgrade, view.taken_by, shared, strange, view.settings)
 
 
-def _seen(view: View) -> frozenset[tuple[str, str]]:
-    return frozenset((f"{live.kind} {live.key}", live.fingerprint) for live in view.children.values())
+def _seen(view: View) -> frozenset[tuple[Place, str]]:
+    return frozenset((place, live.fingerprint) for place, live in view.children.items())
 
 
-def _hand_overs(view: View, work: _Work) -> list[HandOver]:
-    """Every pool's replicas that nobody shares yet, at the value that stands there."""
-    uid = view.service["metadata"]["uid"]
-    pools = [view.children.get(_place(view, pool)) for pool in work.facts.pools]
-    own = [live for live in pools if live is not None and owned(live, uid)]
-    return [
-        HandOver(live.key, live.uid, live.replicas.desired, "replicas go to the autoscaler")
-        for live in own
-        if live.replicas and not live.replicas.shared
-    ]
-
-
-def _said(view: View, memo: Memo, work: _Work, hand_overs: list[HandOver]) -> Plan:
+def _said(view: View, memo: Memo, work: _Work) -> Plan:
     outlook = Outlook(any(_moves_pods(action) for action in work.actions), work.coming, work.waits, work.foreign)
     before = view.service.get("status") or {}
     after = status(view, work.facts, outlook)
-    wait_s = status_due(before, after, now=view.now, since=memo.since, written=memo.written)
+    held_until = memo.since + hold_s(crowded=view.crowded)
+    wait_s = status_due(before, after, now=view.now, held_until=held_until, written=memo.written)
     written = after if wait_s == 0 else None
     return Plan(
-        actions=(*work.actions, *hand_overs),
+        actions=work.actions,
         status=written,
         events=events(view, before, written, work.actions, repairs=work.repairs),
         again_s=min((wait for wait in (wait_s or None, work.again_s) if wait is not None), default=None),
@@ -230,9 +220,9 @@ def _mended(child: Child, live: Live) -> list[Action]:
     if not differs(child, live):
         return []
     counts = live.replicas
-    carried = counts.desired if counts and not counts.shared else None
-    reason = f"{_name(child)} is not as wished"
-    return [Apply(child, force=True, replicas=carried, uid=live.uid, reason=reason)]
+    if counts and not counts.shared:
+        return [HandOver(live.key, live.uid, counts.desired, "an apply without replicas would reset them")]
+    return [Apply(child, force=True, uid=live.uid, reason=f"{_name(child)} is not as wished")]
 
 
 def _removals(view: View, service: ResolvedService, wished: set[tuple[str, Key]]) -> tuple[list[Delete], list[str]]:
