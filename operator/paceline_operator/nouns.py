@@ -183,7 +183,7 @@ class View:
     `children`: everything seen that the service owns or that stands in its children's places, whoever owns it.
     `shared`: the namespace's shared objects by kind. `profiles`: AcceleratorProfiles by name; may be empty.
     `taken_by`: the key of the older service that answers to this one's served name, or nothing (see `Names`).
-    `crowded`: many services start at once, so what can be told later is.
+    `crowd`: how many services start at once, when they are many; then what can be told later is.
     """
 
     service: Manifest
@@ -195,7 +195,7 @@ class View:
     profiles: Mapping[str, Manifest] = field(default_factory=dict)
     troubles: tuple[Trouble, ...] = ()
     taken_by: str = ""
-    crowded: bool = False
+    crowd: int = 0
     memo: Memo | None = None
 
 

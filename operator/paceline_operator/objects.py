@@ -5,6 +5,7 @@ holds). Versions decide: what is older than what is known is dropped, and what a
 leaves generation, labels, annotations and deletion alone is a status, ours or the autoscaler's, and wakes nobody.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -50,6 +51,7 @@ class Objects:
 
     def __init__(self) -> None:
         self._kinds: dict[str, dict[Key, Stored]] = {kind: {} for kind in KINDS}
+        self._counts: Counter[tuple[str, str]] = Counter()
 
     def get(self, item: Item) -> Manifest | None:
         """The object, or None when there is none or it goes away."""
@@ -71,7 +73,7 @@ class Objects:
 
     def count(self, kind: str, namespace: str) -> int:
         """Objects of a kind in a namespace; those that go away still count."""
-        return sum(key.namespace == namespace for key in self._kinds[kind])
+        return self._counts[kind, namespace]
 
     def put(self, manifest: Manifest) -> Change | None:
         """Take an object as it was seen; what is to be done about it, if anything."""
@@ -82,6 +84,7 @@ class Objects:
         if known is not None and new.version <= known.version:
             return None
         self._kinds[item.kind][item.key] = new
+        self._counts[item.kind, item.key.namespace] += known is None
         if new.going:
             return Change(item, Urgency.DELETE)
         if known is None or known.uid != new.uid:
@@ -114,6 +117,7 @@ class Objects:
 
     def _drop(self, item: Item) -> Change:
         del self._kinds[item.kind][item.key]
+        self._counts[item.kind, item.key.namespace] -= 1
         return Change(item, Urgency.DELETE, went=True)
 
 

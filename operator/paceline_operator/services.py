@@ -28,7 +28,7 @@ from paceline_operator.world import World
 
 ROUNDS = 4
 CROWD = 32
-"""So many services that start at once wait for each other: for scheduler, registry and API server."""
+"""So many services that start at once are one crowd, until all but as many have been told of."""
 STRANGER_S = 15.0
 _log = get_logger(__name__)
 
@@ -62,6 +62,7 @@ class Services:
         self._memos: dict[Key, tuple[str, Memo]] = {}
         self._shared: dict[str, Trouble] = {}
         self._starting: set[Key] = set()
+        self._crowd = 0
         self.waiting: set[Item] = set()
         self.quarrels = Quarrels(tools.clock)
 
@@ -121,8 +122,7 @@ class Services:
             self.quarrels.wrote(*_said(manifest, plan.status))
         for event in plan.events:
             self._tools.record(event)
-        told = plan.status is not None or "observedGeneration" in (manifest.get("status") or {})
-        (self._starting.discard if told else self._starting.add)(key)
+        self._count(key, told=plan.status is not None or "observedGeneration" in (manifest.get("status") or {}))
         if plan.memo is not None:
             self._memos[key] = (manifest["metadata"]["uid"], plan.memo)
         return plan
@@ -182,7 +182,7 @@ class Services:
                 *self.quarrels.troubles(_places(key, manifest)),
             ),
             taken_by=str(tools.world.names.taken_by(key) or ""),
-            crowded=self._crowded,
+            crowd=self._crowd,
             memo=memo if uid == manifest["metadata"]["uid"] else None,
         )
 
@@ -207,15 +207,17 @@ class Services:
         if all(count.settled for count in counts):
             self._tools.lookout.forget(key)
             return ()
-        return await self._tools.lookout.troubles(key, crowded=self._crowded)
+        return await self._tools.lookout.troubles(key, crowded=self._crowd > 0)
 
-    @property
-    def _crowded(self) -> bool:
-        return len(self._starting) >= CROWD
+    def _count(self, key: Key, *, told: bool) -> None:
+        """A crowd is as large as it ever was, until it is none: who comes last has waited for all the others."""
+        (self._starting.discard if told else self._starting.add)(key)
+        starting = len(self._starting)
+        self._crowd = max(self._crowd, starting) if starting >= CROWD else 0
 
     def _forget(self, key: Key) -> None:
         self._memos.pop(key, None)
-        self._starting.discard(key)
+        self._count(key, told=True)
         self.waiting.discard(Item(SERVICE, key))
         self._tools.lookout.forget(key)
 

@@ -116,7 +116,8 @@ class World:
         for other in concerned:
             self._queue.put(Item(SERVICE, other), Urgency.STATUS)
         if change.came or change.urgency is Urgency.DELETE:
-            self._queue.put(Item(NAMESPACE, Key("", key.namespace)), Urgency.EDIT)
+            if self.objects.count(SERVICE, key.namespace) <= 1:  # the first one needs what all share, the last one did
+                self._queue.put(Item(NAMESPACE, Key("", key.namespace)), Urgency.EDIT)
             self._all(ROUTE, Urgency.RESYNC)
             self._all(TENANT, Urgency.RESYNC)
 

@@ -8,7 +8,7 @@ from paceline_core.kube.cluster import Key
 from paceline_core.objects import InferenceService, read
 from paceline_operator.nouns import Plan, Trouble
 from paceline_operator.plans import plan_service, status_due
-from paceline_operator.plans.due import COALESCE_S, CROWDED_HOLD_S, HOLD_S
+from paceline_operator.plans.due import COALESCE_S, HOLD_S, hold_s
 
 PLACE = ("Deployment", Key("team", "chat-main"))
 COUNTERS = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
@@ -278,7 +278,7 @@ def test_a_status_that_must_wait_asks_to_be_looked_at_again() -> None:
 def test_in_a_crowd_a_first_not_ready_waits_longer_and_ready_does_not() -> None:
     operator, manifest = Operator(), service()
     operator.namespace()
-    assert operator.step(manifest, crowded=True).again_s == CROWDED_HOLD_S
-    assert operator.step(manifest, crowded=True).status is None
+    assert operator.step(manifest, crowd=500).again_s == hold_s(500) == 50.0
+    assert operator.step(manifest, crowd=500).status is None
     operator.server.settle()
-    assert condition(operator.step(manifest, crowded=True).status, "Ready")["status"] == "True"
+    assert condition(operator.step(manifest, crowd=500).status, "Ready")["status"] == "True"

@@ -27,12 +27,16 @@ class LostAnswer(Unreachable):
 
 @dataclass
 class FakeApi:
-    """Objects by kind and place. `fault(n, verb, kind)` may fail the n-th write, `LostAnswer` after it was done."""
+    """Objects by kind and place. `fault(n, verb, kind)` may fail the n-th write, `LostAnswer` after it was done.
+
+    `starts`: pods become ready at once, and never otherwise.
+    """
 
     objects: dict[tuple[str, Key], Manifest] = field(default_factory=dict)
     events: list[WatchEvent[Manifest]] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
     fault: Fault = lambda *_: None
+    starts: bool = True
     version: int = 100
     _uids: int = 0
     watchers: list[tuple[str, asyncio.Queue[WatchEvent[Manifest]]]] = field(default_factory=list)
@@ -159,7 +163,7 @@ class FakeApi:
         made["metadata"] = {**made["metadata"], "resourceVersion": str(self.version)}
         if known is not None and known.get("spec") != made.get("spec"):
             made["metadata"]["generation"] = known["metadata"]["generation"] + 1
-        if made["kind"] == "Deployment":
+        if made["kind"] == "Deployment" and self.starts:
             made["status"] = _ready(made)
         self.objects[place] = made
         self._tell(Changed(copy.deepcopy(made)))

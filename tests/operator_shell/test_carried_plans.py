@@ -9,7 +9,9 @@ from paceline_core.kube import Key, Lost
 from paceline_core.kube.cluster import Manifest
 from paceline_operator.cache import CHILD_KINDS
 from paceline_operator.objects import SERVICE
+from paceline_operator.plans.due import HOLD_S, hold_s
 from paceline_operator.queue import Item
+from paceline_operator.services import CROWD
 
 CHAT = Item(SERVICE, Key("default", "chat"))
 MAIN = ("Deployment", Key("default", "chat-main"))
@@ -61,6 +63,18 @@ async def test_a_first_start_tells_no_events_and_a_child_made_again_does() -> No
     api.remove(*MAIN)
     await rig.settle()
     assert [event.reason for event in rig.told] == ["Created"]
+
+
+async def test_services_that_start_together_are_told_of_late_and_one_alone_is_not() -> None:
+    for count, told in ((2 * CROWD, 0), (1, 1)):
+        api = FakeApi(starts=False)
+        for number in range(count):
+            api.put(service(f"chat-{number}"))
+        rig = await Rig(api).start()
+        await rig.settle(HOLD_S)
+        assert sum("status" in found for (kind, _), found in api.objects.items() if kind == SERVICE) == told
+        await rig.settle(hold_s(count))
+        assert all("status" in found for (kind, _), found in api.objects.items() if kind == SERVICE)
 
 
 async def test_a_converged_service_is_not_written_again_by_the_next_process() -> None:

@@ -65,3 +65,13 @@ async def test_a_ready_service_is_forgotten() -> None:
     await lookout.troubles(CHAT)
     lookout.forget(CHAT)
     assert lookout.again_s(CHAT) is None
+
+
+async def test_in_a_crowd_nobody_asks_and_afterwards_the_next_one_does() -> None:
+    clock, api = ManualClock(), Counting()
+    lookout = Lookout(api, clock)
+    await lookout.troubles(CHAT, crowded=True)
+    clock.advance(PATIENCE_S)
+    assert await lookout.troubles(CHAT, crowded=True) == ()
+    assert api.looks == 0
+    assert await lookout.troubles(CHAT)

@@ -1,8 +1,8 @@
 """When a status is worth a write: news at once, a first status that is not final and mere counters a little later.
 
-A service that settles within HOLD_S of being first seen costs one write and not four; while many services come at once,
-each of them takes longer, and the hold is CROWDED_HOLD_S. Hole: a counter that goes up and down again within COALESCE_S
-is never told.
+A service that settles within HOLD_S of being first seen costs one write and not four. Many that start at once wait for
+each other (for scheduler, registry and API server), so each of them is held for its TURN_S longer. Hole: a counter that
+goes up and down again within COALESCE_S is never told.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Any, Final
 from paceline_operator.plans.status import CONDITIONS
 
 HOLD_S: Final = 3.0
-CROWDED_HOLD_S: Final = 30.0
+TURN_S: Final = 0.1
 COALESCE_S: Final = 2.0
 
 Status = Mapping[str, Any]
@@ -32,9 +32,9 @@ def status_due(before: Status, after: Status, *, now: float, held_until: float, 
     return max(written + COALESCE_S - now, 0.0)
 
 
-def hold_s(*, crowded: bool) -> float:
-    """How long after it was first seen a service that has not settled says nothing."""
-    return CROWDED_HOLD_S if crowded else HOLD_S
+def hold_s(crowd: int) -> float:
+    """How long after it was first seen a service that has not settled says nothing; `crowd` start at once."""
+    return max(HOLD_S, crowd * TURN_S)
 
 
 def says_the_same(before: Status, after: Status) -> bool:

@@ -102,7 +102,7 @@ def _said(view: View, memo: Memo, work: _Work) -> Plan:
     outlook = Outlook(any(_moves_pods(action) for action in work.actions), work.coming, work.waits, work.foreign)
     before = view.service.get("status") or {}
     after = status(view, work.facts, outlook)
-    held_until = memo.since + hold_s(crowded=view.crowded)
+    held_until = memo.since + hold_s(view.crowd)
     wait_s = status_due(before, after, now=view.now, held_until=held_until, written=memo.written)
     written = after if wait_s == 0 else None
     return Plan(
