@@ -1,6 +1,6 @@
 """Which tokens of which requests the next step computes, and in which pages. Pure: no clock, no I/O, no torch."""
 
-from paceline_workers.engine.scheduling.pages import PagePool
+from paceline_workers.engine.memory.pages import PagePool
 from paceline_workers.engine.scheduling.plan import Chunk, Counters, Limits, Plan, Sample
 from paceline_workers.engine.scheduling.policy import Policy, strict_priority
 from paceline_workers.engine.scheduling.request import Request, State

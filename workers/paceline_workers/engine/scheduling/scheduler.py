@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.scheduling import prefix
+from paceline_workers.engine.memory import prefix
+from paceline_workers.engine.memory.pages import PagePool
 from paceline_workers.engine.scheduling.deadlines import Deadlines
-from paceline_workers.engine.scheduling.pages import PagePool
 from paceline_workers.engine.scheduling.plan import Chunk, Counters, Limits, Plan, Sample
 from paceline_workers.engine.scheduling.policy import Policy, strict_priority
 from paceline_workers.engine.scheduling.refusal import malformed, too_large

@@ -1,0 +1,5 @@
+"""KV memory as books: pages, the names of their contents, the tiers behind them. Pure: no clock, no I/O, no torch.
+
+The bytes belong to the backend; it moves them as `Copy` actions say, in order, before it computes a step. Compaction
+is left out: a block table makes any free page as good as any other, so free pages never need to lie side by side.
+"""
