@@ -182,6 +182,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
 def test_a_key_that_somebody_adds_to_a_selector_is_taken_away_by_one_apply(here: Cluster, child: str) -> None:
     manifest = here.wish(pools=[{**POOL, "nodeSelector": {"zone": "a"}}])
     here.converge(manifest)
+    _scale(here, 1)
     kind, name = child.split()
     place = (kind, Key(NAMESPACE, name))
     before = here.seen()[place].content
@@ -194,14 +195,33 @@ def test_a_key_that_somebody_adds_to_a_selector_is_taken_away_by_one_apply(here:
 
 def test_replicas_belong_to_the_autoscaler_once_they_are_handed_over(here: Cluster) -> None:
     here.converge(here.wish())
-    deployment = ("Deployment", Key(NAMESPACE, "chat-main"))
-    scale = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "chat-main", "namespace": NAMESPACE}}
-    assert here.apply({**scale, "spec": {"replicas": 4}}, "paceline-autoscaler", force=True).is_success
+    _scale(here, 4)
     here.converge(here.wish(runtime={"env": [{"name": "A", "value": "b"}]}))
-    assert here.got(deployment)["spec"]["replicas"] == 4
-    owners = here.seen()[deployment].replicas
+    assert _replicas(here) == (4, True)
+
+
+def test_replicas_that_nobody_moved_are_handed_over_with_the_first_edit_and_stay(here: Cluster) -> None:
+    here.converge(here.wish())
+    assert _replicas(here) == (1, False)
+    here.converge(here.wish(runtime={"env": [{"name": "A", "value": "b"}]}))
+    assert _replicas(here) == (1, True)
+    here.converge(here.wish())
+    assert _replicas(here) == (1, True)
+
+
+def _replicas(here: Cluster) -> tuple[int, bool]:
+    """What the pool has, and whether the field is anybody's beside the operator."""
+    place = ("Deployment", Key(NAMESPACE, "chat-main"))
+    owners = here.seen()[place].replicas
     assert owners is not None
-    assert owners.shared
+    return here.got(place)["spec"]["replicas"], owners.shared
+
+
+def _scale(here: Cluster, replicas: int) -> None:
+    """As the autoscaler does."""
+    metadata = {"name": "chat-main", "namespace": NAMESPACE}
+    wish = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"replicas": replicas}}
+    assert here.apply(wish, "paceline-autoscaler", force=True).is_success
 
 
 def test_longest_names_are_taken(here: Cluster) -> None:
