@@ -9,7 +9,8 @@ from tests.engine.manual import ManualTimer
 from tests.engine.shadow import request
 
 from paceline_workers.config import EngineConfig
-from paceline_workers.engine.scheduling import PagePool, Request, Scheduler
+from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.scheduling import Request, Scheduler
 from paceline_workers.engine.torch_cpu import TorchBackend
 from paceline_workers.messages import Sampling, Tokens
 
@@ -26,9 +27,9 @@ class Driver:
 
     def __init__(self, backend: TorchBackend, *, pages: int | None = None, cache: bool = True, **limits: Any) -> None:
         self.backend = backend
-        self.core = Scheduler(
-            PagePool(pages or backend.facts.pages), replace(backend.facts.limits, **limits), prefix_cache=cache
-        )
+        bounds = replace(backend.facts.limits, **limits)
+        memory = KvMemory(pages or backend.facts.pages, bounds.page_tokens, prefix_cache=cache)
+        self.core = Scheduler(memory, bounds)
         self.events: list[Tokens] = []
 
     def submit(self, name: str, prompt: Sequence[int], max_tokens: int, sampling: Sampling | None = None) -> Request:

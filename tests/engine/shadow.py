@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.scheduling import Limits, PagePool, Plan, Request, Sample, Scheduler
+from paceline_workers.engine.memory.copies import Copy, CopyKind
+from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.scheduling import Limits, Plan, Request, Sample, Scheduler
 from paceline_workers.messages import Sampling, Tokens
 
 PAGE = 4
@@ -58,7 +60,7 @@ def scheduler(
         max_waiting=max_waiting,
         windows=windows or {},
     )
-    return Scheduler(PagePool(pages), limits, prefix_cache=prefix_cache)
+    return Scheduler(KvMemory(pages, PAGE, prefix_cache=prefix_cache), limits)
 
 
 def next_token(request: Request) -> int:
@@ -73,11 +75,14 @@ class Shadow:
         self.core = core
         self.draw = draw
         self.memory: dict[tuple[int, int], tuple[int, int]] = {}
+        self.host: dict[tuple[int, int], tuple[int, int]] = {}
         self.now = 0.0
         self.events: list[Tokens] = []
 
     def execute(self, plan: Plan) -> list[Sample]:
-        """Write first, then let every chunk read its context: the order of a forward pass."""
+        """Copy, write, then let every chunk read its context: the order of a forward pass."""
+        for copy in plan.copies:
+            self.copy(copy)
         for chunk in plan.chunks:
             for place in range(chunk.start, chunk.start + chunk.count):
                 slot = (chunk.request.pages[place // PAGE], place % PAGE)
@@ -89,6 +94,14 @@ class Shadow:
             ]
             assert seen == list(enumerate(chunk.request.tokens[: chunk.start + chunk.count]))
         return [Sample(self.draw(chunk.request)) for chunk in plan.chunks if chunk.samples]
+
+    def copy(self, copy: Copy) -> None:
+        source = self.host if copy.kind is CopyKind.IN else self.memory
+        target = self.host if copy.kind is CopyKind.OUT else self.memory
+        for place in range(PAGE):
+            target.pop((copy.target, place), None)
+            if (copy.source, place) in source:
+                target[copy.target, place] = source[copy.source, place]
 
     def step(self, seconds: float = 0.01) -> Plan:
         """One whole step."""
@@ -122,9 +135,10 @@ class Shadow:
             written = chunk.request.pages[chunk.start // PAGE : limits.pages(chunk.start + chunk.count)]
             others = {page for other in self.core.running if other is not chunk.request for page in other.pages}
             assert not others & set(written)
+            assert all(map(self.core.memory.writable, written))
 
     def check_books(self) -> None:
-        self.core.pool.check([request.pages for request in self.core.running])
+        self.core.memory.check([request.pages for request in self.core.running])
 
     def text(self, name: str) -> list[int]:
         """All tokens told to the client of a request."""

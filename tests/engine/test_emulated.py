@@ -13,7 +13,8 @@ from paceline_planner import hardware, shapes, steptime
 from paceline_workers import demo
 from paceline_workers.config import EmulateConfig, EngineConfig
 from paceline_workers.engine.emulated import EmulatedBackend, Vocabulary
-from paceline_workers.engine.scheduling import Chunk, PagePool, Plan, Scheduler
+from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.scheduling import Chunk, Plan, Scheduler
 from paceline_workers.messages import Sampling
 
 EMULATE = EmulateConfig(accelerator="h100", model="llama-3.1-8b", cold_start_s=20.0)
@@ -177,7 +178,7 @@ def test_sixteen_streams_take_few_more_seconds_than_one() -> None:
         timer = ManualTimer()
         emulated = backend(timer)
         facts = emulated.facts
-        core = Scheduler(PagePool(facts.pages), facts.limits)
+        core = Scheduler(KvMemory(facts.pages, facts.limits.page_tokens), facts.limits)
         for number in range(streams):
             core.submit(request(f"r{number}", [number + 5] * 100, 50))
         begin = timer.time

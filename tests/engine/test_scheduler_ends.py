@@ -60,7 +60,7 @@ def test_an_abort_after_any_step_frees_everything(steps: int) -> None:
     assert run.core.abort("a")
     assert not run.core.abort("a")
     run.check_books()
-    assert run.core.pool.held == 0
+    assert run.core.memory.held == 0
 
 
 def test_an_abort_while_a_step_is_executed_is_silent() -> None:
@@ -109,7 +109,7 @@ def test_a_prefill_past_its_deadline_gives_its_pages_back() -> None:
     run.core.submit(request("a", PROMPT, 9, deadline=0.5))
     run.step()
     assert [event.id for event in run.core.expire(1.0)] == ["a"]
-    assert run.core.pool.held == 0
+    assert run.core.memory.held == 0
 
 
 def test_a_stream_that_has_begun_is_finished_after_its_deadline() -> None:

@@ -68,7 +68,7 @@ class Engine(RuleBasedStateMachine):
         if not hasattr(self, "run"):
             return
         self.run.drain(limit=5_000)
-        assert self.run.core.pool.held == 0
+        assert self.run.core.memory.held == 0
         ends = self.run.ends()
         assert set(ends) | self.aborted == set(self.prompts)
         for name, prompt in self.prompts.items():

@@ -11,7 +11,8 @@ from paceline_core.errors import PacelineError
 from paceline_core.telemetry import get_logger
 from paceline_workers.engine.backend import Backend, Facts
 from paceline_workers.engine.channel import Channel
-from paceline_workers.engine.scheduling import PagePool, Plan, Request, Scheduler
+from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.scheduling import Plan, Request, Scheduler
 from paceline_workers.engine.steptime import StepTimeFit
 from paceline_workers.engine.timer import Timer
 from paceline_workers.messages import Abort, Heartbeat, Started, StepStats, Submit, Tokens
@@ -31,7 +32,8 @@ class EngineLoop:
         self._channel = channel
         self._backend = backend
         self._timer = timer
-        self._scheduler = Scheduler(PagePool(facts.pages), facts.limits, prefix_cache=prefix_cache)
+        self._memory = KvMemory(facts.pages, facts.limits.page_tokens, prefix_cache=prefix_cache)
+        self._scheduler = Scheduler(self._memory, facts.limits)
         self._fit = StepTimeFit(facts.prior)
         self._recent: deque[StepStats] = deque(maxlen=_RECENT)
         self._since: float | None = None
@@ -121,17 +123,17 @@ class EngineLoop:
             self._recent.clear()
 
     def _heartbeat(self, now: float) -> Heartbeat:
-        core, pool, model = self._scheduler, self._scheduler.pool, self._fit.model
+        core, memory, model = self._scheduler, self._memory, self._fit.model
         return Heartbeat(
             steps=core.counters.steps,
             running=len(core.running),
             waiting=core.waiting.counts(),
             queued_tokens=core.queued_tokens(),
             oldest_wait=core.oldest_wait(now),
-            pages_free=pool.free,
-            pages_cached=pool.cached,
+            pages_free=memory.free,
+            pages_cached=memory.cached,
             preemptions=core.counters.preemptions,
-            evicted_pages=pool.evicted,
+            evicted_pages=memory.evicted,
             lookup_tokens=core.counters.lookup_tokens,
             hit_tokens=core.counters.hit_tokens,
             step_time=[model.base, model.prefill, model.sequence, model.kv, model.context, float(model.observations)],

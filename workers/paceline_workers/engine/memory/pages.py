@@ -4,25 +4,31 @@ A page is held (references > 0), cached (unreferenced, content named by a digest
 last two stand in one intrusive doubly linked list in the order they will be taken: free ones first and last in, first
 out (their memory is warm), then cached ones, least recently used first. Every operation on a page is O(1).
 
-Invariant: free + cached + held = total, and only a page with one reference and no digest is ever written. Shared pages
-are full, so no copy-on-write is needed yet; a fork would share full pages by `hold` and copy the partial last one.
+Invariant: free + cached + held = total, and only a page with one reference and no digest is ever written (`writable`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+
+Evicting = Callable[[int, bytes], None]
+"""Told of a page and its digest just before the page is given to somebody who will overwrite it."""
 
 
 class PagePool:
-    """Pages 0 to total - 1."""
+    """Pages 0 to total - 1. `now`, in seconds of the caller's clock, dates how long an evicted page was idle."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, evicting: Evicting | None = None) -> None:
         if total < 1:
             raise ValueError("a page pool needs at least one page")
         self.total = total
         self.cached = 0
         self.evicted = 0
+        self.idle_seconds = 0.0
+        self.now = 0.0
+        self._evicting = evicting
         self._held = 0
         self._references = [0] * total
         self._digest: list[bytes | None] = [None] * total
+        self._idle_since = [0.0] * total
         self._page: dict[bytes, int] = {}
         self._next: list[int] = [*range(1, total + 1), 0]
         self._previous: list[int] = [total, *range(total)]
@@ -71,6 +77,26 @@ class PagePool:
             found.append(page)
         return found
 
+    def lookup(self, digest: bytes) -> int | None:
+        """The page that holds this content; no reference is taken."""
+        return self._page.get(digest)
+
+    def writable(self, page: int) -> bool:
+        """One reference and no digest: nobody else can read it."""
+        return self._references[page] == 1 and self._digest[page] is None
+
+    def forget(self, page: int) -> None:
+        """The content is not what its digest says; an idle page becomes a free one."""
+        digest = self._digest[page]
+        if digest is None:
+            return
+        del self._page[digest]
+        self._digest[page] = None
+        if self._references[page] == 0:
+            self.cached -= 1
+            self._unlink(page)
+            self._link(page, after=self.total)
+
     def shared(self, page: int) -> bool:
         """Somebody refers to it already: sharing it takes nothing from what is available."""
         return self._references[page] > 0
@@ -114,13 +140,19 @@ class PagePool:
         self._unlink(page)
         digest = self._digest[page]
         if digest is not None:
-            del self._page[digest]
-            self._digest[page] = None
-            self.cached -= 1
-            self.evicted += 1
+            self._evict(page, digest)
         self._references[page] = 1
         self._held += 1
         return page
+
+    def _evict(self, page: int, digest: bytes) -> None:
+        if self._evicting:
+            self._evicting(page, digest)
+        del self._page[digest]
+        self._digest[page] = None
+        self.cached -= 1
+        self.evicted += 1
+        self.idle_seconds += self.now - self._idle_since[page]
 
     def _drop(self, page: int) -> None:
         if self._references[page] < 1:
@@ -128,6 +160,7 @@ class PagePool:
         self._references[page] -= 1
         if self._references[page] == 0:
             self._held -= 1
+            self._idle_since[page] = self.now
             named = self._digest[page] is not None
             self.cached += named
             self._link(page, after=self._previous[self.total] if named else self.total)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from paceline_core.registry.enums import RequestClass
+from paceline_workers.engine.memory.copies import Copy
 from paceline_workers.engine.scheduling.request import Request
 
 TokenLogprobs = tuple[float, list[tuple[int, float]]]
@@ -11,7 +12,11 @@ TokenLogprobs = tuple[float, list[tuple[int, float]]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one engine. `windows` are the seconds a class may wait for company when the engine starts from idle."""
+    """Bounds of one engine, and what it promises.
+
+    `windows`: seconds that a class may wait for company. `tpot`: seconds per output token that prefill must not push a
+    step beyond while that class decodes. `class_waiting` caps one class's queue, `weights` are shares of tokens.
+    """
 
     max_model_len: int
     vocab_size: int
@@ -20,6 +25,10 @@ class Limits:
     step_tokens: int
     max_waiting: int = 4096
     windows: Mapping[RequestClass, float] = field(default_factory=dict)
+    tpot: Mapping[RequestClass, float] = field(default_factory=dict)
+    weights: Mapping[RequestClass, float] = field(default_factory=dict)
+    class_waiting: Mapping[RequestClass, int] = field(default_factory=dict)
+    batching: str = "continuous"
 
     @property
     def slots(self) -> int:
@@ -48,11 +57,15 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step. Empty when there is nothing to do before `wake` (monotonic seconds; None: before the next message)."""
+    """One step. Empty when there is nothing to do before `wake` (monotonic seconds; None: before the next message).
+
+    `copies` are made in their order, before any chunk is computed.
+    """
 
     chunks: tuple[Chunk, ...] = ()
     wake: float | None = None
     window: float = 0.0
+    copies: tuple[Copy, ...] = ()
 
     @property
     def prefill_tokens(self) -> int:
@@ -87,9 +100,14 @@ class Sample:
 
 @dataclass(slots=True)
 class Counters:
-    """Growing totals. Prefix tokens are counted when a request is first admitted, not when it comes back."""
+    """Growing totals. Prefix tokens are counted when a request is first admitted, not when it comes back.
+
+    `recomputed_tokens`: those that a preemption threw away and that were not found cached when the request came back.
+    """
 
     steps: int = 0
     preemptions: int = 0
     lookup_tokens: int = 0
     hit_tokens: int = 0
+    recomputed_tokens: int = 0
+    shed: int = 0

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.memory import prefix
-from paceline_workers.engine.memory.pages import PagePool
+from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling.deadlines import Deadlines
 from paceline_workers.engine.scheduling.plan import Chunk, Counters, Limits, Plan, Sample
 from paceline_workers.engine.scheduling.policy import Policy, strict_priority
@@ -53,16 +52,13 @@ class _Draft:
 class Scheduler:
     """All requests of one engine. `now` is seconds of any clock that never goes back."""
 
-    def __init__(
-        self, pool: PagePool, limits: Limits, policy: Policy = strict_priority, *, prefix_cache: bool = True
-    ) -> None:
-        self.pool = pool
+    def __init__(self, memory: KvMemory, limits: Limits, policy: Policy = strict_priority) -> None:
+        self.memory = memory
         self.limits = limits
         self.counters = Counters()
         self.waiting = Waiting()
         self.running: list[Request] = []
         self._policy = policy
-        self._prefix_cache = prefix_cache
         self._requests: dict[str, Request] = {}
         self._deadlines = Deadlines()
         self._window_since: float | None = None
@@ -71,7 +67,7 @@ class Scheduler:
 
     def submit(self, request: Request) -> str:
         """Queue a request; returns why it can never run, or "" when it is queued."""
-        refusal = malformed(request, self.limits) or too_large(request, self.limits, self.pool.total)
+        refusal = malformed(request, self.limits) or too_large(request, self.limits, self.memory.total)
         if refusal:
             return refusal
         if request.id in self._requests:
@@ -100,7 +96,9 @@ class Scheduler:
     def fail(self, plan: Plan, reason: str, now: float) -> list[Tokens]:
         """End every request of a step that could not be executed; what they had computed is not trusted."""
         live = [chunk.request for chunk in plan.chunks if chunk.request.state is State.RUNNING]
-        return [self._end(request, "error", reason, now) for request in live]
+        ends = [self._end(request, "error", reason, now) for request in live]
+        self._distrust(plan)
+        return ends
 
     # --- one step
 
@@ -110,6 +108,7 @@ class Scheduler:
             opens = self._window_end()
             if opens is None or now < opens:
                 return self._hold(opens, now)
+        self.memory.now = now
         draft = _Draft(self.limits.step_tokens)
         window = 0.0 if self._window_since is None else now - self._window_since
         self._decode(draft)
@@ -117,18 +116,20 @@ class Scheduler:
             self._prefill(name, draft)
             self._admit(name, draft, now)
         self._window_since = None
-        return Plan(tuple(draft.chunks.values()), window=window)
+        chunks = tuple(draft.chunks.values())
+        return Plan(chunks, window=window, copies=self.memory.copies() if chunks else ())
 
     def commit(self, plan: Plan, samples: Sequence[Sample], now: float) -> list[Tokens]:
         """Take in one sample per chunk that `samples`, in order; returns what to tell the clients."""
         sampled = [chunk for chunk in plan.chunks if chunk.samples]
         drawn = dict(zip((chunk.request.id for chunk in sampled), samples, strict=True))
         self.counters.steps += 1
+        self.memory.now = now
         events = []
         for chunk in plan.chunks:
             if chunk.request.state is State.RUNNING:
                 chunk.request.computed = chunk.start + chunk.count
-                self._publish(chunk)
+                self.memory.publish(chunk.request, chunk.start, chunk.request.computed)
                 if chunk.samples:
                     events.append(self._append(chunk.request, drawn[chunk.request.id], now))
         return events
@@ -168,15 +169,12 @@ class Scheduler:
                 draft.add(request)
 
     def _grow(self, request: Request, draft: _Draft) -> bool:
-        if self.limits.pages(request.wanted) <= len(request.pages):
-            return True
-        while not self.pool.available:
+        while not self.memory.grow(request):
             victim = self.running[-1]
             self._preempt(victim)
             draft.closed = True
             if victim is request:
                 return False
-        request.pages += self.pool.take(1)
         return True
 
     def _prefill(self, name: RequestClass, draft: _Draft) -> None:
@@ -203,17 +201,8 @@ class Scheduler:
         return True
 
     def _fits(self, request: Request) -> bool:
-        shared = sum(map(self.pool.shared, self._hits(request)))
-        cost = self.limits.pages(request.wanted) - shared
-        return len(self.running) < self.limits.slots and cost + len(self.running) <= self.pool.available
-
-    def _hits(self, request: Request) -> list[int]:
-        """Pages of the longest cached prefix; at least one token is left, to have logits to sample from."""
-        if not self._prefix_cache:
-            return []
-        size = self.limits.page_tokens
-        prefix.extend(request.digests, request.salt, request.tokens, size)
-        return self.pool.find(request.digests[: (request.wanted - 1) // size])
+        spare = len(self.running)
+        return spare < self.limits.slots and self.memory.cost(request) + spare <= self.memory.available
 
     def _outranked(self, request: Request) -> Request | None:
         for other in reversed(self.running):
@@ -224,11 +213,7 @@ class Scheduler:
         return None
 
     def _place(self, request: Request, now: float) -> None:
-        hits = self._hits(request)
-        for page in hits:
-            self.pool.hold(page)
-        request.pages = hits + self.pool.take(self.limits.pages(request.wanted) - len(hits))
-        request.computed = len(hits) * self.limits.page_tokens
+        self.memory.place(request)
         request.state = State.RUNNING
         insort(self.running, request, key=attrgetter("rank"))
         if request.admitted is None:
@@ -239,12 +224,12 @@ class Scheduler:
         request.cached = request.computed
         if self._window_since is not None:
             request.batch_wait = now - max(request.arrival, self._window_since)
-        self.counters.lookup_tokens += request.prompt_len if self._prefix_cache else 0
+        self.counters.lookup_tokens += request.prompt_len if self.memory.prefix_cache else 0
         self.counters.hit_tokens += request.computed
 
     def _preempt(self, victim: Request) -> None:
         self.running.remove(victim)
-        self._release(victim)
+        self.memory.release(victim)
         victim.state = State.WAITING
         victim.computed = 0
         victim.preemptions += 1
@@ -253,15 +238,6 @@ class Scheduler:
         self.waiting.add(victim)
 
     # --- commit
-
-    def _publish(self, chunk: Chunk) -> None:
-        """Name the pages that this chunk has filled; one that duplicates a known page is given back for it."""
-        if not self._prefix_cache:
-            return
-        request, size = chunk.request, self.limits.page_tokens
-        prefix.extend(request.digests, request.salt, request.tokens, size)
-        for index in range(chunk.start // size, request.computed // size):
-            request.pages[index] = self.pool.publish(request.pages[index], request.digests[index])
 
     def _append(self, request: Request, sample: Sample, now: float) -> Tokens:
         request.tokens.append(sample.token)
@@ -297,12 +273,14 @@ class Scheduler:
     def _remove(self, request: Request) -> None:
         if request.state is State.RUNNING:
             self.running.remove(request)
-            self._release(request)
+            self.memory.release(request)
         else:
             self.waiting.remove(request)
         request.state = State.DONE
         del self._requests[request.id]
 
-    def _release(self, request: Request) -> None:
-        self.pool.release(request.pages)
-        request.pages = []
+    def _distrust(self, plan: Plan) -> None:
+        """What the step's copies should have brought is lost: whoever else holds such a page computes it again."""
+        lost = self.memory.distrust(plan.copies)
+        for request in [request for request in self.running if not lost.isdisjoint(request.pages)]:
+            self._preempt(request)
