@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from paceline_core.kube import Key
+from paceline_core.kube.api.server import key_of
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.naming import LABEL_SERVICE
 from paceline_operator.nouns import Live, Place
@@ -79,6 +80,9 @@ class Cache:
 
     def put(self, manifest: Manifest, *, answer: bool = False) -> Wake | None:
         """Take a child as it was seen, or as our write was answered; who is to look at it."""
+        known = self._kinds[manifest["kind"]].get(key_of(manifest))
+        if known is not None and version_of(manifest) <= known.version:
+            return None  # mostly the watch's echo of our own write, which need not be digested again
         return self._put(sight(manifest, answer=answer))
 
     def _put(self, seen: Sight) -> Wake | None:
@@ -96,8 +100,7 @@ class Cache:
 
     def remove(self, manifest: Manifest) -> Wake | None:
         """Take a child's end as it was seen."""
-        live = observe_child(manifest)
-        known = self._kinds[live.kind].get(live.key)
+        known = self._kinds[manifest["kind"]].get(key_of(manifest))
         if known is None or known.version > version_of(manifest):
             return None
         return self._drop(known)

@@ -6,12 +6,13 @@ leaves generation, labels, annotations and deletion alone is a status, ours or t
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import orjson
 
 from paceline_core.kube import Key
+from paceline_core.kube.api.server import key_of
 from paceline_core.kube.cluster import Manifest
 from paceline_operator.queue import Item, Urgency
 
@@ -77,7 +78,11 @@ class Objects:
 
     def put(self, manifest: Manifest) -> Change | None:
         """Take an object as it was seen; what is to be done about it, if anything."""
-        return self._put(_item(manifest), _stored(manifest))
+        item = _item(manifest)
+        known = self._kinds[item.kind].get(item.key)
+        if known is not None and version_of(manifest) <= known.version:
+            return None  # mostly the watch's echo of our own status
+        return self._put(item, _stored(manifest))
 
     def _put(self, item: Item, new: Stored) -> Change | None:
         known = self._kinds[item.kind].get(item.key)
@@ -121,6 +126,26 @@ class Objects:
         return Change(item, Urgency.DELETE, went=True)
 
 
+class Book(Mapping[str, Manifest]):
+    """The objects of a kind that has no namespaces, by name; each is read when it is asked for."""
+
+    def __init__(self, objects: Objects, kind: str) -> None:
+        self._objects = objects
+        self._kind = kind
+
+    def __getitem__(self, name: str) -> Manifest:
+        found = self._objects.get(Item(self._kind, Key("", name)))
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return (key.name for key in self._objects.keys(self._kind))
+
+    def __len__(self) -> int:
+        return len(self._objects.keys(self._kind))
+
+
 def seen(manifest: Manifest) -> Manifest:
     """What is kept of an object of a list while the list is read."""
     return {_SEEN: (_item(manifest), _stored(manifest))}
@@ -137,8 +162,7 @@ def exact(data: bytes) -> bytes:
 
 
 def _item(manifest: Manifest) -> Item:
-    metadata = manifest["metadata"]
-    return Item(manifest["kind"], Key(metadata.get("namespace") or "", metadata["name"]))
+    return Item(manifest["kind"], key_of(manifest))
 
 
 def _stored(manifest: Manifest) -> Stored:

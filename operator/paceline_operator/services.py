@@ -18,7 +18,7 @@ from paceline_operator.carry import TERMINATING_S, Hands
 from paceline_operator.faults import Fault, degraded, fault_of, says_already, timeless
 from paceline_operator.lookout import Lookout
 from paceline_operator.nouns import Live, Memo, Place, Plan, Settings, Trouble, View
-from paceline_operator.objects import PROFILE, SERVICE
+from paceline_operator.objects import PROFILE, SERVICE, Book
 from paceline_operator.plans.events import CREATED, REPAIRED
 from paceline_operator.plans.namespace import missing
 from paceline_operator.plans.service import plan_service
@@ -175,7 +175,7 @@ class Services:
             settings=tools.settings,
             now=now,
             time=rfc3339(tools.clock.utc()),
-            profiles=self._profiles(),
+            profiles=Book(tools.world.objects, PROFILE),
             troubles=(
                 *await self._troubles(key, children),
                 *self._shared_troubles(key.namespace),
@@ -193,10 +193,6 @@ class Services:
             if place not in children and (live := cache.get(*place)) is not None:
                 children[place] = live
         return children
-
-    def _profiles(self) -> dict[str, Manifest]:
-        objects = self._tools.world.objects
-        return {manifest["metadata"]["name"]: manifest for manifest in objects.manifests(PROFILE)}
 
     def _shared_troubles(self, namespace: str) -> tuple[Trouble, ...]:
         trouble = self._shared.get(namespace)
