@@ -15,7 +15,7 @@ from paceline_workers.engine.backend import Executed, Facts
 from paceline_workers.engine.channel import Channel, PeerGone
 from paceline_workers.engine.loop import ATTEMPTS, BEAT, EngineLoop
 from paceline_workers.engine.scheduling import Limits, Plan, Sample
-from paceline_workers.messages import Abort, Failed, FromEngine, Heartbeat, Started, Submit
+from paceline_workers.messages import Abort, Failed, FromEngine, Heartbeat, Started, Submit, Tokens
 
 Ends = tuple[socket.socket, Peer]
 LIMITS = Limits(max_model_len=200, vocab_size=50, page_tokens=4, max_seqs=8, step_tokens=32)
@@ -198,3 +198,23 @@ def test_run_announces_itself_and_ends_with_its_peer(bench: Bench) -> None:
         bench.loop.run()
     bench.channel.flush()
     assert isinstance(bench.peer.read()[0], Started)
+
+
+def test_a_resumed_sequence_goes_on_at_its_position_and_ends_where_it_would_have(bench: Bench) -> None:
+    bench.serve(submit("a", [1, 2, 3], 12))
+    whole = bench.peer.tokens("a")
+    for cut in range(1, 12):
+        bench.serve(submit(f"r{cut}", [1, 2, 3], 12, produced=whole[:cut]))
+        frames = [m for m in bench.peer.seen if isinstance(m, Tokens) and m.id == f"r{cut}"]
+        assert [token for frame in frames for token in frame.ids] == whole[cut:]
+        assert [frame.position for frame in frames] == list(range(cut, 12))
+        assert frames[-1].finish == "length"
+
+
+def test_min_tokens_counts_what_a_resumed_sequence_had_produced(bench: Bench) -> None:
+    bench.serve(submit("free", [1, 2, 3], 12))
+    stop = bench.peer.tokens("free")[6]
+    bench.serve(submit("resumed", [1, 2, 3], 12, produced=bench.peer.tokens("free")[:6], min_tokens=6, stop_ids=[stop]))
+    last = bench.peer.last("resumed")
+    assert last is not None
+    assert (last.finish, last.ids, last.position) == ("stop", [stop], 6)

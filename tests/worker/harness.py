@@ -205,6 +205,13 @@ async def running(
         worker.parts.model.tokenizer.close()
 
 
+def resuming(body: Any, *choices: Mapping[str, Any], **stream: Any) -> tuple[bytes, dict[str, str]]:
+    """What a gateway sends to continue a stream: body and header."""
+    resume = {"v": 1, "id": "chatcmpl-first", "created": 7, "choices": list(choices)} | stream
+    told = json.dumps(resume).encode()
+    return json.dumps(body).encode() + told, {"x-paceline-resume": str(len(told))}
+
+
 def events(body: bytes) -> list[Any]:
     """The JSON of each SSE event, `[DONE]` as text; comments left out."""
     lines = [line.removeprefix(b"data: ") for line in body.split(b"\n") if line.startswith(b"data: ")]

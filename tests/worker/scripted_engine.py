@@ -45,6 +45,7 @@ class Script(msgspec.Struct, frozen=True):
     """
 
     reply: list[int] = []  # EOS follows
+    others: list[list[int]] = []  # what choices 1, 2, ... answer, instead of `reply`
     times: int = 1
     per_frame: int = 1
     pause_s: float = 0.0
@@ -74,7 +75,7 @@ class ScriptedEngine:
     def __init__(self, sock: socket.socket, script: Script) -> None:
         self._socket = sock
         self._script = script
-        self._reply = [*script.reply * script.times, EOS]
+        self._replies = [[*reply * script.times, EOS] for reply in (script.reply, *script.others)]
         self._reader = FrameReader()
         self._live: dict[str, Sequence] = {}
         self._steps = 0
@@ -133,7 +134,7 @@ class ScriptedEngine:
         self._note(message)
         match message:
             case Submit():
-                self._live[message.id] = Sequence(message)
+                self._live[message.id] = Sequence(message, len(message.produced))
             case Abort():
                 self._live.pop(message.id, None)
             case Shutdown():
@@ -148,7 +149,7 @@ class ScriptedEngine:
         if self._stuck(sequence):
             return
         submit, start = sequence.submit, sequence.position
-        output = self._reply[: submit.max_tokens]
+        output = self._replies[min(submit.choice, len(self._replies) - 1)][: submit.max_tokens]
         ids = output[start : start + self._script.per_frame]
         sequence.position += len(ids)
         ended = sequence.position >= len(output)

@@ -41,7 +41,24 @@ def test_a_deadline_is_what_remains(text: str, seconds: float) -> None:
     assert read({"x-paceline-deadline-ms": text}, trusted=True).deadline_s == seconds
 
 
-@given(st.dictionaries(st.sampled_from([*HINTS, "x-request-id"]), st.text(st.characters(max_codepoint=255))))
+@pytest.mark.parametrize(("text", "seed"), [("0", 0), ("12", 12), ("-1", None), ("", None), ("9" * 19, None)])
+def test_a_gateways_seed_is_taken_and_nobody_elses(text: str, seed: int | None) -> None:
+    assert read({"x-paceline-seed": text}, trusted=True).seed == seed
+    assert read({"x-paceline-seed": text}, trusted=False).seed is None
+
+
+@pytest.mark.parametrize(("text", "size"), [("120", 120), ("0", 0), ("-1", 0), ("many", 0)])
+def test_a_resumption_is_counted_in_bytes(text: str, size: int) -> None:
+    assert read({"x-paceline-resume": text}, trusted=True).resume == size
+    assert read({"x-paceline-resume": text}, trusted=False).resume == 0
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([*HINTS, "x-request-id", "x-paceline-resume", "x-paceline-seed"]),
+        st.text(st.characters(max_codepoint=255)),
+    )
+)
 def test_no_header_breaks_the_reading(headers: dict[str, str]) -> None:
     pairs = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     assert caller(pairs, lambda _: True).deadline_s >= 0

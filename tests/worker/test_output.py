@@ -123,3 +123,29 @@ def test_half_a_character_at_the_end_is_flushed(byte_fallback: Tokenizer) -> Non
     piece = output.feed([Tokens("s", 1, [1], "stop")])
     assert piece is not None
     assert (piece.text, piece.ids) == ("\ufffd", [2 + 0xF0, 1])
+
+
+tokens_of_a_stream = st.lists(st.sampled_from([*range(2, 258), 259, 260, 261, 262, 263]), min_size=2, max_size=20)
+
+
+@given(ids=tokens_of_a_stream, stops=st.sampled_from([[], ["ca", "s."], ["é"]]), least=st.integers(0, 5))
+def test_an_output_goes_on_at_any_token_as_if_it_had_never_stopped(
+    byte_fallback: Tokenizer, ids: list[int], stops: list[str], least: int
+) -> None:
+    """Random bytes and pieces: characters are cut anywhere, and most bytes are no UTF-8 at all."""
+
+    def output() -> Output:
+        return Output(byte_fallback.decode, stops=stops, min_tokens=least)
+
+    def frames_of(start: int) -> list[Tokens]:
+        last = len(ids) - 1
+        return [Tokens("s", at, [ids[at]], "length" if at == last else "") for at in range(start, last + 1)]
+
+    pieces = fed(output(), [[frame] for frame in frames_of(0)])
+    whole = "".join(piece.text for piece in pieces)
+    for piece in pieces[:-1]:
+        told, resumed = piece.position + len(piece.ids), output()
+        before = resumed.replay(ids[:told])
+        rest = fed(resumed, [[frame] for frame in frames_of(told)])
+        assert before + "".join(piece.text for piece in rest) == whole
+        assert (rest[0].position, resumed.tokens) == (told, pieces[-1].position + len(pieces[-1].ids))

@@ -22,7 +22,11 @@ class Sampling(msgspec.Struct, frozen=True, tag="sampling"):
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
-    """API -> engine: one sequence. `id` is unique for the engine's life; `deadline_s` counts from now, 0 is none."""
+    """API -> engine: one sequence. `id` is unique for the engine's life; `deadline_s` counts from now, 0 is none.
+
+    `produced`: output ids of an earlier life of the stream; positions, limits and noise count them as if made here.
+    `group` is the same for all choices of one request, "" where there is one choice.
+    """
 
     id: str
     prompt: list[int]
@@ -35,6 +39,8 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
     salt: str = ""
     choice: int = 0
     deadline_s: float = 0.0
+    produced: list[int] = []
+    group: str = ""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):

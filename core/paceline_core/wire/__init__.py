@@ -3,9 +3,12 @@
 from paceline_core.wire.demand import ClassDemand, DemandReport, ServiceDemand
 from paceline_core.wire.load import KVLoad, LoadReport, PrefixDelta, WorkerState
 from paceline_core.wire.message import VERSION, Message, decode, encode
+from paceline_core.wire.resume import RESUME, SEED, Resume, ResumedChoice
 from paceline_core.wire.steptime import StepTime
 
 __all__ = [
+    "RESUME",
+    "SEED",
     "VERSION",
     "ClassDemand",
     "DemandReport",
@@ -13,6 +16,8 @@ __all__ = [
     "LoadReport",
     "Message",
     "PrefixDelta",
+    "Resume",
+    "ResumedChoice",
     "ServiceDemand",
     "StepTime",
     "WorkerState",

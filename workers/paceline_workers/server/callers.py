@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from paceline_core.auth.hop import HEADER as HOP_HEADER
 from paceline_core.registry import RequestClass
+from paceline_core.wire import RESUME, SEED
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SOONEST_S = 0.001
@@ -18,13 +19,19 @@ _SOONEST_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`deadline_s` counts from now, 0 is none; `trusted` callers hold a valid hop token."""
+    """`deadline_s` counts from now, 0 is none; `trusted` callers hold a valid hop token.
+
+    `resume`: how many bytes at the body's end say what the stream has given out already. `seed` is for a request that
+    names none.
+    """
 
     request_id: str
     trusted: bool = False
     request_class: RequestClass = RequestClass.INTERACTIVE
     tenant: str = ""
     deadline_s: float = 0.0
+    resume: int = 0
+    seed: int | None = None
 
 
 def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], bool]) -> Caller:
@@ -41,6 +48,8 @@ def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], bool]
         request_class=_request_class(values.get("x-paceline-class", "")),
         tenant=values.get("x-paceline-tenant", ""),
         deadline_s=_deadline(values.get("x-paceline-deadline-ms", "")),
+        resume=_whole(values.get(RESUME, "")) or 0,
+        seed=_whole(values.get(SEED, "")),
     )
 
 
@@ -52,3 +61,7 @@ def _deadline(text: str) -> float:
     """Remaining seconds; one that has passed is the soonest there is, so that the engine still says why."""
     digits = text.removeprefix("-")
     return max(int(text) / 1000, _SOONEST_S) if digits.isascii() and digits.isdigit() and len(digits) < 12 else 0.0
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

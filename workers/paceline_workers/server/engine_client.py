@@ -85,16 +85,28 @@ class EngineClient:
         return self.started
 
     @contextlib.contextmanager
-    def submit(self, submit: Submit) -> Iterator[EngineStream]:
-        """Start one sequence; leaving the block early aborts it in the engine. Raises RequestError."""
+    def submit(self, *submits: Submit) -> Iterator[EngineStream]:
+        """Start the sequences of one request; leaving the block aborts those that still run. Raises RequestError."""
         self.ready()
-        stream = EngineStream(submit.id)
+        stream = EngineStream(*(submit.id for submit in submits))
         self._open(stream)
-        self._send(submit)
+        for submit in submits:
+            self._send(submit)
         try:
             yield stream
         finally:
-            self._close(stream)
+            for sequence in stream.sequences:
+                self.drop(stream, sequence)
+
+    def drop(self, stream: EngineStream, sequence: str) -> None:
+        """Nobody reads this sequence any more: the engine frees what it holds."""
+        if self._streams.pop(sequence, None) is None:
+            return  # dropped before, or its engine is gone
+        if sequence in stream.running:
+            stream.running.discard(sequence)
+            self._send(Abort(sequence))
+        if not self._streams:
+            self._busy_since = None
 
     def fail_all(self, error: RequestError) -> None:
         """End every open stream with `error`."""
@@ -171,17 +183,9 @@ class EngineClient:
                 self._failed = message.message
 
     def _open(self, stream: EngineStream) -> None:
-        self._streams[stream.id] = stream
-        if self._busy_since is None:
+        self._streams |= dict.fromkeys(stream.sequences, stream)
+        if self._streams and self._busy_since is None:
             self._busy_since = self._clock.monotonic()
-
-    def _close(self, stream: EngineStream) -> None:
-        if self._streams.pop(stream.id, None) is None:
-            return  # its engine is gone
-        if not stream.finished:
-            self._send(Abort(stream.id))
-        if not self._streams:
-            self._busy_since = None
 
     def _send(self, message: Submit | Abort) -> None:
         if self._handle is not None:

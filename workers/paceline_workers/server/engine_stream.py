@@ -1,7 +1,7 @@
-"""The frames of one sequence on their way from the engine to its one reader.
+"""The frames of one request's sequences on their way from the engine to its one reader.
 
 A slow reader finds all that came meanwhile in one batch, so a stalled client costs one list of at most LIMIT tokens;
-beyond that the sequence is given up, which frees its KV pages for clients that do read.
+beyond that the request is given up, which frees its KV pages for clients that do read.
 """
 
 import asyncio
@@ -13,16 +13,21 @@ UNREAD_LIMIT = 16_384
 
 
 class EngineStream:
-    """Frames in order, then either a frame with `finish` or the error that ended the stream."""
+    """Frames in the order of their steps; each sequence ends with a frame with `finish`, or all with an error."""
 
-    def __init__(self, sequence: str, unread_limit: int = UNREAD_LIMIT) -> None:
-        self.id = sequence
-        self.finished = False
+    def __init__(self, *sequences: str, unread_limit: int = UNREAD_LIMIT) -> None:
+        self.sequences = sequences
+        self.running = set(sequences)
         self._unread_limit = unread_limit
         self._unread: list[Tokens] = []
         self._count = 0
         self._error: RequestError | None = None
         self._wake = asyncio.Event()
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more comes from the engine."""
+        return not self.running
 
     def put(self, frame: Tokens) -> None:
         """From the engine: append, or give up on a reader that is too far behind."""
@@ -32,7 +37,8 @@ class EngineStream:
         if self._count > self._unread_limit:
             self.fail(RequestError(Code.CLIENT_CLOSED, f"{self._count} tokens were not read; the stream was given up"))
             return
-        self.finished = self.finished or frame.finish != ""
+        if frame.finish:
+            self.running.discard(frame.id)
         self._unread.append(frame)
         self._wake.set()
 

@@ -24,9 +24,10 @@ from paceline_workers.server.engine_stream import EngineStream
 from paceline_workers.server.gate import Gate
 from paceline_workers.server.measures import Measures
 from paceline_workers.server.openai.events import Events
-from paceline_workers.server.openai.jobs import Job, MakeJob, ServedModel
+from paceline_workers.server.openai.jobs import Asked, MakeJob, ServedModel
 from paceline_workers.server.output import Piece
 from paceline_workers.server.phases import Stopwatch
+from paceline_workers.server.run import Run
 
 _log = get_logger(__name__)
 LINGER_S = 2.0
@@ -74,58 +75,35 @@ class GenerateRoute:
         return Outcome.OK
 
     async def _serve(self, scope: Scope, receive: Receive, reply: Reply) -> None:
-        parts, watch = self._parts, Stopwatch(self._parts.clock.monotonic())
-        context = parts.engine.ready().max_model_len
+        parts, caller = self._parts, scope["caller"]
+        watch = Stopwatch(parts.clock.monotonic())
+        started = parts.engine.ready()
         body = await read_body(scope["headers"], receive, parts.body_limit)
-        job = await self._make_job(parts.model, body, scope["caller"], context)
-        with parts.engine.submit(job.submit) as stream:
-            watch.submit(parts.clock.monotonic())
-            run = _Run(job, stream, watch, parts.clock)
-            async with _failed_when_client_leaves(stream, receive):
-                await (_stream if job.stream else _whole)(run, reply, scope["caller"])
+        job = await self._make_job(parts.model, Asked(body, caller, started))
+        with Run.of(job, parts.engine, watch, parts.clock) as run:
+            async with _failed_when_client_leaves(run.stream, receive):
+                await (_stream if job.stream else _whole)(run, reply, caller)
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """A job in the engine."""
-
-    job: Job
-    stream: EngineStream
-    watch: Stopwatch
-    clock: Clock
-
-    async def piece(self) -> Piece:
-        """The next output that has text or ends the sequence. Raises RequestError."""
-        while True:
-            frames = await self.stream.read()
-            self.watch.token(self.clock.monotonic())
-            if piece := self.job.output.feed(frames):
-                return piece
-
-    def spent(self) -> phases.Phases:
-        """Seconds by phase until now."""
-        return self.watch.phases(self.clock.monotonic(), self.job.output.timing)
-
-
-async def _stream(run: _Run, reply: Reply, caller: Caller) -> None:
+async def _stream(run: Run, reply: Reply, caller: Caller) -> None:
     events = Events(run.job, trusted=caller.trusted)
-    finish = ""
-    while not finish:
-        piece = await run.piece()
-        finish = piece.finish
-        data = events.piece(piece)
-        if finish:
+    more = True
+    while more:
+        data = events.pieces(await run.pieces())
+        more = not run.finished
+        if not more:
             data += events.end(run.spent())
         if not reply.started:
             await reply.start(HTTPStatus.OK, sse.HEADERS)
-        await reply.write(data, more=not finish)
+        await reply.write(data, more=more)
 
 
-async def _whole(run: _Run, reply: Reply, caller: Caller) -> None:
-    pieces = [await run.piece()]
-    while not pieces[-1].finish:
-        pieces.append(await run.piece())
-    body = run.job.writer.whole(pieces, run.job.usage())
+async def _whole(run: Run, reply: Reply, caller: Caller) -> None:
+    told: list[list[Piece]] = [[] for _ in run.job.choices]
+    while not run.finished:
+        for index, piece in await run.pieces():
+            told[index].append(piece)
+    body = run.job.whole(told)
     timing = {"server-timing": phases.server_timing(run.spent())} if caller.trusted else {}
     await reply.whole(HTTPStatus.OK, {"content-type": "application/json", **timing}, body)
 

@@ -52,27 +52,34 @@ class Output:
                 break
         return self._piece(text, finish) if text or finish else None
 
+    def replay(self, ids: Sequence[int], finish: str = "") -> str:
+        """Take in what an earlier life of this sequence has given out: its text. `finish` as with the last frame."""
+        piece = self.feed([Tokens("", self.tokens, list(ids), finish)])
+        self._ids, self._logprobs = [], []
+        return piece.text if piece else ""
+
+    @property
+    def stopped(self) -> bool:
+        """A stop string has ended the text."""
+        return self._stops.matched != ""
+
     def _text(self, frame: Tokens) -> str:
-        """Certain text of a frame; token by token where a stop string may end it in the middle."""
+        """Certain text of a frame; token by token, so that it does not depend on how tokens come in frames."""
         shown = len(frame.ids) - (frame.finish == "stop")  # the token that stops is counted, but it is no text
-        if not self._stoppable:
-            self._count(frame, slice(None), shown)
-            return self._detokenizer.feed(frame.ids[:shown])
         text = ""
-        for index in range(len(frame.ids)):
-            here = slice(index, index + 1)
-            self._count(frame, here, shown)
-            new = self._detokenizer.feed(frame.ids[:shown][here])
-            text += self._stops.feed(new) if self.tokens > self._min_tokens else new
+        for index, token in enumerate(frame.ids):
+            self.tokens += 1
+            self._ids.append(token)
+            if index < shown:
+                self._logprobs += frame.logprobs[index : index + 1]
+                text += self._certain([token])
             if self._stops.matched:
                 break
         return text
 
-    def _count(self, frame: Tokens, part: slice, shown: int) -> None:
-        ids = frame.ids[part]
-        self.tokens += len(ids)
-        self._ids += ids
-        self._logprobs += frame.logprobs[:shown][part]
+    def _certain(self, ids: Sequence[int]) -> str:
+        new = self._detokenizer.feed(ids)
+        return self._stops.feed(new) if self._stoppable and self.tokens > self._min_tokens else new
 
     def _finish(self, frame: Tokens) -> str:
         self.cached = frame.cached or self.cached

@@ -15,7 +15,16 @@ def event(payload: bytes) -> bytes:
 
 def position(piece: Piece) -> bytes:
     """`: p <position> <ids>`: which output tokens this event brings, for a gateway that may have to resume here."""
-    return f": p {piece.position} {','.join(map(str, piece.ids))}\n".encode()
+    return b": p " + _place(piece)
+
+
+def choice_position(choice: int, piece: Piece) -> bytes:
+    """`: c <choice> <position> <ids>`: the same, where a request has several choices."""
+    return f": c {choice} ".encode() + _place(piece)
+
+
+def _place(piece: Piece) -> bytes:
+    return f"{piece.position} {','.join(map(str, piece.ids))}\n".encode()
 
 
 def comment(name: str, content: object) -> bytes:

@@ -58,7 +58,7 @@ class Request:
         return cls(
             id=submit.id,
             prompt_len=len(submit.prompt),
-            tokens=list(submit.prompt),
+            tokens=[*submit.prompt, *submit.produced],
             max_tokens=submit.max_tokens,
             sampling=submit.sampling,
             arrival=now,

@@ -1,5 +1,6 @@
 """The structs of answers and stream chunks, and their one envelope. msgspec writes them: this is the per-token path."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,9 +27,10 @@ class Usage(Struct, frozen=True):
     prompt_tokens_details: CachedTokens
 
     @classmethod
-    def of(cls, prompt: int, output: Output) -> "Usage":
-        """Counts so far."""
-        return cls(prompt, output.tokens, prompt + output.tokens, CachedTokens(output.cached))
+    def of(cls, prompt: int, outputs: Sequence[Output]) -> "Usage":
+        """Counts so far: the prompt once, as its first choice found it cached, and the output of all choices."""
+        tokens = sum(output.tokens for output in outputs)
+        return cls(prompt, tokens, prompt + tokens, CachedTokens(min(outputs[0].cached, prompt)))
 
 
 class Envelope(Struct, frozen=True):
@@ -46,27 +48,32 @@ class Envelope(Struct, frozen=True):
         return _json.encode(self)
 
 
-class Shape(Protocol):
-    """How one route writes output down. Choices are the route's own structs."""
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What the answers of one route are called."""
 
     id_prefix: str
     object: str
     chunk_object: str
 
+
+class Shape(Protocol):
+    """How one choice's output is written down, in the route's own structs. One for each choice: it keeps state."""
+
     def opening(self) -> list[Any]:
         """Choices of the chunk that comes before any text; empty for none."""
         ...
 
-    def delta(self, piece: Piece) -> Any:
-        """The choice with a piece's text."""
+    def chunks(self, piece: Piece) -> list[Any]:
+        """The choice of each chunk that this piece makes; with its `finish`, the one that ends the stream."""
         ...
 
-    def closing(self, finish: str) -> Any:
-        """The choice that ends the stream."""
+    def skip(self, text: str, ids: Sequence[int]) -> None:
+        """Take in what an earlier life of the stream has written."""
         ...
 
     def whole(self, pieces: list[Piece]) -> Any:
-        """The one choice of an answer that is not streamed; the last piece holds the finish reason."""
+        """The choice of an answer that is not streamed; the last piece holds the finish reason."""
         ...
 
 
@@ -77,13 +84,12 @@ class Writer:
     id: str
     created: int
     model: str
-    shape: Shape
+    kind: Kind
 
     def chunk(self, choices: list[Any], usage: Usage | UnsetType | None = UNSET) -> bytes:
         """One event's JSON."""
-        return Envelope(self.id, self.shape.chunk_object, self.created, self.model, choices, usage).encode()
+        return Envelope(self.id, self.kind.chunk_object, self.created, self.model, choices, usage).encode()
 
-    def whole(self, pieces: list[Piece], usage: Usage) -> bytes:
+    def whole(self, choices: list[Any], usage: Usage) -> bytes:
         """The body of an answer that is not streamed."""
-        choices = [self.shape.whole(pieces)]
-        return Envelope(self.id, self.shape.object, self.created, self.model, choices, usage).encode()
+        return Envelope(self.id, self.kind.object, self.created, self.model, choices, usage).encode()

@@ -1,14 +1,17 @@
 """Choices of `/v1/chat/completions`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
+from paceline_workers.server.openai.answers import Kind
 from paceline_workers.server.output import Piece
 
 LOWEST = -9999.0
 """JSON has no minus infinity; OpenAI writes this for it."""
+
+CHAT = Kind("chatcmpl", "chat.completion", "chat.completion.chunk")
 
 
 class Delta(Struct, frozen=True):
@@ -71,29 +74,30 @@ class ChatChoice(Struct, frozen=True):
 class ChatShape:
     """Deltas of an assistant's message. `token_bytes` is None when no logprobs were asked for."""
 
-    object = "chat.completion"
-    id_prefix = "chatcmpl"
-    chunk_object = "chat.completion.chunk"
-
-    def __init__(self, token_bytes: Callable[[int], bytes] | None) -> None:
+    def __init__(self, index: int, token_bytes: Callable[[int], bytes] | None) -> None:
+        self._index = index
         self._token_bytes = token_bytes
 
     def opening(self) -> list[Any]:
         """The role, before any content."""
-        return [ChatChunk(0, Delta(role="assistant", content=""))]
+        return [ChatChunk(self._index, Delta(role="assistant", content=""))]
 
-    def delta(self, piece: Piece) -> ChatChunk:
-        """A piece of content."""
-        return ChatChunk(0, Delta(content=piece.text), self._logprobs([piece]))
+    def chunks(self, piece: Piece) -> list[Any]:
+        """A piece of content; and the finish reason, with nothing to add."""
+        chunks = []
+        if piece.text:
+            chunks.append(ChatChunk(self._index, Delta(content=piece.text), self._logprobs([piece])))
+        if piece.finish:
+            chunks.append(ChatChunk(self._index, Delta(), None, piece.finish))
+        return chunks
 
-    def closing(self, finish: str) -> ChatChunk:
-        """The finish reason, with nothing to add."""
-        return ChatChunk(0, Delta(), None, finish)
+    def skip(self, text: str, ids: Sequence[int]) -> None:
+        """A message's pieces do not depend on each other."""
 
     def whole(self, pieces: list[Piece]) -> ChatChoice:
         """The message in one."""
         message = AssistantMessage("assistant", "".join(piece.text for piece in pieces))
-        return ChatChoice(0, message, self._logprobs(pieces), pieces[-1].finish)
+        return ChatChoice(self._index, message, self._logprobs(pieces), pieces[-1].finish)
 
     def _logprobs(self, pieces: list[Piece]) -> ChatLogprobs | None:
         if self._token_bytes is None:

@@ -1,12 +1,15 @@
 """Choices of `/v1/completions`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
+from paceline_workers.server.openai.answers import Kind
 from paceline_workers.server.openai.chat_answers import LOWEST
 from paceline_workers.server.output import Piece
+
+TEXT = Kind("cmpl", "text_completion", "text_completion")
 
 
 class TextLogprobs(Struct, frozen=True):
@@ -30,11 +33,8 @@ class TextChoice(Struct, frozen=True):
 class CompletionShape:
     """Plain text. `token_bytes` is None when no logprobs were asked for."""
 
-    object = "text_completion"
-    id_prefix = "cmpl"
-    chunk_object = "text_completion"
-
-    def __init__(self, token_bytes: Callable[[int], bytes] | None) -> None:
+    def __init__(self, index: int, token_bytes: Callable[[int], bytes] | None) -> None:
+        self._index = index
         self._token_bytes = token_bytes
         self._offset = 0
 
@@ -42,17 +42,23 @@ class CompletionShape:
         """Nothing comes before the text."""
         return []
 
-    def delta(self, piece: Piece) -> TextChoice:
-        """A piece of text."""
-        return TextChoice(0, piece.text, self._logprobs([piece]))
+    def chunks(self, piece: Piece) -> list[Any]:
+        """A piece of text; and the finish reason."""
+        chunks = []
+        if piece.text:
+            chunks.append(TextChoice(self._index, piece.text, self._logprobs([piece])))
+        if piece.finish:
+            chunks.append(TextChoice(self._index, "", None, piece.finish))
+        return chunks
 
-    def closing(self, finish: str) -> TextChoice:
-        """The finish reason."""
-        return TextChoice(0, "", None, finish)
+    def skip(self, text: str, ids: Sequence[int]) -> None:  # noqa: ARG002 - offsets count the tokens' own texts
+        """Offsets go on behind these tokens."""
+        self._offset += sum(len(self._text(token)) for token in ids)
 
     def whole(self, pieces: list[Piece]) -> TextChoice:
         """The text in one."""
-        return TextChoice(0, "".join(piece.text for piece in pieces), self._logprobs(pieces), pieces[-1].finish)
+        text = "".join(piece.text for piece in pieces)
+        return TextChoice(self._index, text, self._logprobs(pieces), pieces[-1].finish)
 
     def _logprobs(self, pieces: list[Piece]) -> TextLogprobs | None:
         if self._token_bytes is None:

@@ -1,5 +1,7 @@
 """A streamed answer as bytes, one write per batch of tokens: opening, text, finish reason, usage, `[DONE]`."""
 
+from collections.abc import Iterable
+
 from msgspec import UNSET, UnsetType
 
 from paceline_workers.server import sse
@@ -14,30 +16,34 @@ class Events:
 
     def __init__(self, job: Job, *, trusted: bool) -> None:
         self._job = job
-        self._writer = job.writer
         self._trusted = trusted
-        self._opened = False
+        self._opened = {index for index, choice in enumerate(job.choices) if choice.submit.produced}
 
-    def piece(self, piece: Piece) -> bytes:
-        """The events of a piece; with the first one, what comes before any text."""
-        shape = self._writer.shape
-        events = sse.position(piece) if self._trusted else b""
-        if piece.text:
-            events += self._event([shape.delta(piece)])
-        if piece.finish:
-            events += self._event([shape.closing(piece.finish)])
-        opening, self._opened = ([] if self._opened else shape.opening()), True
-        return self._event(opening) + events if opening else events
+    def pieces(self, pieces: Iterable[tuple[int, Piece]]) -> bytes:
+        """The events of what came for some choices; with a choice's first one, what comes before any text."""
+        return b"".join(self._piece(index, piece) for index, piece in pieces)
 
     def end(self, spent: Phases) -> bytes:
-        """What follows the finish reason."""
+        """What follows the last finish reason."""
         usage = self._job.usage()
-        asked = sse.event(self._writer.chunk([], usage)) if self._job.options.include_usage else b""
+        asked = sse.event(self._job.writer.chunk([], usage)) if self._job.options.include_usage else b""
         comments = sse.comment("usage", usage) + sse.comment("phases", spent) if self._trusted else b""
         return asked + comments + sse.DONE
 
+    def _piece(self, index: int, piece: Piece) -> bytes:
+        shape = self._job.choices[index].shape
+        opening = [] if index in self._opened else shape.opening()
+        self._opened.add(index)
+        events = [self._event([choice]) for choice in shape.chunks(piece)]
+        return b"".join((self._event(opening) if opening else b"", self._position(index, piece), *events))
+
+    def _position(self, index: int, piece: Piece) -> bytes:
+        if not self._trusted or not piece.ids:
+            return b""
+        return sse.position(piece) if len(self._job.choices) == 1 else sse.choice_position(index, piece)
+
     def _event(self, choices: list[object]) -> bytes:
-        return sse.event(self._writer.chunk(choices, self._usage()))
+        return sse.event(self._job.writer.chunk(choices, self._usage()))
 
     def _usage(self) -> Usage | UnsetType | None:
         options = self._job.options

@@ -1,17 +1,21 @@
 """From a request body to a job: what the engine gets, and how its tokens are written back."""
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+from msgspec import structs
 
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
-from paceline_workers.messages import Sampling, Submit
+from paceline_core.wire import Resume
+from paceline_workers.messages import Sampling, Started, Submit
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.chat import ChatTemplate
-from paceline_workers.server.openai.answers import Shape, Usage, Writer
-from paceline_workers.server.openai.chat_answers import ChatShape
-from paceline_workers.server.openai.completion_answers import CompletionShape
+from paceline_workers.server.openai.answers import Kind, Shape, Usage, Writer
+from paceline_workers.server.openai.chat_answers import CHAT, ChatShape
+from paceline_workers.server.openai.choices import Choice
+from paceline_workers.server.openai.completion_answers import TEXT, CompletionShape
 from paceline_workers.server.openai.lengths import refuse_overlong, room
 from paceline_workers.server.openai.requests import (
     ChatRequest,
@@ -20,7 +24,8 @@ from paceline_workers.server.openai.requests import (
     StreamOptions,
     parse,
 )
-from paceline_workers.server.output import Output
+from paceline_workers.server.openai.resumes import resumed, split
+from paceline_workers.server.output import Output, Piece
 from paceline_workers.server.tokenizer import Tokenizer
 
 COMPLETION_TOKENS = 16
@@ -39,18 +44,31 @@ class ServedModel:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """One request as it came, and the engine it came to."""
+
+    body: bytes
+    caller: Caller
+    started: Started
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One request, understood."""
 
-    submit: Submit
-    output: Output
+    choices: tuple[Choice, ...]
     writer: Writer
     stream: bool
     options: StreamOptions
 
     def usage(self) -> Usage:
         """Token counts so far."""
-        return Usage.of(len(self.submit.prompt), self.output)
+        return Usage.of(len(self.choices[0].submit.prompt), [choice.output for choice in self.choices])
+
+    def whole(self, pieces: Sequence[list[Piece]]) -> bytes:
+        """The body of an answer that is not streamed, from all pieces of each choice."""
+        told = [choice.shape.whole(own) for choice, own in zip(self.choices, pieces, strict=True)]
+        return self.writer.whole(told, self.usage())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +78,15 @@ class _Prompt:
     ids: list[int]
     max_tokens: int
     logprobs: int
-    shape: Shape
+    kind: Kind
+    shape: Callable[[int], Shape]
 
 
-async def chat_job(model: ServedModel, body: bytes, caller: Caller, context: int) -> Job:
+async def chat_job(model: ServedModel, asked: Asked) -> Job:
     """A job from the body of `/v1/chat/completions`. Raises RequestError."""
+    body, resume = split(asked.body, asked.caller.resume)
     request = parse(ChatRequest, body)
+    context = asked.started.max_model_len
     _known(model, request.model)
     if model.template is None:
         raise _invalid("This model has no chat template; use /v1/completions.", "messages")
@@ -73,23 +94,27 @@ async def chat_job(model: ServedModel, body: bytes, caller: Caller, context: int
     refuse_overlong(model.tokenizer.least(text), context, "messages")
     ids = await model.tokenizer.encode(text, special=False)
     max_tokens = room(len(ids), request.max_completion_tokens or request.max_tokens, None, context, "messages")
-    shape = ChatShape(model.tokenizer.token_bytes if request.logprobs else None)
+    token_bytes = model.tokenizer.token_bytes if request.logprobs else None
     logprobs = request.top_logprobs if request.logprobs else -1
-    return _job(model, request, caller, _Prompt(ids, max_tokens, logprobs, shape))
+    prompt = _Prompt(ids, max_tokens, logprobs, CHAT, lambda index: ChatShape(index, token_bytes))
+    return await _job(model, request, asked, resume, prompt)
 
 
-async def completion_job(model: ServedModel, body: bytes, caller: Caller, context: int) -> Job:
+async def completion_job(model: ServedModel, asked: Asked) -> Job:
     """A job from the body of `/v1/completions`. Raises RequestError."""
+    body, resume = split(asked.body, asked.caller.resume)
     request = parse(CompletionRequest, body)
+    context = asked.started.max_model_len
     _known(model, request.model)
     ids = await _ids(model.tokenizer, request.prompt, context)
     max_tokens = room(len(ids), request.max_tokens, COMPLETION_TOKENS, context, "prompt")
-    shape = CompletionShape(None if request.logprobs is None else model.tokenizer.token_bytes)
+    token_bytes = None if request.logprobs is None else model.tokenizer.token_bytes
     logprobs = -1 if request.logprobs is None else request.logprobs
-    return _job(model, request, caller, _Prompt(ids, max_tokens, logprobs, shape))
+    prompt = _Prompt(ids, max_tokens, logprobs, TEXT, lambda index: CompletionShape(index, token_bytes))
+    return await _job(model, request, asked, resume, prompt)
 
 
-MakeJob = Callable[[ServedModel, bytes, Caller, int], Awaitable[Job]]
+MakeJob = Callable[[ServedModel, Asked], Awaitable[Job]]
 
 GENERATING: Mapping[str, MakeJob] = {"/v1/chat/completions": chat_job, "/v1/completions": completion_job}
 """The generating routes."""
@@ -111,16 +136,29 @@ async def _ids(tokenizer: Tokenizer, prompt: str | list[int], context: int) -> l
     return ids
 
 
-def _job(model: ServedModel, request: GenerateRequest, caller: Caller, prompt: _Prompt) -> Job:
+async def _job(
+    model: ServedModel, request: GenerateRequest, asked: Asked, resume: Resume | None, prompt: _Prompt
+) -> Job:
     if request.min_tokens > prompt.max_tokens:
         raise _invalid(f"`min_tokens` is above the {prompt.max_tokens} tokens that may be generated.", "min_tokens")
-    identity = secrets.token_hex(12)
-    seed = model.new_seed() if request.seed is None else request.seed
-    submit = Submit(
-        id=identity,
+    if resume and not request.stream:
+        raise _invalid("Only a stream can be resumed; send the request again.", "stream")
+    submit = _submit(model, request, asked.caller, prompt)
+    choices = tuple(_choice(model, request, structs.replace(submit, choice=index), prompt) for index in range(1))
+    identity, created = f"{prompt.kind.id_prefix}-{submit.id}", int(model.clock.utc().timestamp())
+    if resume:
+        choices = await resumed(choices, resume, asked.started, model.tokenizer.size)
+        identity, created = resume.id, resume.created
+    writer = Writer(identity, created, request.model, prompt.kind)
+    return Job(choices, writer, request.stream, request.stream_options)
+
+
+def _submit(model: ServedModel, request: GenerateRequest, caller: Caller, prompt: _Prompt) -> Submit:
+    return Submit(
+        id=secrets.token_hex(12),
         prompt=prompt.ids,
         max_tokens=prompt.max_tokens,
-        sampling=Sampling(request.temperature, request.top_p, max(request.top_k, 0), seed, prompt.logprobs),
+        sampling=_sampling(model, request, caller, prompt.logprobs),
         request_class=caller.request_class,
         min_tokens=request.min_tokens,
         stop_ids=request.stop_token_ids,
@@ -128,10 +166,22 @@ def _job(model: ServedModel, request: GenerateRequest, caller: Caller, prompt: _
         salt=caller.tenant,
         deadline_s=caller.deadline_s,
     )
+
+
+def _sampling(model: ServedModel, request: GenerateRequest, caller: Caller, logprobs: int) -> Sampling:
+    seed = next((seed for seed in (request.seed, caller.seed) if seed is not None), None)
+    return Sampling(
+        request.temperature,
+        request.top_p,
+        max(request.top_k, 0),
+        model.new_seed() if seed is None else seed,
+        logprobs,
+    )
+
+
+def _choice(model: ServedModel, request: GenerateRequest, submit: Submit, prompt: _Prompt) -> Choice:
     output = Output(model.tokenizer.decode, stops=request.stop, min_tokens=request.min_tokens)
-    created = int(model.clock.utc().timestamp())
-    writer = Writer(f"{prompt.shape.id_prefix}-{identity}", created, request.model, prompt.shape)
-    return Job(submit, output, writer, request.stream, request.stream_options)
+    return Choice(submit, output, prompt.shape(submit.choice))
 
 
 def _invalid(message: str, param: str) -> RequestError:

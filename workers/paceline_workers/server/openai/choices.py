@@ -1,0 +1,18 @@
+"""One answer of a request: what the engine gets for it, and how its tokens become text and events."""
+
+from dataclasses import dataclass
+
+from paceline_workers.messages import Submit
+from paceline_workers.server.openai.answers import Shape
+from paceline_workers.server.output import Output
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`finish`: it had ended in an earlier life of its stream, and why; `told`: the client knows."""
+
+    submit: Submit
+    output: Output
+    shape: Shape
+    finish: str = ""
+    told: bool = False

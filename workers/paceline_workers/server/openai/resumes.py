@@ -1,0 +1,69 @@
+"""A stream that goes on here after another worker lost it (DESIGN 5): what the gateway says of it, taken in.
+
+The tokens so far run through a fresh detokenizer and stop matcher one by one, as they did the first time, and what
+comes out is forgotten: the client has it. So the two lives meet without a gap at any token, an open character or half
+a stop string included. A choice that had already ended only gets the finish reason that may be missing.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from msgspec import structs
+
+from paceline_core.errors import Code, InvalidInput, RequestError
+from paceline_core.wire import RESUME, Resume, ResumedChoice, decode
+from paceline_workers.messages import Started, Submit
+from paceline_workers.server.openai.choices import Choice
+
+_BLOCK = 128
+"""Tokens taken in before others get their turn: some milliseconds."""
+
+
+def split(body: bytes, size: int) -> tuple[bytes, Resume | None]:
+    """The client's body, and what its last `size` bytes say; 0 is no resumption. Raises RequestError."""
+    if not size:
+        return body, None
+    if size > len(body):
+        raise _invalid(f"`{RESUME}` counts {size} bytes of a body of {len(body)}.")
+    try:
+        return body[:-size], decode(Resume, body[-size:])
+    except InvalidInput as error:
+        raise _invalid(f"The resumption is malformed: {error}.") from None
+
+
+async def resumed(choices: Sequence[Choice], resume: Resume, started: Started, vocabulary: int) -> tuple[Choice, ...]:
+    """The choices as they stood. Raises RequestError."""
+    if len(resume.choices) != len(choices):
+        raise _invalid(f"The resumption holds {len(resume.choices)} choices, the request asks for {len(choices)}.")
+    if not all(0 <= token < vocabulary for choice in resume.choices for token in choice.ids):
+        raise _invalid(f"The resumption holds a token id that is not in 0 to {vocabulary - 1}.")
+    pairs = zip(choices, resume.choices, strict=True)
+    return tuple([await _resumed(choice, so_far, started) for choice, so_far in pairs])
+
+
+async def _resumed(choice: Choice, so_far: ResumedChoice, started: Started) -> Choice:
+    ids, finish = so_far.ids, finish_reason(choice.submit, so_far.ids, started)
+    for start in range(0, len(ids), _BLOCK):
+        block, last = ids[start : start + _BLOCK], start + _BLOCK >= len(ids)
+        choice.shape.skip(choice.output.replay(block, finish if last else ""), block)
+        await asyncio.sleep(0)  # a turn for everybody else
+    return replace(
+        choice,
+        submit=structs.replace(choice.submit, produced=ids, deadline_s=0.0),  # a stream that has begun is finished
+        finish="stop" if choice.output.stopped else finish,
+        told=so_far.ended,
+    )
+
+
+def finish_reason(submit: Submit, ids: Sequence[int], started: Started) -> str:
+    """Why output that is `ids` has ended, by the engine's rules; "" if it goes on."""
+    stops = {*submit.stop_ids, *(() if submit.ignore_eos else started.eos_ids)}
+    if len(ids) > submit.min_tokens and ids and ids[-1] in stops:
+        return "stop"
+    over = len(ids) >= submit.max_tokens or len(submit.prompt) + len(ids) >= started.max_model_len
+    return "length" if over else ""
+
+
+def _invalid(message: str) -> RequestError:
+    return RequestError(Code.INVALID_REQUEST, message, param=RESUME)
