@@ -12,21 +12,26 @@ FRAME_LIMIT = 16 << 20
 
 
 class Sampling(msgspec.Struct, frozen=True, tag="sampling"):
-    """How tokens are chosen. Temperature 0 is greedy; noise depends on (seed, choice, position) alone."""
+    """How tokens are chosen. Temperature 0 is greedy; noise depends on (seed, choice, position) alone.
+
+    `repetition` is multiplicative over prompt and output (1 is none); `presence` and `frequency` count the output alone.
+    `bias` is added to logits by token id.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
     seed: int = 0
     logprobs: int = -1
+    min_p: float = 0.0
+    repetition: float = 1.0
+    presence: float = 0.0
+    frequency: float = 0.0
+    bias: dict[int, float] = {}
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
-    """API -> engine: one sequence. `id` is unique for the engine's life; `deadline_s` counts from now, 0 is none.
-
-    `produced`: output ids of an earlier life of the stream; positions, limits and noise count them as if made here.
-    `group` is the same for all choices of one request, "" where there is one choice.
-    """
+    """API -> engine: one sequence. `id` is unique for the engine's life; `deadline_s` counts from now, 0 is none."""
 
     id: str
     prompt: list[int]
@@ -39,8 +44,6 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
     salt: str = ""
     choice: int = 0
     deadline_s: float = 0.0
-    produced: list[int] = []
-    group: str = ""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):

@@ -19,7 +19,7 @@ from paceline_workers.engine.model import config, decoder
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.batch import Batch
 from paceline_workers.engine.model.weights import Weights
-from paceline_workers.engine.sampling import sample
+from paceline_workers.engine.sampling import Sampler
 from paceline_workers.engine.scheduling import Chunk, Plan, Request
 from paceline_workers.engine.timer import Timer
 from paceline_workers.messages import Sampling
@@ -36,6 +36,7 @@ class TorchBackend:
     facts: Facts
     decoder: decoder.Decoder
     cache: PagedCache
+    sampler: Sampler
 
     @classmethod
     def load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause) -> "TorchBackend":
@@ -55,12 +56,12 @@ class TorchBackend:
             cache = PagedCache(shape, pages, engine.page_tokens)
             model(Batch.of(_first_step(), engine.page_tokens), cache)
         facts = Facts(limits, pages, page_bytes, settings.eos_ids, _prior(engine, shape), stages.seconds)
-        return cls(facts, model, cache)
+        return cls(facts, model, cache, Sampler())
 
     def execute(self, plan: Plan, since: float) -> Executed:  # noqa: ARG002 - only emulation keeps to a time
         """One forward pass and one sample for each chunk that closes its request's gap."""
         logits = self.decoder(Batch.of(plan, self.facts.limits.page_tokens), self.cache)
-        return Executed(sample(logits.numpy(), [chunk.request for chunk in plan.chunks if chunk.samples]))
+        return Executed(self.sampler(logits.numpy(), [chunk.request for chunk in plan.chunks if chunk.samples]))
 
 
 class _Stages:

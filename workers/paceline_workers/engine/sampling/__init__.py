@@ -1,0 +1,8 @@
+"""From logits to tokens: adjust, filter, draw, and tell the log-probabilities. One idea a file; numpy, no torch."""
+
+from paceline_workers.engine.sampling.filters import filtered
+from paceline_workers.engine.sampling.logprobs import logprobs
+from paceline_workers.engine.sampling.noise import Purpose, noise
+from paceline_workers.engine.sampling.sample import Sampler, sample
+
+__all__ = ["Purpose", "Sampler", "filtered", "logprobs", "noise", "sample"]

@@ -1,0 +1,83 @@
+"""One token per row of logits: what the request's own settings ask for is done, in a fixed order, and nothing else.
+
+1. the best token, if the request is greedy and changes no logit: no copy of the row is made
+2. bias and penalties (`penalties`); until `min_tokens` are produced, nothing that would end the request
+3. temperature, min-p, top-k, top-p (`filters`) and a draw with seeded noise (`noise`)
+Rows never see each other, so a request draws the same in every batch.
+What is kept between steps belongs to a request and can be made again from its tokens; it is dropped when the request
+does not run any more.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline_workers.engine.sampling.filters import filtered
+from paceline_workers.engine.sampling.logprobs import logprobs
+from paceline_workers.engine.sampling.noise import Purpose, Row, bits, draw
+from paceline_workers.engine.sampling.penalties import Tally, add_bias, penalize, penalized
+from paceline_workers.engine.scheduling import Request, Sample, State
+from paceline_workers.messages import Sampling
+
+Logits = NDArray[np.float32]
+GREEDY = 1e-5
+"""Below this temperature the best token is taken: dividing by less would overflow. vLLM's limit."""
+
+
+class Sampler:
+    """Chooses tokens for the requests of one engine."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[Request, Tally] = {}
+
+    @property
+    def kept(self) -> int:
+        """Requests of which something is kept for their next token."""
+        return len(self._tallies)
+
+    def __call__(self, logits: Logits, requests: Sequence[Request]) -> list[Sample]:
+        """One sample per row of `logits` [requests, vocabulary]."""
+        if self._tallies:
+            self._tallies = {made: tally for made, tally in self._tallies.items() if made.state is State.RUNNING}
+        return [self._sample(row, request) for row, request in zip(logits, requests, strict=True)]
+
+    def _sample(self, row: Logits, request: Request) -> Sample:
+        sampling = request.sampling
+        token = _choose(self._adjusted(row, request), request)
+        return Sample(token, logprobs(row, token, sampling.logprobs) if sampling.logprobs >= 0 else None)
+
+    def _adjusted(self, row: Logits, request: Request) -> Logits | Row:
+        sampling = request.sampling
+        early = request.produced < request.min_tokens
+        if not (early or sampling.bias or penalized(sampling)):
+            return row
+        changed = row.astype(np.float64)
+        if sampling.bias:
+            add_bias(changed, sampling.bias)
+        if penalized(sampling):
+            penalize(changed, self._tally(request), sampling)
+        if early:
+            changed[[token for token in request.stop_ids if 0 <= token < len(row)]] = -np.inf
+        return changed
+
+    def _tally(self, request: Request) -> Tally:
+        if request not in self._tallies:
+            self._tallies[request] = Tally(request)
+        return self._tallies[request]
+
+
+def sample(logits: Logits, requests: Sequence[Request]) -> list[Sample]:
+    """The same without anything kept between calls."""
+    return Sampler()(logits, requests)
+
+
+def _choose(row: Logits | Row, request: Request) -> int:
+    sampling = request.sampling
+    if sampling.temperature < GREEDY:
+        return int(row.argmax())
+    return draw(filtered(row, sampling), _bits(sampling, request, len(row)))
+
+
+def _bits(sampling: Sampling, request: Request, size: int) -> NDArray[np.uint64]:
+    return bits(sampling.seed, request.choice, request.wanted, Purpose.TOKEN, size)
