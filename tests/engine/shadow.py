@@ -1,11 +1,14 @@
 """A backend without arithmetic: token ids stand where keys would, and every read is checked to find the right ones."""
 
 from collections.abc import Callable
+from typing import Any
 
 from paceline_core.registry.enums import RequestClass
+from paceline_core.wire import StepTime
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling import Limits, Plan, Request, Sample, Scheduler
+from paceline_workers.engine.scheduling.forecast import Forecast
 from paceline_workers.messages import Sampling, Tokens
 
 PAGE = 4
@@ -41,6 +44,13 @@ def request(
     )
 
 
+class Hopeful(Forecast):
+    """Expects every request to end at once: so pages run out, and requests are preempted."""
+
+    def remaining(self, request: Request) -> int:
+        return 1
+
+
 def scheduler(
     pages: int = 64,
     *,
@@ -49,7 +59,11 @@ def scheduler(
     max_len: int | None = None,
     prefix_cache: bool = True,
     windows: dict[RequestClass, float] | None = None,
+    host: int = 0,
     max_waiting: int = 1000,
+    model: StepTime | None = None,
+    hopeful: bool = False,
+    **others: Any,
 ) -> Scheduler:
     limits = Limits(
         max_model_len=max_len or pages * PAGE,
@@ -59,8 +73,12 @@ def scheduler(
         step_tokens=budget,
         max_waiting=max_waiting,
         windows=windows or {},
+        **others,
     )
-    return Scheduler(KvMemory(pages, PAGE, prefix_cache=prefix_cache), limits)
+    memory = KvMemory(pages, PAGE, prefix_cache=prefix_cache, host_pages=host)
+    core = Scheduler(memory, limits, forecast=Hopeful(0) if hopeful else None)
+    core.model = model or core.model
+    return core
 
 
 def next_token(request: Request) -> int:
@@ -159,5 +177,5 @@ def expected(prompt: list[int], count: int) -> list[int]:
     return probe.tokens[len(prompt) :]
 
 
-def started(pages: int = 64, *, slots: int = 8, budget: int = 16, max_len: int | None = None) -> Shadow:
-    return Shadow(scheduler(pages, slots=slots, budget=budget, max_len=max_len))
+def started(pages: int = 64, **limits: Any) -> Shadow:
+    return Shadow(scheduler(pages, **limits))

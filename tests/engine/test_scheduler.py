@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from tests.engine.shadow import PAGE, PROMPT, Shadow, expected, request, scheduler, shape, started
+from tests.engine.shadow import PAGE, PROMPT, VOCAB, Shadow, expected, request, scheduler, shape, started
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.scheduling import Chunk, Plan, State, strict_priority
-from paceline_workers.engine.scheduling.policy import PATIENCE
+from paceline_workers.engine.scheduling import Chunk, Plan, State, WeightedShares
 
 INTERACTIVE, BATCH, OFFLINE = RequestClass
 
@@ -94,19 +93,108 @@ def test_within_a_class_the_order_is_first_come_first_served() -> None:
     assert list(run.ends()) == ["a", "b", "c"]
 
 
-def test_a_class_passed_over_for_too_long_gets_a_turn() -> None:
-    assert strict_priority({INTERACTIVE: 1.0, OFFLINE: PATIENCE}) == [INTERACTIVE, BATCH, OFFLINE]
-    assert strict_priority({INTERACTIVE: 1.0, OFFLINE: PATIENCE + 1}) == [OFFLINE, INTERACTIVE, BATCH]
+def test_classes_with_a_backlog_share_the_tokens_by_their_weights() -> None:
+    run = started(slots=1, prefix_cache=False)
+    for number in range(200):
+        for cls in RequestClass:
+            run.core.submit(request(f"{cls}{number}", [number % VOCAB, *PROMPT], 1, cls=cls))
+    while len(run.ends()) < 110:
+        run.step()
+    shares = {cls: sum(name.startswith(cls) for name in run.ends()) for cls in RequestClass}
+    assert shares == {INTERACTIVE: 80, BATCH: 20, OFFLINE: 10}
 
 
-def test_an_old_backlog_gets_one_turn_and_does_not_invert_the_priorities() -> None:
+def test_an_old_backlog_does_not_make_an_urgent_request_wait() -> None:
     run = started(slots=1)
-    for number in range(3):
-        run.core.submit(request(f"old{number}", [number], 1, cls=OFFLINE))
-        run.core.submit(request(f"new{number}", [number], 1, arrival=PATIENCE))
-    run.now = PATIENCE + 1
+    for number in range(9):
+        run.core.submit(request(f"old{number}", [number, *PROMPT], 1, cls=OFFLINE))
+    for _ in range(4):
+        run.step()
+    run.core.submit(request("new", PROMPT, 1, arrival=run.now))
+    run.step()
+    assert list(run.ends()) == ["old0", "old1", "old2", "old3", "new"]
+
+
+def test_an_idle_class_saves_no_share_up() -> None:
+    policy = WeightedShares()
+    policy.order({OFFLINE})
+    policy.charge(OFFLINE, 1000)
+    assert policy.order(set(RequestClass)) == [INTERACTIVE, BATCH, OFFLINE]
+    policy.charge(INTERACTIVE, 8)
+    assert policy.order(set(RequestClass)) == [BATCH, OFFLINE, INTERACTIVE]
+
+
+# --- order within a class
+
+
+def test_a_short_prompt_passes_a_long_one_that_came_just_before() -> None:
+    run = started(slots=1)
+    run.core.submit(request("long", PROMPT * 3, 1))
+    run.core.submit(request("short", PROMPT, 1, arrival=0.01))
+    run.now = 0.1
     run.drain()
-    assert list(run.ends()) == ["old0", "new0", "new1", "new2", "old1", "old2"]
+    assert list(run.ends()) == ["short", "long"]
+
+
+def test_a_long_prompt_that_has_waited_longer_for_its_length_goes_first() -> None:
+    run = started(slots=1)
+    run.core.submit(request("long", PROMPT * 3, 1))
+    run.core.submit(request("short", PROMPT, 1, arrival=0.9))
+    run.now = 1.0
+    run.drain()
+    assert list(run.ends()) == ["long", "short"]
+
+
+def test_what_is_cached_does_not_count_as_length() -> None:
+    run = started(slots=1)
+    run.core.submit(request("first", PROMPT * 3, 1))
+    run.drain()
+    run.core.submit(request("short", [*range(20)], 1, arrival=1.0))
+    run.core.submit(request("known", PROMPT * 3, 1, arrival=1.0))
+    run.now = 2.0
+    run.drain()
+    assert list(run.ends()) == ["first", "known", "short"]
+
+
+def test_a_prefix_cached_while_a_request_waits_moves_it_when_it_heads_its_lane() -> None:
+    run = started(slots=1)
+    first, twin = request("first", PROMPT * 3, 1), request("twin", PROMPT * 3, 1, arrival=0.5)
+    for entry in (first, twin):
+        run.core.submit(entry)
+    assert (first.uncached, twin.uncached) == (30, 30)
+    run.step()
+    run.step()
+    run.step()
+    assert twin.uncached == 2
+
+
+def test_a_stream_of_short_prompts_does_not_starve_a_long_one() -> None:
+    run = started(slots=1)
+    run.core.submit(request("long", PROMPT * 5, 1))
+    number = 0
+    while "long" not in run.ends():
+        for _ in range(2):
+            run.core.submit(request(f"s{number}", [number % VOCAB], 1, arrival=run.now))
+            number += 1
+        run.step()
+        assert number < 500
+
+
+def test_a_preempted_request_comes_back_before_all_new_ones_of_its_class() -> None:
+    run = started(slots=1)
+    run.core.submit(request("slow", PROMPT, 9, cls=OFFLINE))
+    run.step()
+    run.core.submit(request("tiny", [1], 1, arrival=0.0, cls=OFFLINE))
+    run.core.submit(request("fast", [7], 1, arrival=run.now))
+    run.drain()
+    assert list(run.ends()) == ["fast", "slow", "tiny"]
+
+
+def test_a_class_has_a_queue_of_its_own_length() -> None:
+    run = Shadow(scheduler(class_waiting={BATCH: 1}))
+    assert run.core.submit(request("a", PROMPT, cls=BATCH)) == ""
+    assert "queue for class batch is full (1 requests)" in run.core.submit(request("b", PROMPT, cls=BATCH))
+    assert run.core.submit(request("c", PROMPT)) == ""
 
 
 def test_an_urgent_request_takes_the_slot_of_the_newest_least_urgent_one() -> None:
@@ -190,8 +278,8 @@ def test_without_the_prefix_cache_nothing_is_looked_up_or_kept() -> None:
 # --- preemption
 
 
-def test_when_pages_run_out_the_newest_request_is_recomputed_and_nothing_changes_for_clients() -> None:
-    run = started(8)
+def test_when_pages_run_out_a_request_is_recomputed_and_nothing_changes_for_clients() -> None:
+    run = started(8, hopeful=True)
     for number in range(3):
         run.core.submit(request(f"r{number}", [number] * 5, 14, arrival=float(number)))
     run.drain()
@@ -210,7 +298,7 @@ def test_a_preempted_request_finds_its_own_pages_again() -> None:
 
 
 def test_positions_told_to_the_client_run_on_across_a_preemption() -> None:
-    run = started(8)
+    run = started(8, hopeful=True)
     for number in range(3):
         run.core.submit(request(f"r{number}", [number] * 5, 14, arrival=float(number)))
     run.drain()

@@ -25,7 +25,12 @@ class State(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """Identity, limits and progress. Times are seconds of the caller's monotonic clock; `deadline` is for token one."""
+    """Identity, limits and progress. Times are seconds of the caller's monotonic clock; `deadline` is for token one.
+
+    While it waits: `uncached` tokens to compute and their predicted seconds, `service`, as last looked up. `shared`
+    pages had another holder when it was placed. A preempted one `had` so many tokens
+    computed, and came back at `resumed_at` output tokens in `resumed_step`.
+    """
 
     id: str
     prompt_len: int
@@ -47,6 +52,12 @@ class Request:
     cached: int = 0
     preemptions: int = 0
     resumed_at: int = 0
+    resumed_step: int = 0
+    uncached: int = 0
+    service: float = 1.0
+    lane: int = 0
+    shared: int = 0
+    had: int = 0
     batch_wait: float = 0.0
     admitted: float | None = None
     first_token: float | None = None

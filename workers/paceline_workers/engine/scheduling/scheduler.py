@@ -1,67 +1,67 @@
 """Continuous batching as a state machine: `step` plans the tokens of one forward pass, `commit` takes its results in.
 
 Each step spends a token budget. Decodes come first, one token each; the rest goes to prefills, class by class in the
-policy's order, running ones before new ones, cut into chunks where the budget ends. Pages for all that is wanted are
-taken at admission, so only a decode can run out of them; it then preempts the newest request of the least urgent
-class, whose tokens are computed again later (its full pages stay cached, so mostly they are found again).
+policy's order, running ones before new ones, cut into chunks where the budget, or the time promised to the decodes,
+ends. Pages for all that is wanted are taken at admission, and a request is admitted only if the predicted peak of all
+running ones fits; so a decode runs out of pages only where outputs get longer than foreseen. It then preempts the
+request that costs least (`victim`), which comes back before all new ones of its class.
 
-No livelock: the running request of the best rank is never preempted for another's sake, and alone it always fits,
-since `submit` refuses what does not; so it ends, and then the next one is the best. A request preempted to make room
-for a more urgent class is not preempted so again before it has produced a token.
-Known hole: outputs of unknown length are admitted with one spare page per running request, not by their future peak.
+No livelock: the oldest running request is never preempted for want of pages, and alone it always fits, since `submit`
+refuses what does not; so it ends, and then the next one is the oldest. A request preempted to make room for another
+class is not preempted so again before it has produced a token, and only for a class below its share of tokens.
 """
 
 from bisect import insort
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from math import inf
 from operator import attrgetter
 
 from paceline_core.registry.enums import RequestClass
+from paceline_core.wire import StepTime
 from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.scheduling import pace
+from paceline_workers.engine.scheduling.batching import Batching, House, batching
 from paceline_workers.engine.scheduling.deadlines import Deadlines
-from paceline_workers.engine.scheduling.plan import Chunk, Counters, Limits, Plan, Sample
-from paceline_workers.engine.scheduling.policy import Policy, strict_priority
+from paceline_workers.engine.scheduling.draft import Draft
+from paceline_workers.engine.scheduling.forecast import Forecast, Load, peak
+from paceline_workers.engine.scheduling.plan import Counters, Limits, Plan, Sample
+from paceline_workers.engine.scheduling.policy import Policy, WeightedShares
 from paceline_workers.engine.scheduling.refusal import malformed, too_large
 from paceline_workers.engine.scheduling.request import Request, State
-from paceline_workers.engine.scheduling.waiting import Waiting
+from paceline_workers.engine.scheduling.victim import Candidate, Choice, cheapest, rests
+from paceline_workers.engine.scheduling.waiting import Waiting, lane
 from paceline_workers.messages import Tokens
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A step in the making. `closed`: nothing more is admitted in it.
+class Scheduler:
+    """All requests of one engine. `now` is seconds of any clock that never goes back; `model` is the caller's to set.
 
-    Either a decode had to preempt, or a head had to stay: what comes after it must not slip past and starve it.
+    `policy`, `choose` and `forecast` are replaceable; the batching is what the limits name.
     """
 
-    budget: int
-    chunks: dict[str, Chunk] = field(default_factory=dict)
-    closed: bool = False
-
-    def add(self, request: Request) -> None:
-        count = min(request.gap, self.budget)
-        if count > 0:
-            self.chunks[request.id] = Chunk(request, request.computed, count, count == request.gap)
-            self.budget -= count
-
-    def drop(self, request: Request) -> None:
-        chunk = self.chunks.pop(request.id, None)
-        self.budget += chunk.count if chunk else 0
-
-
-class Scheduler:
-    """All requests of one engine. `now` is seconds of any clock that never goes back."""
-
-    def __init__(self, memory: KvMemory, limits: Limits, policy: Policy = strict_priority) -> None:
+    def __init__(
+        self,
+        memory: KvMemory,
+        limits: Limits,
+        policy: Policy | None = None,
+        *,
+        choose: Choice = cheapest,
+        forecast: Forecast | None = None,
+    ) -> None:
         self.memory = memory
         self.limits = limits
+        self.model: StepTime = pace.UNKNOWN
         self.counters = Counters()
         self.waiting = Waiting()
         self.running: list[Request] = []
-        self._policy = policy
+        self._policy = policy or WeightedShares(limits.weights)
+        self._choose = choose
+        self._forecast = forecast or Forecast(limits.max_model_len)
+        self._batching: Batching = batching(limits)
         self._requests: dict[str, Request] = {}
-        self._deadlines = Deadlines()
+        self._deadlines = Deadlines(self._latest_start)
         self._window_since: float | None = None
+        self._loads: list[Load] | None = None
 
     # --- requests come and go
 
@@ -72,8 +72,9 @@ class Scheduler:
             return refusal
         if request.id in self._requests:
             return f"a request {request.id!r} is running already"
-        if len(self.waiting) >= self.limits.max_waiting:
-            return f"the engine's queue is full ({self.limits.max_waiting} requests)"
+        if reason := self._crowded(request.request_class):
+            return reason
+        self._appraise(request)
         self._requests[request.id] = request
         self.waiting.add(request)
         self._deadlines.add(request)
@@ -87,11 +88,8 @@ class Scheduler:
         return request is not None
 
     def expire(self, now: float) -> list[Tokens]:
-        """End what has no first token by its deadline. Once begun, a stream is finished, however late."""
-        return [
-            self._end(request, "abort", f"no token before the deadline, {now - request.arrival:.3f} s", now)
-            for request in self._deadlines.due(now)
-        ]
+        """End what can no longer have its first token in time. Once begun, a stream is finished, however late."""
+        return [self._end(request, "abort", self._too_late(request, now), now) for request in self._deadlines.due(now)]
 
     def fail(self, plan: Plan, reason: str, now: float) -> list[Tokens]:
         """End every request of a step that could not be executed; what they had computed is not trusted."""
@@ -104,18 +102,17 @@ class Scheduler:
 
     def step(self, now: float) -> Plan:
         """What to compute next; empty while idle, or while a batch window is open."""
-        if not self.running:
-            opens = self._window_end()
-            if opens is None or now < opens:
-                return self._hold(opens, now)
+        opens = self._batching.opens(self._house())
+        if not self.running and min(opens.values(), default=inf) > now:
+            return self._hold(opens, now)
         self.memory.now = now
-        draft = _Draft(self.limits.step_tokens)
+        draft = Draft(self.limits.step_tokens, self.model, min(self.limits.page_tokens, self.limits.step_tokens))
         window = 0.0 if self._window_since is None else now - self._window_since
-        self._decode(draft)
-        for name in self._policy(self.waiting.turns(now)):
-            self._prefill(name, draft)
-            self._admit(name, draft, now)
+        prefills = self._decode(draft)
+        self._fill(draft, prefills, opens, now)
         self._window_since = None
+        for name, tokens in draft.spent.items():
+            self._policy.charge(name, tokens)
         chunks = tuple(draft.chunks.values())
         return Plan(chunks, window=window, copies=self.memory.copies() if chunks else ())
 
@@ -145,53 +142,76 @@ class Scheduler:
 
     def oldest_wait(self, now: float) -> float:
         """Age of the oldest waiting request, 0 if none waits."""
-        return max((now - head.arrival for head in self.waiting.heads()), default=0.0)
+        return max((now - head.arrival for head in self.waiting.oldest().values()), default=0.0)
 
     # --- step
 
-    def _window_end(self) -> float | None:
-        heads = self.waiting.heads()
-        full = len(self.waiting) >= self.limits.slots
-        windows = {} if full else self.limits.windows
-        return min((head.arrival + windows.get(head.request_class, 0.0) for head in heads), default=None)
+    def _house(self) -> House:
+        oldest = {name: request.arrival for name, request in self.waiting.oldest().items()}
+        free = self.limits.slots - len(self.running)
+        return House(oldest, self.waiting.counts(), len(self.running), free)
 
-    def _hold(self, opens: float | None, now: float) -> Plan:
-        if opens is None:
+    def _hold(self, opens: Mapping[RequestClass, float], now: float) -> Plan:
+        if not opens:
             self._window_since = None
         elif self._window_since is None:
             self._window_since = now
-        wakes = [time for time in (opens, self._deadlines.next()) if time is not None]
+        wakes = [time for time in (*opens.values(), self._deadlines.next()) if time is not None]
         return Plan(wake=min(wakes, default=None))
 
-    def _decode(self, draft: _Draft) -> None:
-        for request in [request for request in self.running if request.decoding]:
-            if request.state is State.RUNNING and self._grow(request, draft):
-                draft.add(request)
+    def _decode(self, draft: Draft) -> list[Request]:
+        """A token for each request that lacks nothing else; returns the others, whose prompts are not through."""
+        self._loads = None
+        prefills, kv_tokens, promise = [], 0, inf
+        for request in tuple(self.running):
+            if request.state is not State.RUNNING:
+                continue
+            if not request.decoding:
+                prefills.append(request)
+            elif self._grow(request, draft):
+                draft.decode(request)
+                kv_tokens += len(request.tokens)
+                promise = min(promise, self.limits.tpot.get(request.request_class, inf))
+        draft.seconds = pace.spare(self.model, promise, len(draft.chunks), kv_tokens)
+        return prefills
 
-    def _grow(self, request: Request, draft: _Draft) -> bool:
+    def _grow(self, request: Request, draft: Draft) -> bool:
         while not self.memory.grow(request):
-            victim = self.running[-1]
+            victim = self._cheapest_but_oldest()
+            draft.drop(victim)
             self._preempt(victim)
             draft.closed = True
             if victim is request:
                 return False
         return True
 
-    def _prefill(self, name: RequestClass, draft: _Draft) -> None:
-        for request in self.running:
-            if request.request_class is name and not request.decoding:
-                draft.add(request)
+    def _fill(self, draft: Draft, prefills: list[Request], opens: Mapping[RequestClass, float], now: float) -> None:
+        """What decodes leave: running prompts before new ones, class by class."""
+        joining = {name for name, time in opens.items() if time <= now}
+        for name in self._policy.order(joining | {request.request_class for request in prefills}):
+            for request in prefills:
+                if request.request_class is name and request.state is State.RUNNING:
+                    draft.prefill(request)
+            if name in joining:
+                self._admit(name, draft, opens[name], now)
 
-    def _admit(self, name: RequestClass, draft: _Draft, now: float) -> None:
-        while draft.budget > 0 and not draft.closed and (request := self.waiting.head(name)):
+    def _admit(self, name: RequestClass, draft: Draft, opened: float, now: float) -> None:
+        while draft.room and not draft.closed and (request := self._head(name, now)):
             if not self._make_room(request, draft):
                 draft.closed = True
                 return
-            self.waiting.admit(request, now)
-            self._place(request, now)
-            draft.add(request)
+            self.waiting.admit(request)
+            self._place(request)
+            self._note_placement(request, opened, now)
+            draft.prefill(request)
 
-    def _make_room(self, request: Request, draft: _Draft) -> bool:
+    def _head(self, name: RequestClass, now: float) -> Request | None:
+        """The next of a class, by what is cached now."""
+        while (request := self.waiting.head(name, now)) and self._requeue(request):
+            pass
+        return request
+
+    def _make_room(self, request: Request, draft: Draft) -> bool:
         while not self._fits(request):
             victim = self._outranked(request)
             if victim is None:
@@ -201,41 +221,129 @@ class Scheduler:
         return True
 
     def _fits(self, request: Request) -> bool:
-        spare = len(self.running)
-        return spare < self.limits.slots and self.memory.cost(request) + spare <= self.memory.available
+        cost = self.memory.cost(request)
+        if len(self.running) >= self.limits.slots or cost > self.memory.available:
+            return False
+        return not self.running or self._peak(request, cost) <= self.memory.total
+
+    def _peak(self, request: Request, cost: int) -> float:
+        """Pages that the running requests and this one will need at the worst moment to come."""
+        if self._loads is None:
+            self._loads = [self._load(other) for other in self.running]
+            self._loads.sort(reverse=True)
+        loads = [*self._loads, (self._forecast.remaining(request), cost)]
+        loads.sort(reverse=True)
+        common = self.memory.held - sum(pages for _, pages in self._loads)
+        return max(common, 0) + peak(loads, self.limits.page_tokens)
+
+    def _load(self, request: Request) -> Load:
+        return self._forecast.remaining(request), len(request.pages) - request.shared
 
     def _outranked(self, request: Request) -> Request | None:
-        for other in reversed(self.running):
-            if other.urgency <= request.urgency:
-                return None
-            if not other.preemptions or other.produced > other.resumed_at:
-                return other
-        return None
+        """Whom a waiting request may put back: the cheapest of the least urgent class that has to yield."""
+        yielding = [
+            other
+            for other in self.running
+            if other.urgency > request.urgency
+            and self._policy.yields(other.request_class, request.request_class)
+            and (not other.preemptions or other.produced > other.resumed_at)
+            and rests(other, self.counters.steps)
+        ]
+        lowest = [other for other in yielding if other.urgency == yielding[-1].urgency]
+        return self._choose(map(self._candidate, lowest), self.counters.steps) if lowest else None
 
-    def _place(self, request: Request, now: float) -> None:
+    def _cheapest_but_oldest(self) -> Request:
+        oldest = min(self.running, key=attrgetter("arrival"))
+        others = [request for request in self.running if request is not oldest]
+        return self._choose(map(self._candidate, others), self.counters.steps)
+
+    def _candidate(self, request: Request) -> Candidate:
+        remaining, pages = self._load(request)
+        lost = request.computed - request.shared * self.limits.page_tokens
+        seconds = pace.service(self.model, max(lost, 1), request.computed)
+        return Candidate(request, pages, remaining / self.limits.page_tokens, seconds)
+
+    def _place(self, request: Request) -> None:
+        pages = self.limits.pages(request.wanted)
+        request.shared = pages - self.memory.cost(request)
         self.memory.place(request)
         request.state = State.RUNNING
         insort(self.running, request, key=attrgetter("rank"))
-        if request.admitted is None:
-            self._note_admission(request, now)
+        self._batching.seat(1)
+        if self._loads is not None:
+            self._loads.append(self._load(request))
 
-    def _note_admission(self, request: Request, now: float) -> None:
+    def _note_placement(self, request: Request, opened: float, now: float) -> None:
+        if request.preemptions:
+            request.resumed_step = self.counters.steps
+            self.counters.recomputed_tokens += max(request.had - request.computed, 0)
+        if request.admitted is not None:
+            return
         request.admitted = now
         request.cached = request.computed
-        if self._window_since is not None:
-            request.batch_wait = now - max(request.arrival, self._window_since)
+        request.batch_wait = self._waited(request, opened, now)
         self.counters.lookup_tokens += request.prompt_len if self.memory.prefix_cache else 0
         self.counters.hit_tokens += request.computed
+
+    def _waited(self, request: Request, opened: float, now: float) -> float:
+        """Seconds that a window, and nothing else, kept it waiting."""
+        if self._window_since is not None:
+            return now - max(request.arrival, self._window_since)
+        return max(min(opened, now) - request.arrival, 0.0)
 
     def _preempt(self, victim: Request) -> None:
         self.running.remove(victim)
         self.memory.release(victim)
+        self._loads = None
+        self._batching.seat(-1)
         victim.state = State.WAITING
+        victim.had = victim.computed
         victim.computed = 0
         victim.preemptions += 1
         victim.resumed_at = victim.produced
         self.counters.preemptions += 1
+        self._appraise(victim)
         self.waiting.add(victim)
+
+    # --- what waiting requests would take
+
+    def _appraise(self, request: Request) -> None:
+        request.uncached = self.memory.uncached(request)
+        seconds = pace.service(self.model, request.uncached, request.wanted)
+        request.service = self._policy.service(seconds)
+
+    def _requeue(self, request: Request) -> bool:
+        """Look a waiting request up again; whether that changed its lane."""
+        self._appraise(request)
+        if lane(request) == request.lane:
+            return False
+        self.waiting.remove(request)
+        self.waiting.add(request)
+        return True
+
+    def _crowded(self, name: RequestClass) -> str:
+        if len(self.waiting) >= self.limits.max_waiting:
+            return f"the engine's queue is full ({self.limits.max_waiting} requests)"
+        limit = self.limits.class_waiting.get(name, self.limits.max_waiting)
+        if self.waiting.counts()[name] >= limit:
+            return f"the engine's queue for class {name} is full ({limit} requests)"
+        return ""
+
+    def _latest_start(self, request: Request) -> float:
+        assert request.deadline is not None
+        if request.state is State.RUNNING or not pace.known(self.model):
+            return request.deadline
+        uncached = self.memory.uncached(request)
+        return request.deadline - pace.service(self.model, uncached, request.wanted)
+
+    def _too_late(self, request: Request, now: float) -> str:
+        assert request.deadline is not None
+        if now >= request.deadline:
+            return f"no token before the deadline, {now - request.arrival:.3f} s"
+        left = request.deadline - now
+        return (
+            f"shed: {request.uncached} tokens are to compute, which takes longer than the {left:.3f} s to the deadline"
+        )
 
     # --- commit
 
@@ -245,6 +353,7 @@ class Scheduler:
             request.first_token = now
         finish = self._finish_reason(request)
         if finish:
+            self._forecast.observe(request)
             self._remove(request)
         return Tokens(
             request.id,
@@ -274,6 +383,7 @@ class Scheduler:
         if request.state is State.RUNNING:
             self.running.remove(request)
             self.memory.release(request)
+            self._loads = None
         else:
             self.waiting.remove(request)
         request.state = State.DONE

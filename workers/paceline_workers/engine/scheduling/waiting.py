@@ -1,54 +1,104 @@
-"""Requests that hold no pages yet, or no more: one queue a class, first come, first served, preempted ones in place."""
+"""Requests that hold no pages yet, or no more: one queue a class, in the order of their response ratio.
+
+The ratio is (wait + service) / service, `service` being the predicted seconds to compute what is not cached: short
+ones go first, and waiting lifts everyone. Requests whose service is about equal (a quarter of an octave) share a lane,
+in which that order is the order of arrival; so the head of a class costs one comparison a lane, however many wait.
+Preempted requests come before all new ones of their class, oldest first: their streams are open.
+
+Bound: one admission in ELDERS of a class goes to its oldest request, so that one behind n older ones waits for at most
+ELDERS * (n + 1) admissions. Ratios alone would starve a long one while short ones come faster than they are served.
+Known hole: only heads are looked up again, so a prefix cached since is seen when a request heads its lane.
+"""
 
 from bisect import insort
 from collections import deque
+from math import floor, log2
 from operator import attrgetter
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.scheduling.request import Request
 
+RETURNING = -(1 << 30)
+ELDERS = 8
+_LANES_PER_OCTAVE = 4
+_SHORTEST = 1e-9
+
 
 class Waiting:
-    """The queues, and when each class had its last turn."""
+    """The queues. A request stays in the lane that its service gave it when it was added."""
 
     def __init__(self) -> None:
-        self._queues: dict[RequestClass, deque[Request]] = {name: deque() for name in RequestClass}
-        self._last_turn: dict[RequestClass, float] = {}
+        self._lanes: dict[RequestClass, dict[int, deque[Request]]] = {name: {} for name in RequestClass}
+        self._counts = dict.fromkeys(RequestClass, 0)
+        self._admitted = dict.fromkeys(RequestClass, 0)
 
     def __len__(self) -> int:
-        return sum(map(len, self._queues.values()))
+        return sum(self._counts.values())
 
     def add(self, request: Request) -> None:
-        """Queue by arrival: at the end when new, near the front when preempted."""
-        insort(self._queues[request.request_class], request, key=attrgetter("arrival"))
-
-    def head(self, name: RequestClass) -> Request | None:
-        """The next of a class."""
-        queue = self._queues[name]
-        return queue[0] if queue else None
-
-    def admit(self, request: Request, now: float) -> None:
-        """Take out the head of its class."""
-        self._queues[request.request_class].popleft()
-        self._last_turn[request.request_class] = now
+        """Queue by arrival in its lane."""
+        request.lane = lane(request)
+        line = self._lanes[request.request_class].setdefault(request.lane, deque())
+        if line and line[-1].arrival > request.arrival:
+            insort(line, request, key=attrgetter("arrival"))
+        else:
+            line.append(request)
+        self._counts[request.request_class] += 1
 
     def remove(self, request: Request) -> None:
-        """Take out any."""
-        self._queues[request.request_class].remove(request)
+        """Take out any; at once when it heads its lane."""
+        lanes = self._lanes[request.request_class]
+        lanes[request.lane].remove(request)
+        if not lanes[request.lane]:
+            del lanes[request.lane]
+        self._counts[request.request_class] -= 1
 
-    def turns(self, now: float) -> dict[RequestClass, float]:
-        """Seconds since each class with waiting requests had something admitted, or began to wait."""
-        heads = {name: queue[0].arrival for name, queue in self._queues.items() if queue}
-        return {name: now - max(arrival, self._last_turn.get(name, arrival)) for name, arrival in heads.items()}
+    def admit(self, request: Request) -> None:
+        """Take out the head of its class."""
+        self.remove(request)
+        self._admitted[request.request_class] += 1
 
-    def heads(self) -> list[Request]:
+    def head(self, name: RequestClass, now: float) -> Request | None:
+        """The next of a class."""
+        lanes = self._lanes[name]
+        if RETURNING in lanes:
+            return lanes[RETURNING][0]
+        heads = (line[0] for line in lanes.values())
+        if self._admitted[name] % ELDERS == ELDERS - 1:
+            return min(heads, key=attrgetter("arrival"), default=None)
+        return max(
+            heads,
+            key=lambda request: ((now - request.arrival) / request.service, -request.service),
+            default=None,
+        )
+
+    def oldest(self) -> dict[RequestClass, Request]:
         """The oldest request of each class that has one."""
-        return [queue[0] for queue in self._queues.values() if queue]
+        heads = {name: [line[0] for line in lanes.values()] for name, lanes in self._lanes.items()}
+        return {name: min(found, key=attrgetter("arrival")) for name, found in heads.items() if found}
+
+    def ahead(self, name: RequestClass, service: float) -> float:
+        """Seconds of service in the lanes of a class that hold nothing longer: an estimate of what goes first."""
+        lanes = self._lanes[name].items()
+        limit = _octave(service)
+        return sum(len(line) * line[0].service for number, line in lanes if number <= limit)
 
     def counts(self) -> dict[RequestClass, int]:
         """Requests by class."""
-        return {name: len(queue) for name, queue in self._queues.items()}
+        return dict(self._counts)
 
     def tokens(self) -> dict[RequestClass, int]:
-        """Tokens by class that have yet to be computed, prefix hits not foreseen."""
-        return {name: sum(request.gap for request in queue) for name, queue in self._queues.items()}
+        """Tokens by class that have yet to be computed, less the prefix that was cached when they were looked up."""
+        return {
+            name: sum(request.uncached for line in lanes.values() for request in line)
+            for name, lanes in self._lanes.items()
+        }
+
+
+def lane(request: Request) -> int:
+    """The quarter octave of its service, or the lane of those that come back."""
+    return RETURNING if request.preemptions else _octave(request.service)
+
+
+def _octave(service: float) -> int:
+    return floor(_LANES_PER_OCTAVE * log2(max(service, _SHORTEST)))

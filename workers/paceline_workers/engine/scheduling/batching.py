@@ -1,0 +1,108 @@
+"""When waiting requests may join: at each step (continuous), or in whole batches (dynamic, static).
+
+Continuous: from idle, the first request waits for company as long as the window of its class; while something runs,
+interactive requests join at once, batch and offline ones when their oldest has waited its window or they fill the free
+slots. A window counts from arrival, so it has shrunk by the age of its head.
+Dynamic and static run a batch to its end before the next one: dynamic closes a batch when `size` requests wait or a
+window has passed, static when `size` wait, or after PATIENCE, since no wait is without limit.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Protocol
+
+from paceline_core.registry.enums import RequestClass
+from paceline_workers.engine.scheduling.plan import Limits
+
+PATIENCE = 1.0
+
+Windows = Mapping[RequestClass, float]
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """Who waits and who runs: the oldest arrival and the number of each waiting class."""
+
+    oldest: Mapping[RequestClass, float]
+    counts: Mapping[RequestClass, int]
+    running: int
+    free: int
+
+    @property
+    def waiting(self) -> int:
+        """Requests of all classes."""
+        return sum(self.counts.values())
+
+
+class Batching(Protocol):
+    """What the scheduler asks about joining."""
+
+    def opens(self, house: House) -> Mapping[RequestClass, float]:
+        """From when on each waiting class may join: -inf at once, inf not while this batch runs."""
+        ...
+
+    def seat(self, count: int) -> None:
+        """So many have joined; negative: were preempted and may come back."""
+        ...
+
+
+class Continuous:
+    """The batch is formed anew at each step."""
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+
+    def opens(self, house: House) -> Mapping[RequestClass, float]:
+        """One opening for all from idle, one for each class while something runs."""
+        if house.running:
+            return {name: self._joins(name, house) for name in house.oldest}
+        first = -inf if house.waiting >= house.free else _first(house.oldest, self._windows)
+        return dict.fromkeys(house.oldest, first)
+
+    def seat(self, count: int) -> None:
+        """Nobody counts."""
+
+    def _joins(self, name: RequestClass, house: House) -> float:
+        if name is RequestClass.INTERACTIVE or house.counts[name] >= house.free:
+            return -inf
+        return house.oldest[name] + self._windows.get(name, 0.0)
+
+
+class Batches:
+    """One batch of at most `size` after the other."""
+
+    def __init__(self, size: int, windows: Windows) -> None:
+        self._size = size
+        self._windows = windows
+        self._seats = 0
+        self._began = False
+
+    def opens(self, house: House) -> Mapping[RequestClass, float]:
+        """A batch is decided from idle, then filled to its seats however many steps its prompts take."""
+        if not house.running:
+            self._began, self._seats = False, min(self._size, house.waiting)
+        if self._began:
+            return dict.fromkeys(house.oldest, -inf if self._seats > 0 else inf)
+        full = house.waiting >= self._size
+        return dict.fromkeys(house.oldest, -inf if full else _first(house.oldest, self._windows))
+
+    def seat(self, count: int) -> None:
+        """Seats are taken until none is left."""
+        self._began = True
+        self._seats -= count
+
+
+def batching(limits: Limits) -> Batching:
+    """What the limits name."""
+    match limits.batching:
+        case "dynamic":
+            return Batches(limits.slots, limits.windows)
+        case "static":
+            return Batches(limits.slots, dict.fromkeys(RequestClass, PATIENCE))
+        case _:
+            return Continuous(limits.windows)
+
+
+def _first(oldest: Mapping[RequestClass, float], windows: Windows) -> float:
+    return min((arrival + windows.get(name, 0.0) for name, arrival in oldest.items()), default=inf)

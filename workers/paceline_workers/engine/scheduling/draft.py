@@ -1,0 +1,59 @@
+"""A step in the making: the token budget, the seconds that decodes leave to prefill, and the chunks so far."""
+
+from dataclasses import dataclass, field
+from math import inf
+
+from paceline_core.registry.enums import RequestClass
+from paceline_core.wire import StepTime
+from paceline_workers.engine.scheduling import pace
+from paceline_workers.engine.scheduling.plan import Chunk
+from paceline_workers.engine.scheduling.request import Request
+
+
+@dataclass(slots=True)
+class Draft:
+    """Prefill stops where `budget` tokens or `seconds` end, but never before `floor` tokens: so it always progresses.
+
+    `closed`: nothing more is admitted. Either a decode had to preempt, or a head had to stay: what comes after it must
+    not slip past and starve it.
+    """
+
+    budget: int
+    model: StepTime
+    floor: int
+    seconds: float = inf
+    closed: bool = False
+    chunks: dict[str, Chunk] = field(default_factory=dict)
+    spent: dict[RequestClass, int] = field(default_factory=lambda: dict.fromkeys(RequestClass, 0))
+
+    @property
+    def room(self) -> bool:
+        """Whether a prefill could still begin."""
+        return self.budget > 0 and (self.floor > 0 or self.seconds > 0)
+
+    def decode(self, request: Request) -> None:
+        """One token for a request that lacks nothing else."""
+        self._put(request, 1)
+
+    def prefill(self, request: Request) -> None:
+        """As much of its gap as there is room for."""
+        count = min(request.gap, self.budget)
+        within = pace.tokens(self.model, request.computed, self.seconds)
+        if within is not None:
+            count = min(count, max(within, self.floor))
+        if count > 0:
+            self.seconds = max(self.seconds - pace.seconds(self.model, request.computed, count), 0.0)
+            self.floor = max(self.floor - count, 0)
+            self._put(request, count)
+
+    def drop(self, request: Request) -> None:
+        """Take a request out again; the seconds it would have taken are not given back."""
+        chunk = self.chunks.pop(request.id, None)
+        if chunk:
+            self.budget += chunk.count
+            self.spent[request.request_class] -= chunk.count
+
+    def _put(self, request: Request, count: int) -> None:
+        self.chunks[request.id] = Chunk(request, request.computed, count, count == request.gap)
+        self.budget -= count
+        self.spent[request.request_class] += count

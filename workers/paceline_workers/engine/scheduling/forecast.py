@@ -1,0 +1,73 @@
+"""How long outputs get, learnt by class, and the peak of KV memory that running requests will reach.
+
+A request is expected to go on to a quantile of those finished outputs of its class that were longer than it is by now;
+before ENOUGH have been seen, to its own limit. The peak is LightLLM's ("Past-Future scheduler", ASPLOS 2025): in order
+of what remains, longest first, when the i-th ends, the first i are alive and each has grown by its remainder.
+Known hole: pages that requests share are taken to stay until all end.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Iterable
+
+from paceline_core.registry.enums import RequestClass
+from paceline_workers.engine.scheduling.request import Request
+
+QUANTILE = 0.8
+ENOUGH = 32
+WINDOW = 512
+
+Load = tuple[int, int]
+"""What one request adds: output tokens still to come, pages of its own."""
+
+
+class Lengths:
+    """The last WINDOW finished outputs of one class."""
+
+    def __init__(self) -> None:
+        self._recent: deque[int] = deque()
+        self._sorted: list[int] = []
+
+    def add(self, length: int) -> None:
+        """One more has finished."""
+        self._recent.append(length)
+        insort(self._sorted, length)
+        if len(self._recent) > WINDOW:
+            del self._sorted[bisect_left(self._sorted, self._recent.popleft())]
+
+    def remaining(self, produced: int, limit: int) -> int:
+        """Tokens to come after `produced`, at most `limit`, at least 1. Longer than all seen: as much again."""
+        if len(self._sorted) < ENOUGH:
+            return limit
+        longer = bisect_right(self._sorted, produced)
+        if longer == len(self._sorted):
+            return max(min(produced, limit), 1)
+        place = longer + int((len(self._sorted) - longer) * QUANTILE)
+        return max(min(self._sorted[place] - produced, limit), 1)
+
+
+class Forecast:
+    """Lengths of every class."""
+
+    def __init__(self, max_model_len: int) -> None:
+        self._max_model_len = max_model_len
+        self._lengths = {name: Lengths() for name in RequestClass}
+
+    def observe(self, request: Request) -> None:
+        """A request has come to its own end."""
+        self._lengths[request.request_class].add(request.produced)
+
+    def remaining(self, request: Request) -> int:
+        """Output tokens that it is expected to produce yet."""
+        produced = len(request.tokens) - request.prompt_len
+        limit = min(request.max_tokens, self._max_model_len - request.prompt_len) - produced
+        return self._lengths[request.request_class].remaining(produced, limit)
+
+
+def peak(loads: Iterable[Load], page_tokens: int) -> float:
+    """Pages at the worst moment to come; `loads` sorted, the longest to go first."""
+    used, worst = 0, 0.0
+    for count, (remaining, pages) in enumerate(loads, 1):
+        used += pages
+        worst = max(worst, used + count * remaining / page_tokens)
+    return worst
