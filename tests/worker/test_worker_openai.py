@@ -94,6 +94,33 @@ def test_a_seed_repeats_a_sampled_answer(client: OpenAI) -> None:
     assert len({ask(seed) for seed in range(4)}) > 1
 
 
+def test_choices_are_drawn_apart_and_repeat_with_their_seed(client: OpenAI) -> None:
+    def ask(stream: bool) -> list[str]:
+        asked: Any = {"model": "chat", "prompt": "The", "n": 3, "seed": 5, "temperature": 2.0, "max_tokens": 12}
+        if not stream:
+            return [choice.text for choice in client.completions.create(**asked).choices]
+        told = ["", "", ""]
+        for chunk in client.completions.create(**asked, stream=True):
+            told[chunk.choices[0].index] += chunk.choices[0].text
+        return told
+
+    assert len(set(ask(stream=False))) == 3
+    assert ask(stream=True) == ask(stream=False)
+
+
+def test_the_best_of_several_is_one_of_them(client: OpenAI) -> None:
+    asked: Any = {"model": "chat", "prompt": "The", "seed": 5, "temperature": 2.0, "max_tokens": 12}
+    all_of_them = client.completions.create(**asked, n=4, logprobs=0)
+    means = {
+        sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs): choice.text
+        for choice in all_of_them.choices
+        if choice.logprobs and choice.logprobs.token_logprobs
+    }
+    best = client.completions.create(**asked, best_of=4)
+    assert [choice.text for choice in best.choices] == [means[max(means)]]
+    assert best.usage == all_of_them.usage
+
+
 def test_logprobs_name_the_tokens_of_the_answer(client: OpenAI) -> None:
     choice = client.chat.completions.create(
         model="chat", messages=QUESTION, temperature=0, logprobs=True, top_logprobs=2, max_tokens=8
@@ -128,7 +155,7 @@ def test_a_shared_prefix_is_served_from_the_cache(client: OpenAI) -> None:
     ("fields", "error", "code", "param"),
     [
         ({"model": "other"}, openai.NotFoundError, "model_not_found", "model"),
-        ({"n": 2}, openai.BadRequestError, "invalid_request", "n"),
+        ({"n": 33}, openai.BadRequestError, "invalid_request", "n"),
         ({"max_tokens": 10**6}, openai.BadRequestError, "context_length_exceeded", "messages"),
         ({"messages": [{"role": "pirate", "content": "x"}]}, openai.BadRequestError, "invalid_request", "messages"),
     ],

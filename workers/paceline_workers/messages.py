@@ -14,7 +14,7 @@ FRAME_LIMIT = 16 << 20
 class Sampling(msgspec.Struct, frozen=True, tag="sampling"):
     """How tokens are chosen. Temperature 0 is greedy; noise depends on (seed, choice, position) alone.
 
-    `repetition` is multiplicative over prompt and output (1 is none); `presence` and `frequency` count the output alone.
+    `repetition` divides or multiplies over prompt and output (1 is none); the others count output alone.
     `bias` is added to logits by token id.
     """
 
@@ -31,7 +31,11 @@ class Sampling(msgspec.Struct, frozen=True, tag="sampling"):
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
-    """API -> engine: one sequence. `id` is unique for the engine's life; `deadline_s` counts from now, 0 is none."""
+    """API -> engine: one sequence. `id` is unique for the engine's life; `deadline_s` counts from now, 0 is none.
+
+    `produced`: output ids of an earlier life of the stream; positions, limits and noise count them as if made here.
+    `group` is the same for all choices of one request, "" where there is one choice.
+    """
 
     id: str
     prompt: list[int]
@@ -44,6 +48,8 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
     salt: str = ""
     choice: int = 0
     deadline_s: float = 0.0
+    produced: list[int] = []
+    group: str = ""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):

@@ -72,7 +72,7 @@ class Shape(Protocol):
         """Take in what an earlier life of the stream has written."""
         ...
 
-    def whole(self, pieces: list[Piece]) -> Any:
+    def whole(self, pieces: Sequence[Piece]) -> Any:
         """The choice of an answer that is not streamed; the last piece holds the finish reason."""
         ...
 

@@ -94,12 +94,12 @@ class ChatShape:
     def skip(self, text: str, ids: Sequence[int]) -> None:
         """A message's pieces do not depend on each other."""
 
-    def whole(self, pieces: list[Piece]) -> ChatChoice:
+    def whole(self, pieces: Sequence[Piece]) -> ChatChoice:
         """The message in one."""
         message = AssistantMessage("assistant", "".join(piece.text for piece in pieces))
         return ChatChoice(self._index, message, self._logprobs(pieces), pieces[-1].finish)
 
-    def _logprobs(self, pieces: list[Piece]) -> ChatLogprobs | None:
+    def _logprobs(self, pieces: Sequence[Piece]) -> ChatLogprobs | None:
         if self._token_bytes is None:
             return None
         return ChatLogprobs([entry for piece in pieces for entry in _entries(piece, self._token_bytes)])

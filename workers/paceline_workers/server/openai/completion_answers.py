@@ -55,12 +55,12 @@ class CompletionShape:
         """Offsets go on behind these tokens."""
         self._offset += sum(len(self._text(token)) for token in ids)
 
-    def whole(self, pieces: list[Piece]) -> TextChoice:
+    def whole(self, pieces: Sequence[Piece]) -> TextChoice:
         """The text in one."""
         text = "".join(piece.text for piece in pieces)
         return TextChoice(self._index, text, self._logprobs(pieces), pieces[-1].finish)
 
-    def _logprobs(self, pieces: list[Piece]) -> TextLogprobs | None:
+    def _logprobs(self, pieces: Sequence[Piece]) -> TextLogprobs | None:
         if self._token_bytes is None:
             return None
         out = TextLogprobs([], [], [], [])

@@ -13,6 +13,7 @@ from paceline_workers.messages import Sampling, Started, Submit
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.chat import ChatTemplate
 from paceline_workers.server.openai.answers import Kind, Shape, Usage, Writer
+from paceline_workers.server.openai.best import best as best_candidates
 from paceline_workers.server.openai.chat_answers import CHAT, ChatShape
 from paceline_workers.server.openai.choices import Choice
 from paceline_workers.server.openai.completion_answers import TEXT, CompletionShape
@@ -54,20 +55,22 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One request, understood."""
+    """One request, understood. Of all `choices` the `best` ones are told."""
 
     choices: tuple[Choice, ...]
     writer: Writer
     stream: bool
     options: StreamOptions
+    best: int
 
     def usage(self) -> Usage:
         """Token counts so far."""
         return Usage.of(len(self.choices[0].submit.prompt), [choice.output for choice in self.choices])
 
-    def whole(self, pieces: Sequence[list[Piece]]) -> bytes:
+    def whole(self, pieces: Sequence[Sequence[Piece]]) -> bytes:
         """The body of an answer that is not streamed, from all pieces of each choice."""
-        told = [choice.shape.whole(own) for choice, own in zip(self.choices, pieces, strict=True)]
+        best = pieces if self.best == len(pieces) else best_candidates(pieces, self.best)
+        told = [choice.shape.whole(own) for choice, own in zip(self.choices, best, strict=False)]
         return self.writer.whole(told, self.usage())
 
 
@@ -110,6 +113,8 @@ async def completion_job(model: ServedModel, asked: Asked) -> Job:
     max_tokens = room(len(ids), request.max_tokens, COMPLETION_TOKENS, context, "prompt")
     token_bytes = None if request.logprobs is None else model.tokenizer.token_bytes
     logprobs = -1 if request.logprobs is None else request.logprobs
+    if request.candidates > request.n:
+        logprobs = max(logprobs, 0)  # the best ones are told by them
     prompt = _Prompt(ids, max_tokens, logprobs, TEXT, lambda index: CompletionShape(index, token_bytes))
     return await _job(model, request, asked, resume, prompt)
 
@@ -144,13 +149,13 @@ async def _job(
     if resume and not request.stream:
         raise _invalid("Only a stream can be resumed; send the request again.", "stream")
     submit = _submit(model, request, asked.caller, prompt)
-    choices = tuple(_choice(model, request, structs.replace(submit, choice=index), prompt) for index in range(1))
+    choices = tuple(_choice(model, request, one, prompt) for one in _one_each(submit, request.candidates))
     identity, created = f"{prompt.kind.id_prefix}-{submit.id}", int(model.clock.utc().timestamp())
     if resume:
         choices = await resumed(choices, resume, asked.started, model.tokenizer.size)
         identity, created = resume.id, resume.created
     writer = Writer(identity, created, request.model, prompt.kind)
-    return Job(choices, writer, request.stream, request.stream_options)
+    return Job(choices, writer, request.stream, request.stream_options, request.n)
 
 
 def _submit(model: ServedModel, request: GenerateRequest, caller: Caller, prompt: _Prompt) -> Submit:
@@ -166,6 +171,15 @@ def _submit(model: ServedModel, request: GenerateRequest, caller: Caller, prompt
         salt=caller.tenant,
         deadline_s=caller.deadline_s,
     )
+
+
+def _one_each(submit: Submit, count: int) -> list[Submit]:
+    """The same sequence once for each choice."""
+    if count == 1:
+        return [submit]
+    return [
+        structs.replace(submit, id=f"{submit.id}-{choice}", choice=choice, group=submit.id) for choice in range(count)
+    ]
 
 
 def _sampling(model: ServedModel, request: GenerateRequest, caller: Caller, logprobs: int) -> Sampling:

@@ -14,6 +14,8 @@ from paceline_core.errors import Code, RequestError
 
 STOPS_LIMIT = 16
 STOP_CHARACTERS = 256
+CHOICES_LIMIT = 32
+"""Each is a sequence of its own in the engine's queue."""
 MESSAGES_LIMIT = 2048
 """OpenAI's own; a body full of empty messages would hold up the loop for seconds."""
 
@@ -31,7 +33,6 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "logit_bias": ({},),
     "min_p": (0,),
     "modalities": (["text"],),
-    "n": (1,),
     "presence_penalty": (0,),
     "prompt_logprobs": (),
     "repetition_penalty": (1,),
@@ -112,6 +113,12 @@ class GenerateRequest(Body):
     stop: Annotated[list[str], PlainValidator(_stops)] = []
     stop_token_ids: list[int] = Field(default=[], max_length=64)
     ignore_eos: bool = False
+    n: int = Field(default=1, ge=1, le=CHOICES_LIMIT)
+
+    @property
+    def candidates(self) -> int:
+        """How many answers are generated; the best `n` of them are told."""
+        return self.n
 
     def check(self) -> None:
         """What no field can tell alone. Raises RequestError."""
@@ -161,6 +168,20 @@ class CompletionRequest(GenerateRequest):
 
     prompt: Annotated[str | list[int], PlainValidator(_prompt)]
     logprobs: int | None = Field(default=None, ge=0, le=5)
+    best_of: int | None = Field(default=None, ge=1, le=CHOICES_LIMIT)
+
+    @property
+    def candidates(self) -> int:
+        """How many answers are generated; the best `n` of them are told."""
+        return self.best_of or self.n
+
+    def check(self) -> None:
+        """What no field can tell alone. Raises RequestError."""
+        super().check()
+        if self.candidates < self.n:
+            raise _invalid(f"`best_of` must be `n` ({self.n}) or more.", "best_of")
+        if self.candidates > self.n and self.stream:
+            raise _invalid("`best_of` above `n` is known at the end alone and cannot be streamed.", "best_of")
 
 
 R = TypeVar("R", bound=GenerateRequest)
