@@ -1,7 +1,10 @@
 """Tiny random models written by `transformers`, and what `transformers` makes of them in float32."""
 
+import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,16 @@ LLAMA3 = {
     "original_max_position_embeddings": 64,
 }
 LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 3.0}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 64}
+YARN_ALL_FIELDS = {
+    **YARN,
+    "beta_fast": 8.0,
+    "beta_slow": 0.5,
+    "mscale": 1.0,
+    "mscale_all_dim": 0.5,
+    "truncate": False,
+}
 MODELS: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", "tie_word_embeddings": True},
     "llama-untied-odd-heads": {
@@ -54,9 +67,34 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "llama3-rope": {"model_type": "llama", "rope_parameters": LLAMA3},
     "linear-rope": {"model_type": "llama", "rope_parameters": LINEAR},
+    "dynamic-rope": {"model_type": "llama", "max_position_embeddings": 200, "rope_parameters": DYNAMIC},
+    "yarn-rope": {"model_type": "qwen2", "rope_parameters": YARN},
+    "yarn-rope-all-fields": {"model_type": "llama", "rope_parameters": YARN_ALL_FIELDS},
     "mistral": {"model_type": "mistral", "sliding_window": None},
+    "mistral-window": {"model_type": "mistral", "sliding_window": 37},
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True},
+    "qwen2-window-from-layer-1": {
+        "model_type": "qwen2",
+        "use_sliding_window": True,
+        "sliding_window": 32,
+        "max_window_layers": 1,
+    },
+    "qwen2.5-heads": {
+        "model_type": "qwen2",
+        "tie_word_embeddings": True,
+        "hidden_size": 112,
+        "num_attention_heads": 14,
+        "head_dim": 8,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+    },
     "qwen3": {"model_type": "qwen3", "tie_word_embeddings": False, "head_dim": 24},
+    "qwen3-window-by-layer-types": {
+        "model_type": "qwen3",
+        "num_hidden_layers": 3,
+        "use_sliding_window": True,
+        "sliding_window": 5,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
 }
 
 
@@ -66,12 +104,29 @@ class Reference:
 
     folder: Path
     model: Any
+    _known: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
 
-    @torch.inference_mode()
     def logits(self, tokens: Sequence[int]) -> Tensor:
-        """[tokens, vocabulary] of one forward pass over everything."""
-        logits: Tensor = self.model(torch.tensor([list(tokens)])).logits[0]
-        return logits
+        """[tokens, vocabulary] over everything, in float32."""
+        key = tuple(tokens)
+        if key not in self._known:
+            self._known[key] = _forward(self.model, tokens)
+        return self._known[key]
+
+    def exact(self, tokens: Sequence[int]) -> Tensor:
+        """The same, computed in float64."""
+        return _forward(self._double, tokens)
+
+    @cached_property
+    def error(self) -> float:
+        """How far `transformers` in float32 is from float64, at most, over the logits of 260 tokens."""
+        chance = random.Random(1)
+        tokens = [chance.randrange(self.model.config.vocab_size) for _ in range(260)]
+        return float((self.logits(tokens) - self.exact(tokens)).abs().max())
+
+    @cached_property
+    def _double(self) -> Any:
+        return deepcopy(self.model).double()
 
     def greedy(self, prompt: Sequence[int], output: Sequence[int]) -> list[int]:
         """The tokens that greedy decoding chooses after `prompt` and each proper prefix of `output`.
@@ -80,6 +135,23 @@ class Reference:
         """
         choices: list[int] = self.logits([*prompt, *output]).argmax(-1).tolist()
         return choices[len(prompt) - 1 : -1]
+
+
+@torch.inference_mode()
+def _forward(model: Any, tokens: Sequence[int]) -> Tensor:
+    """One pass; with dynamic frequencies token by token from the end of the context on, as `generate` does.
+
+    The first part stays below that context, since only then `transformers` forgets the frequencies of the last text.
+    """
+    whole = len(tokens)
+    if model.config.rope_parameters.get("rope_type") == "dynamic":
+        whole = min(whole, model.config.max_position_embeddings - 1)
+    out = model(torch.tensor([tokens[:whole]]), use_cache=True)
+    rows = [out.logits[0]]
+    for token in tokens[whole:]:
+        out = model(torch.tensor([[token]]), past_key_values=out.past_key_values, use_cache=True)
+        rows.append(out.logits[0])
+    return torch.cat(rows)
 
 
 def write(

@@ -13,7 +13,7 @@ from tests.engine import reference
 from tests.engine.driver import Driver, load
 from tests.engine.manual import ManualTimer
 from tests.engine.peer import submit
-from tests.engine.reference import LINEAR, LLAMA3
+from tests.engine.reference import DYNAMIC, LINEAR, LLAMA3, YARN
 
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import EngineConfig
@@ -137,11 +137,30 @@ def test_an_index_cannot_point_outside_the_folder(shards: Path) -> None:
         ({"hidden_act": "gelu"}, "config.json: hidden_act: 'gelu' is not supported; only silu is"),
         ({"num_hidden_layers": None}, "config.json: num_hidden_layers: is missing"),
         ({"rms_norm_eps": "tiny"}, "config.json: rms_norm_eps: 'tiny' is not a positive number"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "config.json: rope_parameters: 'yarn' with"),
+        ({"rope_parameters": {"rope_type": "longrope"}}, "config.json: rope_parameters: 'longrope' with"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 0}}, "factor must be a positive number"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2, "attention_factor": -1}}, "attention_factor must be"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2, "beta_slow": "x"}}, "rope_parameters: 'yarn' with"),
+        ({"rope_parameters": {"rope_type": "dynamic", "factor": 0.5}}, "factor must be at least 1"),
+        ({"rope_parameters": {**LLAMA3, "high_freq_factor": 1.0}}, "high_freq_factor must be greater than"),
+        ({"rope_parameters": {"rope_theta": 1}}, "rope_theta must be a number above 1"),
+        ({"rope_parameters": [1]}, "rope_parameters: [1] is not an object"),
         ({"rope_parameters": {"rope_type": "linear"}}, "cannot be used: 'factor'"),
         ({"rope_parameters": {"rope_theta": "big"}}, "config.json: rope_parameters: 'default' with"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor: partly rotated heads are not supported"),
-        ({"use_sliding_window": True, "sliding_window": "wide"}, "sliding_window: 'wide' is not a positive"),
+        (
+            {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": "wide"},
+            "sliding_window: 'wide' is not a positive",
+        ),
+        ({"model_type": "qwen2", "use_sliding_window": "yes"}, "use_sliding_window: 'yes' is neither true nor false"),
+        (
+            {"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": -1},
+            "max_window_layers: -1 is not a whole number",
+        ),
+        (
+            {"model_type": "qwen2", "use_sliding_window": True, "layer_types": ["full_attention"]},
+            "layer_types: must name one of full_attention, sliding_attention for each of the 2 layers",
+        ),
     ],
 )
 def test_a_config_that_cannot_be_served_is_refused_by_field(
@@ -176,18 +195,57 @@ def test_an_eos_that_is_no_id_is_refused(folder: Path) -> None:
     assert "eos_token_id: '</s>' is neither a token id nor a list" in refusal(folder)
 
 
-def test_a_sliding_window_bounds_the_context_that_is_served(folder: Path) -> None:
-    edit(folder / "config.json", model_type="mistral", sliding_window=100)
-    assert load(folder).facts.limits.max_model_len == 100
-    assert "engine.max_model_len: 200 is over the model's context of 100" in refusal(folder, max_model_len=200)
+@pytest.mark.parametrize(
+    ("fields", "windows"),
+    [
+        ({"model_type": "mistral"}, (4096, 4096)),
+        ({"model_type": "mistral", "sliding_window": 100}, (100, 100)),
+        ({"model_type": "qwen2", "sliding_window": 100}, (None, None)),
+        ({"model_type": "qwen2", "sliding_window": 100, "use_sliding_window": True}, (None, None)),
+        ({"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 1}, (None, 4096)),
+        (
+            {
+                "model_type": "qwen2",
+                "use_sliding_window": True,
+                "sliding_window": 7,
+                "layer_types": ["sliding_attention", "full_attention"],
+            },
+            (7, None),
+        ),
+        ({"model_type": "llama", "sliding_window": 100}, (None, None)),
+    ],
+)
+def test_windows_are_those_of_transformers_and_bound_no_context(
+    folder: Path, fields: dict[str, object], windows: tuple[int | None, ...]
+) -> None:
+    edit(folder / "config.json", **fields)
+    settings = config.read(folder)
+    assert settings.windows == windows
+    assert settings.shape.max_context == 512
 
 
-def test_a_mistral_config_without_a_window_has_the_default_one(folder: Path) -> None:
-    edit(folder / "config.json", model_type="mistral", max_position_embeddings=9000)
-    assert config.read(folder).shape.max_context == 4096
+def test_a_mistral_config_whose_window_is_null_has_none(folder: Path) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "mistral", "sliding_window": None}))
+    assert config.read(folder).windows == (None, None)
 
 
-@pytest.mark.parametrize("scaling", [LLAMA3, LINEAR], ids=["llama3", "linear"])
+@pytest.mark.parametrize(
+    ("scaling", "context"),
+    [
+        ({"rope_type": "linear", "factor": 4.0}, 512),
+        ({"rope_type": "dynamic", "factor": 4.0}, 2048),
+        ({"rope_type": "yarn", "factor": 4.0}, 2048),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}, 512),
+        ({"rope_type": "yarn", "factor": None, "original_max_position_embeddings": 128}, 512),
+    ],
+)
+def test_a_rotary_scaling_lengthens_the_context(folder: Path, scaling: dict[str, object], context: int) -> None:
+    edit(folder / "config.json", rope_parameters=scaling)
+    assert config.read(folder).shape.max_context == context
+
+
+@pytest.mark.parametrize("scaling", [LLAMA3, LINEAR, DYNAMIC, YARN], ids=["llama3", "linear", "dynamic", "yarn"])
 @pytest.mark.parametrize("key", ["rope_type", "type"])
 def test_the_older_spelling_of_rotary_fields_means_the_same(folder: Path, scaling: dict[str, Any], key: str) -> None:
     edit(folder / "config.json", rope_parameters=scaling)

@@ -17,7 +17,6 @@ from paceline_workers.engine import sizing
 from paceline_workers.engine.backend import Executed, Facts, Pause
 from paceline_workers.engine.model import config, decoder
 from paceline_workers.engine.model.attention import PagedCache
-from paceline_workers.engine.model.batch import Batch
 from paceline_workers.engine.model.weights import Weights
 from paceline_workers.engine.sampling import Sampler
 from paceline_workers.engine.scheduling import Chunk, Plan, Request
@@ -54,13 +53,13 @@ class TorchBackend:
             pages = sizing.pages(engine, page_bytes, _room(engine, shape, page_bytes))
             limits = sizing.limits(engine, context=shape.max_context, vocab_size=shape.vocab, pages=pages)
             cache = PagedCache(shape, pages, engine.page_tokens)
-            model(Batch.of(_first_step(), engine.page_tokens), cache)
+            model(model.lay_out(_first_step(), engine.page_tokens), cache)
         facts = Facts(limits, pages, page_bytes, settings.eos_ids, _prior(engine, shape), stages.seconds)
         return cls(facts, model, cache, Sampler())
 
     def execute(self, plan: Plan, since: float) -> Executed:  # noqa: ARG002 - only emulation keeps to a time
         """One forward pass and one sample for each chunk that closes its request's gap."""
-        logits = self.decoder(Batch.of(plan, self.facts.limits.page_tokens), self.cache)
+        logits = self.decoder(self.decoder.lay_out(plan, self.facts.limits.page_tokens), self.cache)
         return Executed(self.sampler(logits.numpy(), [chunk.request for chunk in plan.chunks if chunk.samples]))
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from paceline_planner.shapes import ModelShape
-from paceline_workers.engine.model.batch import Batch, Singles, Span
+from paceline_workers.engine.model.batch import Layout, Singles, Span
 
 
 class PagedCache:
@@ -26,12 +26,12 @@ class PagedCache:
         self._pool[layer, 0].index_copy_(0, slots, keys)
         self._pool[layer, 1].index_copy_(0, slots, values)
 
-    def attend(self, layer: int, queries: Tensor, batch: Batch) -> Tensor:
+    def attend(self, layer: int, queries: Tensor, layout: Layout) -> Tensor:
         """Causal attention of [tokens, heads, head_dim] to what `write` has stored; the same shape."""
         out = torch.empty_like(queries)
-        for span in batch.spans:
+        for span in layout.spans:
             out[span.rows] = self._span(layer, queries[span.rows], span)
-        for singles in batch.singles:
+        for singles in layout.singles:
             out[singles.rows] = self._singles(layer, queries[singles.rows], singles)
         return out
 

@@ -1,7 +1,6 @@
-"""What config.json and generation_config.json say beyond the shape: norms, rotary embedding, window, EOS.
+"""What config.json and generation_config.json say beyond the shape: norms, rotary embedding, windows, EOS.
 
 Both spellings of the rotary fields are read: `rope_theta` with `rope_scaling`, and `rope_parameters` with all in one.
-A sliding window is served as the context it leaves exact: below its length, windowed and full attention are the same.
 """
 
 import json
@@ -13,17 +12,20 @@ from typing import Any
 from paceline_core.errors import InvalidInput
 from paceline_planner.shapes import ModelShape, from_config
 from paceline_workers.engine.model.rope import Rope
-
-_MISTRAL_WINDOW = 4096
+from paceline_workers.engine.model.windows import windows
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Everything the decoder needs to know; `shape.max_context` is already cut to the window."""
+    """Everything the decoder needs to know.
+
+    `shape.max_context` counts what a rotary scaling adds; `windows`: tokens that each layer sees, None: all.
+    """
 
     shape: ModelShape
     norm_eps: float
     rope: Rope
+    windows: tuple[int | None, ...]
     eos_ids: tuple[int, ...]
 
 
@@ -64,32 +66,26 @@ def _parse(data: Mapping[str, Any], eos: tuple[int, ...]) -> ModelConfig:
     shape = from_config(data)
     if (activation := data.get("hidden_act", "silu")) != "silu":
         raise InvalidInput("hidden_act", f"{activation!r} is not supported; only silu is")
-    shape = replace(shape, max_context=min(shape.max_context, _window(data) or shape.max_context))
     eps = data.get("rms_norm_eps", 1e-6)
     if not isinstance(eps, float | int) or eps <= 0:
         raise InvalidInput("rms_norm_eps", f"{eps!r} is not a positive number")
-    return ModelConfig(shape, float(eps), _rope(data, shape), eos)
-
-
-def _window(data: Mapping[str, Any]) -> int | None:
-    """Tokens of the sliding window if the model has one; Mistral's default is what `transformers` assumes."""
-    mistral = data.get("model_type") == "mistral"
-    if not mistral and not data.get("use_sliding_window", False):
-        return None
-    window = data.get("sliding_window", _MISTRAL_WINDOW if mistral else None)
-    if window is not None and (not isinstance(window, int) or window < 1):
-        raise InvalidInput("sliding_window", f"{window!r} is not a positive whole number")
-    return window
+    rope = _rope(data, shape)
+    shape = replace(shape, max_context=rope.context)
+    return ModelConfig(shape, float(eps), rope, windows(data, shape.layers), eos)
 
 
 def _rope(data: Mapping[str, Any], shape: ModelShape) -> Rope:
-    scaling = data.get("rope_parameters") or data.get("rope_scaling") or {}
     field = "rope_parameters" if data.get("rope_parameters") else "rope_scaling"
+    scaling = data.get(field) or {}
+    if not isinstance(scaling, dict):
+        raise InvalidInput(field, f"{scaling!r} is not an object")
+    if "original_max_position_embeddings" in data:
+        scaling = {**scaling, "original_max_position_embeddings": data["original_max_position_embeddings"]}
     if data.get("partial_rotary_factor", scaling.get("partial_rotary_factor", 1.0)) != 1.0:
         raise InvalidInput("partial_rotary_factor", "partly rotated heads are not supported")
     theta = scaling.get("rope_theta", data.get("rope_theta", 10000.0))
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    kind = str(scaling.get("rope_type", scaling.get("type", "default")))
     try:
-        return Rope.of(kind, shape.head_dim, float(theta), scaling)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidInput(field, f"{kind!r} with {dict(scaling)} cannot be used: {error}") from None
+        return Rope.of(kind, shape.head_dim, float(theta), shape.max_context, scaling)
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        raise InvalidInput(field, f"{kind!r} with {scaling} cannot be used: {error}") from None

@@ -17,6 +17,7 @@ from paceline_workers.engine.model.batch import Batch
 from paceline_workers.engine.model.config import ModelConfig
 from paceline_workers.engine.model.rope import rotate
 from paceline_workers.engine.model.weights import Weights
+from paceline_workers.engine.scheduling import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,10 @@ class Decoder:
     norm: Norm
     head: Tensor
 
+    def lay_out(self, plan: Plan, page_tokens: int) -> Batch:
+        """The plan as this model's layers need it."""
+        return Batch.of(plan, page_tokens, set(self.config.windows))
+
     @torch.inference_mode()
     def __call__(self, batch: Batch, cache: PagedCache) -> Tensor:
         """Compute a step, write its keys and values; logits [sampled rows, vocabulary]."""
@@ -84,7 +89,8 @@ class Decoder:
             queries, keys = layer.query_norm(queries), layer.key_norm(keys)
         queries, keys = rotate(queries, step.cos, step.sin), rotate(keys, step.cos, step.sin)
         step.cache.write(index, step.batch.slots, keys, values)
-        return layer.out(step.cache.attend(index, queries, step.batch).flatten(1))
+        layout = step.batch.layouts[self.config.windows[index]]
+        return layer.out(step.cache.attend(index, queries, layout).flatten(1))
 
 
 @dataclass(frozen=True, slots=True)
