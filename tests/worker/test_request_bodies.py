@@ -50,6 +50,13 @@ def test_an_unsupported_field_that_asks_for_nothing_passes(name: str, value: Any
     assert chat(**{name: value}).model == "m"
 
 
+def test_how_tokens_are_chosen_is_read_as_openai_and_vllm_write_it() -> None:
+    how = {"min_p": 0.1, "repetition_penalty": 1.2, "presence_penalty": -2, "frequency_penalty": 0.5}
+    read = chat(**how, logit_bias={"15": -100, "2": 0.5})
+    assert {name: getattr(read, name) for name in how} == how
+    assert read.logit_bias == {15: -100.0, 2: 0.5}
+
+
 def test_text_parts_are_joined() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert chat(messages=[{"role": "user", "content": parts}]).messages[0].content == "ab"
@@ -73,6 +80,18 @@ def test_text_parts_are_joined() -> None:
         ({"temperature": "hot"}, "temperature", "valid number"),
         ({"top_p": 0}, "top_p", "greater than 0"),
         ({"top_k": -2}, "top_k", "must be -1 or more"),
+        ({"min_p": 1.1}, "min_p", "less than or equal to 1"),
+        ({"min_p": -0.1}, "min_p", "must be 0 or more"),
+        ({"repetition_penalty": 0}, "repetition_penalty", "greater than 0"),
+        ({"presence_penalty": 2.1}, "presence_penalty", "less than or equal to 2"),
+        ({"frequency_penalty": -2.1}, "frequency_penalty", "must be -2 or more"),
+        ({"logit_bias": [1]}, "logit_bias", "token ids and their biases"),
+        ({"logit_bias": {"a": 1}}, "logit_bias", "no token id"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias", "no token id"),
+        ({"logit_bias": {"1": "much"}}, "logit_bias", "from -100 to 100"),
+        ({"logit_bias": {"1": 100.5}}, "logit_bias", "from -100 to 100"),
+        ({"logit_bias": {str(token): 1 for token in range(1025)}}, "logit_bias", "at most 1024"),
+        ({"n": 33}, "n", "less than or equal to 32"),
         ({"max_tokens": 0}, "max_tokens", "must be 1 or more"),
         ({"max_tokens": -1}, "max_tokens", "must be 1 or more"),
         ({"max_completion_tokens": 0}, "max_completion_tokens", "must be 1 or more"),

@@ -121,6 +121,24 @@ def test_the_best_of_several_is_one_of_them(client: OpenAI) -> None:
     assert best.usage == all_of_them.usage
 
 
+def test_penalties_and_bias_change_the_answer_as_they_say(client: OpenAI) -> None:
+    def ask(**fields: Any) -> list[str]:
+        asked: Any = {"model": "chat", "prompt": "The", "temperature": 0, "max_tokens": 24, "logprobs": 0}
+        extra = {"ignore_eos": True} | fields
+        logprobs = client.completions.create(**asked, extra_body=extra).choices[0].logprobs
+        return list(logprobs.tokens or []) if logprobs else []
+
+    plain = ask()
+    assert len(set(ask(repetition_penalty=100))) > len(set(plain)) > len(set(ask(repetition_penalty=0.5)))
+    many = {str(token): 100 for token in range(40, 240)}
+    once = len(set(ask(logit_bias=many)))
+    assert len(set(ask(logit_bias=many, presence_penalty=2))) > once
+    assert len(set(ask(logit_bias=many, frequency_penalty=2))) > once
+    assert len(set(ask(logit_bias={"40": 100}))) == 1
+    assert ask(temperature=5, seed=1) != plain
+    assert ask(temperature=5, seed=1, min_p=1) == plain
+
+
 def test_logprobs_name_the_tokens_of_the_answer(client: OpenAI) -> None:
     choice = client.chat.completions.create(
         model="chat", messages=QUESTION, temperature=0, logprobs=True, top_logprobs=2, max_tokens=8

@@ -146,6 +146,8 @@ async def _job(
 ) -> Job:
     if request.min_tokens > prompt.max_tokens:
         raise _invalid(f"`min_tokens` is above the {prompt.max_tokens} tokens that may be generated.", "min_tokens")
+    if any(token >= model.tokenizer.size for token in request.logit_bias):
+        raise _invalid(f"`logit_bias` names a token id that is not in 0 to {model.tokenizer.size - 1}.", "logit_bias")
     if resume and not request.stream:
         raise _invalid("Only a stream can be resumed; send the request again.", "stream")
     submit = _submit(model, request, asked.caller, prompt)
@@ -185,11 +187,16 @@ def _one_each(submit: Submit, count: int) -> list[Submit]:
 def _sampling(model: ServedModel, request: GenerateRequest, caller: Caller, logprobs: int) -> Sampling:
     seed = next((seed for seed in (request.seed, caller.seed) if seed is not None), None)
     return Sampling(
-        request.temperature,
-        request.top_p,
-        max(request.top_k, 0),
-        model.new_seed() if seed is None else seed,
-        logprobs,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=max(request.top_k, 0),
+        seed=model.new_seed() if seed is None else seed,
+        logprobs=logprobs,
+        min_p=request.min_p,
+        repetition=request.repetition_penalty,
+        presence=request.presence_penalty,
+        frequency=request.frequency_penalty,
+        bias=request.logit_bias,
     )
 
 

@@ -5,6 +5,7 @@ supported is refused by name, unless it has the value that changes nothing. `nul
 """
 
 from collections.abc import Mapping
+from math import inf
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError, model_validator
@@ -12,6 +13,8 @@ from pydantic_core import ErrorDetails
 
 from paceline_core.errors import Code, RequestError
 
+BIAS_LIMIT = 1024
+BIAS_MOST = 100.0
 STOPS_LIMIT = 16
 STOP_CHARACTERS = 256
 CHOICES_LIMIT = 32
@@ -23,19 +26,14 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
     "best_of": (1,),
     "echo": (False,),
-    "frequency_penalty": (0,),
     "function_call": ("none", "auto"),
     "functions": ([],),
     "guided_choice": (),
     "guided_grammar": (),
     "guided_json": (),
     "guided_regex": (),
-    "logit_bias": ({},),
-    "min_p": (0,),
     "modalities": (["text"],),
-    "presence_penalty": (0,),
     "prompt_logprobs": (),
-    "repetition_penalty": (1,),
     "response_format": ({"type": "text"},),
     "structured_outputs": (),
     "suffix": ("",),
@@ -65,6 +63,21 @@ def _stops(value: Any) -> list[str]:
     if len(stops) > STOPS_LIMIT or any(len(stop) > STOP_CHARACTERS for stop in stops):
         raise ValueError(f"holds at most {STOPS_LIMIT} texts of at most {STOP_CHARACTERS} characters")
     return stops
+
+
+def _bias(value: Any) -> dict[int, float]:
+    if not isinstance(value, dict) or len(value) > BIAS_LIMIT:
+        raise ValueError(f"must be an object of at most {BIAS_LIMIT} token ids and their biases")
+    if not all(isinstance(token, str) and token.isascii() and token.isdigit() and len(token) < 10 for token in value):
+        raise ValueError('has a key that is no token id, such as "1234"')
+    biases = {int(token): _number(bias) for token, bias in value.items()}
+    if not all(-BIAS_MOST <= bias <= BIAS_MOST for bias in biases.values()):
+        raise ValueError(f"holds a bias that is not a number from {-BIAS_MOST:.0f} to {BIAS_MOST:.0f}")
+    return biases
+
+
+def _number(value: Any) -> float:
+    return float(value) if type(value) in (int, float) else inf
 
 
 def _content(value: Any) -> str:
@@ -109,6 +122,11 @@ class GenerateRequest(Body):
     temperature: float = Field(default=1.0, ge=0, le=100)
     top_p: float = Field(default=1.0, gt=0, le=1)
     top_k: int = Field(default=0, ge=-1)
+    min_p: float = Field(default=0.0, ge=0, le=1)
+    repetition_penalty: float = Field(default=1.0, gt=0, le=100)
+    presence_penalty: float = Field(default=0.0, ge=-2, le=2)
+    frequency_penalty: float = Field(default=0.0, ge=-2, le=2)
+    logit_bias: Annotated[dict[int, float], PlainValidator(_bias)] = {}
     seed: int | None = Field(default=None, ge=-(1 << 63), lt=1 << 63)
     stop: Annotated[list[str], PlainValidator(_stops)] = []
     stop_token_ids: list[int] = Field(default=[], max_length=64)

@@ -1,0 +1,55 @@
+"""From the body's fields to what the engine is told of sampling."""
+
+import json
+from typing import Any
+
+import pytest
+
+from paceline_core.clock import SystemClock
+from paceline_core.errors import Code, RequestError
+from paceline_workers.messages import Sampling, Started
+from paceline_workers.server.callers import Caller
+from paceline_workers.server.openai.jobs import Asked, ServedModel, completion_job
+from paceline_workers.server.tokenizer import Tokenizer
+
+STARTED = Started(8, 16, 1, 100, 8, [0], False, {})
+
+
+async def sampling(tokenizer: Tokenizer, caller: Caller | None = None, **fields: Any) -> Sampling:
+    model = ServedModel(("m",), tokenizer, None, SystemClock(), lambda: 99)
+    body = json.dumps({"model": "m", "prompt": [1, 2]} | fields).encode()
+    job = await completion_job(model, Asked(body, caller or Caller("r"), STARTED))
+    return job.choices[0].submit.sampling
+
+
+async def test_a_plain_request_changes_nothing(tokenizer: Tokenizer) -> None:
+    assert await sampling(tokenizer) == Sampling(seed=99)
+
+
+async def test_every_field_reaches_the_engine(tokenizer: Tokenizer) -> None:
+    told = await sampling(
+        tokenizer, temperature=0.5, top_p=0.9, top_k=5, min_p=0.1, seed=4, logprobs=2, repetition_penalty=1.1,
+        presence_penalty=0.2, frequency_penalty=0.3, logit_bias={"7": -1.5},
+    )  # fmt: skip
+    assert told == Sampling(
+        temperature=0.5, top_p=0.9, top_k=5, min_p=0.1, seed=4, logprobs=2, repetition=1.1, presence=0.2,
+        frequency=0.3, bias={7: -1.5},
+    )  # fmt: skip
+
+
+async def test_the_bodys_seed_comes_before_the_gateways_and_that_before_a_drawn_one(tokenizer: Tokenizer) -> None:
+    gateway = Caller("r", trusted=True, seed=0)
+    assert (await sampling(tokenizer, gateway, seed=7)).seed == 7
+    assert (await sampling(tokenizer, gateway)).seed == 0
+    assert (await sampling(tokenizer)).seed == 99
+
+
+async def test_a_bias_on_an_id_that_the_model_has_not_is_refused(tokenizer: Tokenizer) -> None:
+    with pytest.raises(RequestError, match="not in 0 to") as caught:
+        await sampling(tokenizer, logit_bias={str(tokenizer.size): 1})
+    assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, "logit_bias")
+
+
+async def test_the_best_of_several_need_logprobs_that_nobody_asked_for(tokenizer: Tokenizer) -> None:
+    assert (await sampling(tokenizer, best_of=2)).logprobs == 0
+    assert (await sampling(tokenizer, best_of=2, logprobs=3)).logprobs == 3
