@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.engine.manual import ManualTimer
-from tests.engine.shadow import request
+from tests.engine.shadow import Hopeful, request
 
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine.memory.kv import KvMemory
@@ -23,13 +23,18 @@ def load(folder: Path, **engine: Any) -> TorchBackend:
 
 
 class Driver:
-    """One engine's life. Limits can be narrowed without loading the model again; pages keep what they held."""
+    """One engine's life, admitting by hope alone, so that few pages mean preemptions.
+
+    Limits can be narrowed without loading the model again; pages keep what they held.
+    """
 
     def __init__(self, backend: TorchBackend, *, pages: int | None = None, cache: bool = True, **limits: Any) -> None:
         self.backend = backend
         bounds = replace(backend.facts.limits, **limits)
-        memory = KvMemory(pages or backend.facts.pages, bounds.page_tokens, prefix_cache=cache)
-        self.core = Scheduler(memory, bounds)
+        memory = KvMemory(
+            pages or backend.facts.pages, bounds.page_tokens, prefix_cache=cache, host_pages=backend.facts.host_pages
+        )
+        self.core = Scheduler(memory, bounds, forecast=Hopeful(0))
         self.events: list[Tokens] = []
 
     def submit(self, name: str, prompt: Sequence[int], max_tokens: int, sampling: Sampling | None = None) -> Request:

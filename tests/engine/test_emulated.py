@@ -13,6 +13,7 @@ from paceline_planner import hardware, shapes, steptime
 from paceline_workers import demo
 from paceline_workers.config import EmulateConfig, EngineConfig
 from paceline_workers.engine.emulated import EmulatedBackend, Vocabulary
+from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling import Chunk, Plan, Scheduler
 from paceline_workers.messages import Sampling
@@ -188,6 +189,23 @@ def test_sixteen_streams_take_few_more_seconds_than_one() -> None:
         return timer.time - begin
 
     assert run(16) < 2 * run(1)
+
+
+def test_pages_over_the_hosts_link_take_their_time_and_copies_on_the_device_none() -> None:
+    timer = ManualTimer()
+    emulated = backend(timer, EngineConfig(host_bytes=1 << 34))
+    step = Plan((Chunk(request("a", [1, 2, 3]), 0, 3, True),))
+    moved = (Copy(CopyKind.OUT, 0, 0), Copy(CopyKind.IN, 0, 0), Copy(CopyKind.DEVICE, 0, 1))
+
+    def seconds(plan: Plan) -> float:
+        begin = timer.time
+        emulated.execute(plan, begin)
+        return timer.time - begin
+
+    facts = emulated.facts
+    assert facts.host_pages == (1 << 34) // facts.page_bytes
+    assert seconds(replace(step, copies=moved)) - seconds(step) == pytest.approx(2 * facts.page_copy_s)
+    assert facts.page_copy_s == pytest.approx(facts.page_bytes / 50e9)
 
 
 def _ids() -> dict[str, int]:

@@ -1,4 +1,9 @@
-"""Any order of submits, aborts, steps, failures and waits: the books balance, reads find what was written, all ends."""
+"""Any order of submits, aborts, steps, failures and waits: the books balance, reads find what was written.
+
+In the end all is told. Pages go out to host memory and come back as the price of a prompt token says.
+"""
+
+import math
 
 import pytest
 from hypothesis import settings
@@ -16,10 +21,12 @@ PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=30)
 class Engine(RuleBasedStateMachine):
     """A scheduler over few pages, prompts over two letters so that prefixes meet, and the shadow that checks reads."""
 
-    @initialize(pages=PAGES, slots=st.integers(1, 6), budget=st.integers(1, 20), cache=st.booleans())
-    def begin(self, pages: int, slots: int, budget: int, cache: bool) -> None:
+    @initialize(
+        pages=PAGES, slots=st.integers(1, 6), budget=st.integers(1, 20), cache=st.booleans(), host=st.integers(0, 6)
+    )
+    def begin(self, pages: int, slots: int, budget: int, cache: bool, host: int) -> None:
         windows = {RequestClass.INTERACTIVE: 0.003, RequestClass.BATCH: 0.02}
-        core = scheduler(pages, slots=slots, budget=budget, prefix_cache=cache, windows=windows)
+        core = scheduler(pages, slots=slots, budget=budget, prefix_cache=cache, windows=windows, host=host)
         self.run = Shadow(core)
         self.prompts: dict[str, list[int]] = {}
         self.aborted: set[str] = set()
@@ -42,6 +49,11 @@ class Engine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.001, 1.0, 40.0]))
     def wait(self, seconds: float) -> None:
         self.run.now += seconds
+
+    @rule(seconds=st.sampled_from([0.0, math.inf]))
+    def reprice(self, seconds: float) -> None:
+        """With prompts free to compute nothing is worth copying, in the middle of whatever goes on."""
+        self.run.core.memory.prefill_seconds = seconds
 
     @precondition(lambda self: self.prompts)
     @rule(data=st.data(), during=st.booleans())

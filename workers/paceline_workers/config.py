@@ -16,7 +16,7 @@ class EmulateConfig(Config):
 
 
 class EngineConfig(Config):
-    """The resolved `spec.engine`; sizes in tokens, `kv_bytes` in bytes."""
+    """The resolved `spec.engine`; sizes in tokens, `kv_bytes` and `host_bytes` in bytes."""
 
     max_model_len: int | None = Field(default=None, ge=16)
     max_seqs: int = Field(default=64, ge=1)
@@ -24,6 +24,7 @@ class EngineConfig(Config):
     page_tokens: int = Field(default=64, ge=1)
     kv_bytes: int | None = Field(default=None, ge=1)
     kv_pages: int | None = Field(default=None, ge=2)
+    host_bytes: int = Field(default=0, ge=0)
     prefix_cache: bool = True
     batch_window_s: dict[str, float] = {"interactive": 0.003, "batch": 0.02, "offline": 0.04}
     threads: int | None = Field(default=None, ge=1)

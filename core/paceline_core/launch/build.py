@@ -73,6 +73,7 @@ def _engine(service: ResolvedService) -> dict[str, Any]:
         "max_seqs": engine.max_seqs,
         "step_tokens": engine.step_tokens,
         "page_tokens": engine.page_tokens,
+        "host_bytes": engine.host_offload_bytes or None,
         "prefix_cache": engine.prefix_cache,
         "batch_window_s": {str(name): cls.batch_window_s for name, cls in service.classes.items()},
         "emulate": _emulate(service),
@@ -103,9 +104,13 @@ def _startup(service: ResolvedService) -> Probe:
 
 
 def _resources(service: ResolvedService, pool: ResolvedPool) -> Resources:
-    """Requests, not limits; an emulated worker opens no weights and never takes a GPU, the demo's are 4 MB."""
+    """Requests, not limits; an emulated worker opens no weights and never takes a GPU, the demo's are 4 MB.
+
+    What `hostOffloadBytes` asks for is on top of it, unless steps are emulated: they move no bytes.
+    """
+    host = 0 if service.emulated else service.engine.host_offload_bytes
     if service.emulated or (pool.gpus == 0 and service.model.source == DEMO):
-        return Resources(cpu=0.25, memory=512 << 20)
+        return Resources(cpu=0.25, memory=(512 << 20) + host)
     if pool.gpus == 0:
-        return Resources(cpu=2.0, memory=4 << 30)
-    return Resources(cpu=4.0, memory=16 << 30, gpus=pool.gpus, gpu_resource=GPU_RESOURCE)
+        return Resources(cpu=2.0, memory=(4 << 30) + host)
+    return Resources(cpu=4.0, memory=(16 << 30) + host, gpus=pool.gpus, gpu_resource=GPU_RESOURCE)

@@ -66,11 +66,6 @@ _GAPS = (
         "windowed attention is not served in this version; leave it out",
     ),
     _Gap(
-        "spec.engine.kvCache.hostOffloadBytes",
-        lambda s: s.engine.host_offload_bytes,
-        "pages stay on the device in this version; leave it out",
-    ),
-    _Gap(
         "spec.engine.batching",
         lambda s: s.engine.batching != "continuous",
         "batching is continuous in this version; leave it out",

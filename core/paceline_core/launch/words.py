@@ -10,6 +10,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "engine.max_seqs": "spec.engine.maxSeqs",
     "engine.step_tokens": "spec.engine.stepTokens",
     "engine.page_tokens": "spec.engine.kvCache.pageTokens",
+    "engine.host_bytes": "spec.engine.kvCache.hostOffloadBytes",
     "engine.emulate": "spec.engine.emulate",
     "engine.emulate.accelerator": "spec.engine.emulate.accelerator",
     "engine.emulate.model": "spec.engine.emulate.model",

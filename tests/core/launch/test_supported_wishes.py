@@ -46,7 +46,6 @@ def test_telemetry_that_asks_for_nothing_is_served() -> None:
         ({"model": demo(adapters=[{"name": "a", "source": "hf://org/a"}])}, "spec.model.adapters"),
         ({"engine": {"kvCache": {"dtype": "fp8"}}}, "spec.engine.kvCache.dtype"),
         ({"engine": {"kvCache": {"attentionWindow": 512}}}, "spec.engine.kvCache.attentionWindow"),
-        ({"engine": {"kvCache": {"hostOffloadBytes": "1Gi"}}}, "spec.engine.kvCache.hostOffloadBytes"),
         ({"engine": {"batching": "static"}}, "spec.engine.batching"),
         ({"engine": {"warmPrefixes": ["You are"]}}, "spec.engine.warmPrefixes"),
         ({"engine": {"speculative": {"method": "ngram"}}}, "spec.engine.speculative"),

@@ -75,6 +75,21 @@ def test_engine_settings_reach_the_worker() -> None:
     assert read.batch_window_s == {"interactive": 0.003, "batch": 0.05, "offline": 0.04}
 
 
+def test_host_memory_for_pages_reaches_the_worker_and_is_asked_for() -> None:
+    engine = {"kvCache": {"hostOffloadBytes": "1Gi"}}
+    found = launch(engine=engine)
+    assert config(found).engine.host_bytes == 1 << 30
+    assert found.resources.memory - launch().resources.memory == 1 << 30
+    assert config(launch()).engine.host_bytes == 0
+
+
+def test_emulated_pages_in_host_memory_take_none_of_it() -> None:
+    engine = {**EMULATED["engine"], "kvCache": {"hostOffloadBytes": "1Gi"}}
+    found = launch(engine=engine)
+    assert config(found).engine.host_bytes == 1 << 30
+    assert found.resources.memory == launch(**EMULATED).resources.memory
+
+
 def test_emulation_is_passed_on_and_asks_for_no_gpu() -> None:
     found = launch(pools=[{"name": "main", "accelerator": "h100"}], **EMULATED)
     emulate = config(found).engine.emulate

@@ -13,7 +13,10 @@ Pause = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A loaded backend. `prior` is the step-time model to begin with, `stages` the seconds that loading took."""
+    """A loaded backend. `prior` is the step-time model to begin with, `stages` the seconds that loading took.
+
+    `host_pages`: how many pages it can keep outside the device; `page_copy_s`: seconds to bring one back.
+    """
 
     limits: Limits
     pages: int
@@ -22,6 +25,8 @@ class Facts:
     prior: StepTime
     stages: dict[str, float]
     emulated: bool = False
+    host_pages: int = 0
+    page_copy_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,5 +46,8 @@ class Backend(Protocol):
         ...
 
     def execute(self, plan: Plan, since: float) -> Executed:
-        """Compute one step, which began at `since` (the loop's clock). Any exception fails the plan's requests."""
+        """Make the plan's copies in order, then compute the step, which began at `since` (the loop's clock).
+
+        Any exception fails the plan's requests, and what the copies should have brought.
+        """
         ...

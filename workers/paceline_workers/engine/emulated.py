@@ -24,11 +24,14 @@ from paceline_workers import demo
 from paceline_workers.config import EmulateConfig, EngineConfig
 from paceline_workers.engine import sizing
 from paceline_workers.engine.backend import Executed, Facts, Pause
+from paceline_workers.engine.memory.copies import CopyKind
 from paceline_workers.engine.scheduling import Plan, Request, Sample
 from paceline_workers.engine.timer import Timer
 
 _WORD = re.compile("Ġ[a-z]{2,}")
 _MEMORY = 4
+HOST_LINK = 50e9
+"""Bytes a second between host and device: an assumption, four fifths of what PCIe 5.0 x16 carries one way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +91,17 @@ class EmulatedBackend:
     def execute(self, plan: Plan, since: float) -> Executed:
         """Draw the words, then wait until the step's time is over."""
         samples = [self.vocabulary.draw(chunk.request) for chunk in plan.chunks if chunk.samples]
-        end = since + self._seconds(plan)
+        end = since + self._seconds(plan) + self._copying(plan)
         self.timer.until(end)
         return Executed(samples, max(self.timer.now() - end, 0.0))
 
     def _seconds(self, plan: Plan) -> float:
         work = steptime.StepWork(plan.prefill_tokens, plan.context, plan.decode_tokens, plan.kv_tokens)
         return steptime.step_seconds(self.shape, self.device, work)
+
+    def _copying(self, plan: Plan) -> float:
+        """Pages over the host's link; a copy within the device is lost in the step."""
+        return self.facts.page_copy_s * sum(copy.kind is not CopyKind.DEVICE for copy in plan.copies)
 
 
 def _facts(
@@ -114,6 +121,8 @@ def _facts(
         prior=steptime.prior(shape, device, caps=caps),
         stages={stage.name: stage.seconds for stage in stages},
         emulated=True,
+        host_pages=sizing.host_pages(engine, page_bytes),
+        page_copy_s=page_bytes / HOST_LINK,
     )
 
 

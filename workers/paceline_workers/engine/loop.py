@@ -32,7 +32,7 @@ class EngineLoop:
         self._channel = channel
         self._backend = backend
         self._timer = timer
-        self._memory = KvMemory(facts.pages, facts.limits.page_tokens, prefix_cache=prefix_cache)
+        self._memory = _memory(facts, prefix_cache)
         self._scheduler = Scheduler(self._memory, facts.limits)
         self._fit = StepTimeFit(facts.prior)
         self._recent: deque[StepStats] = deque(maxlen=_RECENT)
@@ -124,6 +124,7 @@ class EngineLoop:
 
     def _heartbeat(self, now: float) -> Heartbeat:
         core, memory, model = self._scheduler, self._memory, self._fit.model
+        memory.prefill_seconds = model.prefill
         return Heartbeat(
             steps=core.counters.steps,
             running=len(core.running),
@@ -139,6 +140,18 @@ class EngineLoop:
             step_time=[model.base, model.prefill, model.sequence, model.kv, model.context, float(model.observations)],
             recent=list(self._recent),
         )
+
+
+def _memory(facts: Facts, prefix_cache: bool) -> KvMemory:
+    memory = KvMemory(
+        facts.pages,
+        facts.limits.page_tokens,
+        prefix_cache=prefix_cache,
+        host_pages=facts.host_pages,
+        copy_seconds=facts.page_copy_s,
+    )
+    memory.prefill_seconds = facts.prior.prefill
+    return memory
 
 
 def started(facts: Facts) -> Started:

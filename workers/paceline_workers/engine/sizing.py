@@ -16,6 +16,21 @@ def pages(engine: EngineConfig, page_bytes: int, room: int) -> int:
     return size // page_bytes
 
 
+def host_pages(engine: EngineConfig, page_bytes: int) -> int:
+    """Pages that host memory may keep beside the pool; 0 if none is configured."""
+    if not engine.host_bytes:
+        return 0
+    if not engine.prefix_cache:
+        raise InvalidInput(
+            "engine.host_bytes", "host pages are found by the prefix cache; turn it on, or leave this out"
+        )
+    if engine.host_bytes < page_bytes:
+        raise InvalidInput(
+            "engine.host_bytes", f"{engine.host_bytes} bytes do not hold one page of {page_bytes}; give more, or 0"
+        )
+    return engine.host_bytes // page_bytes
+
+
 def limits(engine: EngineConfig, *, context: int, vocab_size: int, pages: int) -> Limits:
     """Bounds that a pool of `pages` and a model with this `context` can keep: the longest request always fits alone."""
     return Limits(

@@ -15,6 +15,7 @@ from paceline_planner.shapes import ModelShape
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
 from paceline_workers.engine.backend import Executed, Facts, Pause
+from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.model import config, decoder
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.weights import Weights
@@ -26,6 +27,7 @@ from paceline_workers.source import locate
 
 ROOM = 1 << 30
 """Bytes of KV pages, at most, when nothing is configured."""
+_TRIPS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +54,25 @@ class TorchBackend:
             page_bytes = engine.page_tokens * shape.kv_bytes_per_token
             pages = sizing.pages(engine, page_bytes, _room(engine, shape, page_bytes))
             limits = sizing.limits(engine, context=shape.max_context, vocab_size=shape.vocab, pages=pages)
-            cache = PagedCache(shape, pages, engine.page_tokens)
+            host_pages = sizing.host_pages(engine, page_bytes)
+            cache = PagedCache(shape, pages, engine.page_tokens, host_pages)
             model(model.lay_out(_first_step(), engine.page_tokens), cache)
-        facts = Facts(limits, pages, page_bytes, settings.eos_ids, _prior(engine, shape), stages.seconds)
+            copy_s = _copy_seconds(cache, timer) if host_pages else 0.0
+        facts = Facts(
+            limits=limits,
+            pages=pages,
+            page_bytes=page_bytes,
+            eos_ids=settings.eos_ids,
+            prior=_prior(engine, shape),
+            stages=stages.seconds,
+            host_pages=host_pages,
+            page_copy_s=copy_s,
+        )
         return cls(facts, model, cache, Sampler())
 
     def execute(self, plan: Plan, since: float) -> Executed:  # noqa: ARG002 - only emulation keeps to a time
-        """One forward pass and one sample for each chunk that closes its request's gap."""
+        """The copies, one forward pass, and one sample for each chunk that closes its request's gap."""
+        self.cache.copy(plan.copies)
         logits = self.decoder(self.decoder.lay_out(plan, self.facts.limits.page_tokens), self.cache)
         return Executed(self.sampler(logits.numpy(), [chunk.request for chunk in plan.chunks if chunk.samples]))
 
@@ -91,6 +105,15 @@ def _room(engine: EngineConfig, shape: ModelShape, page_bytes: int) -> int:
 
 def _prior(engine: EngineConfig, shape: ModelShape) -> StepTime:
     return steptime.prior(shape, hardware.CPU, caps=Caps(engine.step_tokens, engine.max_seqs))
+
+
+def _copy_seconds(cache: PagedCache, timer: Timer) -> float:
+    """Seconds to bring a page back: page 0 goes out and in again, once to touch the memory and then timed."""
+    round_trip = (Copy(CopyKind.OUT, 0, 0), Copy(CopyKind.IN, 0, 0))
+    cache.copy(round_trip)
+    begin = timer.now()
+    cache.copy(round_trip * _TRIPS)
+    return (timer.now() - begin) / (2 * _TRIPS)
 
 
 def _first_step() -> Plan:

@@ -100,7 +100,7 @@ class KvMemory:
     @property
     def host_used(self) -> int:
         """Slots of the host store that hold a page."""
-        return len(self._host) if self._host else 0
+        return 0 if self._host is None else len(self._host)
 
     @property
     def now(self) -> float:
@@ -204,14 +204,14 @@ class KvMemory:
             if copy.kind is not CopyKind.OUT:
                 self._pool.forget(copy.target)
                 pages.add(copy.target)
-            elif self._host:
+            elif self._host is not None:
                 self._host.forget(copy.target)
         return frozenset(pages)
 
     def check(self, tables: Iterable[Sequence[int]]) -> None:
         """Raise RuntimeError if the books do not agree with the block tables in use. For tests: O(total)."""
         self._pool.check(tables)
-        if self._host:
+        if self._host is not None:
             self._host.check()
 
     def writable(self, page: int) -> bool:
@@ -265,6 +265,6 @@ class KvMemory:
         owner.pages[place] = page
 
     def _evicting(self, page: int, digest: bytes) -> None:
-        if self._host and self.restores and (slot := self._host.put(digest)) is not None:
+        if self._host is not None and self.restores and (slot := self._host.put(digest)) is not None:
             self._copies.append(Copy(CopyKind.OUT, page, slot))
             self.pages_out += 1

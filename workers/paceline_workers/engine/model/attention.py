@@ -5,21 +5,36 @@ its heads by stride. What lies in a page behind the last token is old but finite
 gathers the whole context again; large pages keep that near the speed of a plain copy.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from paceline_planner.shapes import ModelShape
+from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.model.batch import Layout, Singles, Span
 
 
 class PagedCache:
-    """The KV pool of all layers, float32, zero at first so that no page ever holds a NaN."""
+    """The KV pool of all layers, float32, zero at first so that no page ever holds a NaN; and slots in host memory."""
 
-    def __init__(self, shape: ModelShape, pages: int, page_tokens: int) -> None:
+    def __init__(self, shape: ModelShape, pages: int, page_tokens: int, host_pages: int = 0) -> None:
         size = (shape.layers, 2, pages * page_tokens, shape.kv_heads, shape.head_dim)
         self._pool = torch.zeros(size, dtype=torch.float32)
+        self._host = torch.zeros(host_pages, shape.layers, 2, page_tokens, shape.kv_heads, shape.head_dim)
         self._page_tokens = page_tokens
+
+    def copy(self, copies: Sequence[Copy]) -> None:
+        """Move whole pages, one after another: a later copy may overwrite what an earlier one has read."""
+        for copy in copies:
+            source = self._host[copy.source] if copy.kind is CopyKind.IN else self._page(copy.source)
+            target = self._host[copy.target] if copy.kind is CopyKind.OUT else self._page(copy.target)
+            target.copy_(source)
+
+    def _page(self, page: int) -> Tensor:
+        """[layers, 2, page_tokens, kv heads, head_dim] of one page."""
+        return self._pool[:, :, page * self._page_tokens : (page + 1) * self._page_tokens]
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store [tokens, kv heads, head_dim] of one layer at `slots`."""

@@ -1,0 +1,335 @@
+"""KV memory without a scheduler: costs, hits, the host store behind the device, forks, and the copies they ask for."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline_workers.engine.memory.copies import CopyKind
+from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.memory.tiers import HostStore
+
+SIZE = 4
+
+
+@dataclass
+class Table:
+    """What a request is to the memory."""
+
+    tokens: list[int]
+    salt: str = ""
+    computed: int = 0
+    pages: list[int] = field(default_factory=list)
+    digests: list[bytes] = field(default_factory=list)
+
+
+def tokens(text: str) -> list[int]:
+    """One page of each letter; a digit is that many tokens more."""
+    return [ord(letter) for letter in text for _ in range(int(letter) if letter.isdigit() else SIZE)]
+
+
+class Device:
+    """A memory and its bytes: every page and slot holds all tokens from position 0 to its own end."""
+
+    def __init__(self, pages: int, host: int = 0) -> None:
+        self.memory = KvMemory(pages, SIZE, host_pages=host)
+        self.pages: dict[int, list[int]] = {}
+        self.slots: dict[int, list[int]] = {}
+        self.copied: list[CopyKind] = []
+
+    def settle(self) -> None:
+        for copy in self.memory.copies():
+            source = self.slots if copy.kind is CopyKind.IN else self.pages
+            target = self.slots if copy.kind is CopyKind.OUT else self.pages
+            target[copy.target] = source[copy.source]
+            self.copied.append(copy.kind)
+
+    def compute(self, table: Table) -> None:
+        """One step that closes the whole gap: copies, then writes, then reads."""
+        self.settle()
+        start, table.computed = table.computed, len(table.tokens)
+        for index in range(start // SIZE, len(table.pages)):
+            assert self.memory.writable(table.pages[index])
+            self.pages[table.pages[index]] = table.tokens[: (index + 1) * SIZE]
+        for index, page in enumerate(table.pages):
+            assert self.pages[page] == table.tokens[: (index + 1) * SIZE]
+        self.memory.publish(table, start, table.computed)
+
+    def start(self, text: str) -> Table:
+        table = Table(tokens(text))
+        self.memory.place(table)
+        self.compute(table)
+        return table
+
+    def serve(self, text: str) -> int:
+        """A sequence from its beginning to its end; how many tokens were computed for it."""
+        table = Table(tokens(text))
+        uncached = self.memory.uncached(table)
+        self.memory.place(table)
+        assert len(table.tokens) - table.computed == uncached
+        self.compute(table)
+        self.memory.release(table)
+        return uncached
+
+    def say(self, table: Table, token: int) -> bool:
+        """One decode; False if there is no page for it."""
+        table.tokens.append(token)
+        if not self.memory.grow(table):
+            table.tokens.pop()
+            return False
+        self.compute(table)
+        return True
+
+
+def test_a_sequence_that_was_computed_before_costs_its_pages_but_few_tokens() -> None:
+    device = Device(8)
+    device.serve("abc")
+    again = Table(tokens("abcd"))
+    assert (device.memory.cost(again), device.memory.uncached(again)) == (4, SIZE)
+    device.memory.place(again)
+    assert (again.computed, device.memory.held) == (3 * SIZE, 4)
+
+
+def test_pages_that_others_hold_cost_nothing() -> None:
+    device = Device(8)
+    device.start("abc")
+    assert device.memory.cost(Table(tokens("abcd"))) == 1
+
+
+def test_one_token_is_always_left_to_compute() -> None:
+    device = Device(8)
+    device.serve("ab")
+    assert device.memory.uncached(Table(tokens("ab"))) == SIZE
+
+
+def test_without_a_prefix_cache_nothing_is_found_and_all_is_lost() -> None:
+    memory = KvMemory(8, SIZE, prefix_cache=False, host_pages=4)
+    table = Table(tokens("ab"))
+    memory.place(table)
+    memory.publish(table, 0, 8)
+    table.computed = 8
+    assert (memory.lost(table), memory.uncached(Table(tokens("abc")))) == (8, 12)
+    assert not memory.restores
+
+
+def test_a_preemption_loses_the_partial_page_alone() -> None:
+    device = Device(8)
+    assert device.memory.lost(device.start("ab3")) == 3
+
+
+def test_fits_alone_counts_the_whole_device() -> None:
+    memory = KvMemory(3, SIZE)
+    assert memory.fits_alone(12)
+    assert not memory.fits_alone(13)
+
+
+def test_growing_takes_all_that_is_missing_or_nothing() -> None:
+    device = Device(3)
+    table, other = device.start("a"), device.start("b")
+    table.tokens += [1] * (SIZE + 1)
+    assert not device.memory.grow(table)
+    assert (len(table.pages), device.memory.available) == (1, 1)
+    device.memory.release(other)
+    assert device.memory.grow(table)
+    assert len(table.pages) == 3
+
+
+def test_idle_time_is_counted_from_the_last_release_to_the_eviction() -> None:
+    device = Device(2)
+    device.memory.now = 10.0
+    device.serve("ab")
+    device.memory.now = 14.0
+    device.serve("x")
+    assert (device.memory.evicted, device.memory.idle_seconds) == (1, 4.0)
+
+
+# --- the host store
+
+
+def test_an_evicted_prefix_comes_back_from_host_memory() -> None:
+    device = Device(4, host=8)
+    assert device.serve("abcd") == 4 * SIZE
+    device.serve("wxyz")
+    assert device.copied == [CopyKind.OUT] * 4
+    assert device.serve("abcd") == SIZE
+    assert device.memory.restored_tokens == 3 * SIZE
+    assert (device.memory.pages_in, device.copied.count(CopyKind.IN)) == (3, 3)
+
+
+def test_what_came_back_leaves_again_without_a_copy() -> None:
+    device = Device(4, host=8)
+    for text in ("abcd", "wxyz", "abcd"):
+        device.serve(text)
+    before = device.memory.pages_out
+    device.serve("wxyz")
+    assert device.memory.pages_out == before
+    device.memory.check([])
+
+
+def test_a_chain_may_lie_on_both_sides() -> None:
+    device = Device(4, host=4)
+    device.serve("abc")
+    device.serve("xy")
+    assert device.serve("abcd") == SIZE
+    assert 0 < device.memory.pages_in < 3
+
+
+def test_nothing_is_copied_where_computing_is_cheaper() -> None:
+    memory = KvMemory(2, SIZE, host_pages=4, copy_seconds=1.0)
+    memory.prefill_seconds = 1.0 / SIZE
+    assert not memory.restores
+    memory.prefill_seconds = 1.001 / SIZE
+    assert memory.restores
+
+
+def test_a_price_that_falls_stops_the_copies_at_once() -> None:
+    device = Device(2, host=4)
+    device.memory.prefill_seconds = 0.0
+    device.serve("ab")
+    device.serve("xy")
+    assert device.copied == []
+    assert device.memory.host_used == 0
+
+
+@given(
+    pages=st.integers(3, 6),
+    host=st.integers(0, 5),
+    texts=st.lists(st.text("ab", min_size=1, max_size=3) | st.text("xyz", min_size=1, max_size=3), max_size=30),
+)
+def test_whatever_is_found_holds_what_it_should(pages: int, host: int, texts: list[str]) -> None:
+    device = Device(pages, host)
+    for text in texts:
+        device.serve(text)
+    device.memory.check([])
+    assert device.memory.host_used <= host
+    assert device.memory.held == 0
+
+
+def test_more_host_memory_never_computes_more() -> None:
+    texts = ["abc", "xyz", "abd", "xy", "abc", "zz", "abd"] * 5
+    work = [sum(map(Device(4, host).serve, texts)) for host in (0, 4, 16)]
+    assert work[0] > work[1] > work[2]
+
+
+def test_copies_that_may_have_failed_are_forgotten_on_both_sides() -> None:
+    device = Device(4, host=8)
+    device.serve("abcd")
+    device.serve("wxyz")
+    again = Table(tokens("abcd"))
+    device.memory.place(again)
+    copies = device.memory.copies()
+    assert device.memory.distrust(copies) == {copy.target for copy in copies if copy.kind is CopyKind.IN}
+    device.memory.check([again.pages])
+    device.memory.release(again)
+    device.memory.check([])
+    assert device.serve("abcd") == SIZE
+    assert device.serve("wxyz") == 4 * SIZE
+
+
+def test_a_store_gives_a_slot_only_to_new_content_and_takes_the_oldest() -> None:
+    store = HostStore(2)
+    assert {store.put(b"a"), store.put(b"b")} == {0, 1}
+    assert store.put(b"a") is None
+    (slot,) = store.pin([b"b"])
+    store.unpin()
+    assert store.put(b"c") != slot
+    assert b"a" not in store
+    store.check()
+
+
+def test_a_pinned_slot_is_not_overwritten() -> None:
+    store = HostStore(1)
+    store.put(b"a")
+    store.pin([b"a"])
+    assert store.put(b"b") is None
+    store.unpin()
+    assert store.put(b"b") == 0
+
+
+def test_a_store_without_slots_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one slot"):
+        HostStore(0)
+
+
+# --- forks
+
+
+def test_a_fork_takes_no_page_until_somebody_writes() -> None:
+    device = Device(8)
+    parent = device.start("ab2")
+    child = Table([*parent.tokens, 7])
+    device.memory.fork(parent, child)
+    assert (device.memory.held, child.pages, child.computed) == (3, parent.pages, 10)
+    device.memory.check([parent.pages, child.pages])
+
+
+def test_the_first_writer_gets_a_copy_and_the_last_one_writes_in_place() -> None:
+    device = Device(8)
+    parent = device.start("ab2")
+    child = Table(list(parent.tokens))
+    child.tokens.append(7)
+    device.memory.fork(parent, child)
+    last = parent.pages[-1]
+    assert device.memory.grow(child)
+    device.compute(child)
+    assert device.say(parent, 8)
+    assert device.copied == [CopyKind.DEVICE]
+    assert (parent.pages[-1], child.pages[:2]) == (last, parent.pages[:2])
+    assert child.pages[-1] != last
+
+
+def test_a_fork_that_begins_again_within_a_named_page_copies_it() -> None:
+    """A second choice of the same prompt needs the logits of its last token, which lies in a full page."""
+    device = Device(8)
+    parent = device.start("ab")
+    child = Table(list(parent.tokens))
+    device.memory.fork(parent, child)
+    assert child.computed == 2 * SIZE - 1
+    assert device.memory.grow(child)
+    device.compute(child)
+    assert child.pages == parent.pages
+    device.memory.check([parent.pages, child.pages])
+
+
+def test_a_fork_of_something_else_is_refused() -> None:
+    device = Device(8)
+    parent = device.start("ab")
+    with pytest.raises(ValueError, match="begin as its parent"):
+        device.memory.fork(parent, Table(tokens("ax")))
+    with pytest.raises(ValueError, match="same salt"):
+        device.memory.fork(parent, Table(tokens("abc"), salt="other"))
+
+
+def test_no_page_for_the_copy_means_no_growth_and_nothing_taken() -> None:
+    device = Device(2)
+    parent = device.start("a1")
+    child = Table([*parent.tokens, 7])
+    device.memory.fork(parent, child)
+    assert not device.memory.grow(child)
+    device.memory.release(parent)
+    assert device.memory.grow(child)
+    assert device.memory.copies() == ()
+
+
+@given(st.data())
+def test_any_family_of_forks_reads_what_it_said(data: st.DataObject) -> None:
+    device = Device(data.draw(st.integers(4, 12)), host=data.draw(st.integers(0, 3)))
+    family = [device.start("a" + data.draw(st.sampled_from(["1", "2", "3", "b"])))]
+    for _ in range(data.draw(st.integers(0, 30))):
+        who = data.draw(st.sampled_from(family))
+        match data.draw(st.sampled_from(["say", "say", "fork", "end"])):
+            case "say":
+                device.say(who, data.draw(st.integers(0, 2)))
+            case "fork":
+                child = Table([*who.tokens, data.draw(st.integers(0, 2))])
+                device.memory.fork(who, child)
+                if device.memory.grow(child):
+                    device.compute(child)
+                    family.append(child)
+                else:
+                    device.memory.release(child)
+            case "end" if len(family) > 1:
+                family = [table for table in family if table is not who]
+                device.memory.release(who)
+        device.memory.check([table.pages for table in family])
