@@ -9,7 +9,8 @@ from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Sampling, Started
 from paceline_workers.server.callers import Caller
-from paceline_workers.server.openai.jobs import Asked, ServedModel, completion_job
+from paceline_workers.server.openai.jobs import Asked, completion_job
+from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.tokenizer import Tokenizer
 
 STARTED = Started(8, 16, 1, 100, 8, [0], False, {})

@@ -103,6 +103,7 @@ async def test_stop_strings_end_the_answer(rig: Rig) -> None:
 async def test_models_are_listed_by_all_their_names(rig: Rig) -> None:
     listed = (await rig.http.get("/v1/models")).json()
     assert [model["id"] for model in listed["data"]] == ["chat", "team/chat"]
+    assert [model["max_model_len"] for model in listed["data"]] == [2048, 2048]
     assert (await rig.http.get("/v1/models/team/chat")).json() == listed["data"][1]
 
 
@@ -117,8 +118,8 @@ async def test_malformed_json_is_refused(rig: Rig) -> None:
 
 
 async def test_an_unsupported_field_is_named(rig: Rig) -> None:
-    message = check_error(await rig.http.post(CHAT, json=HELLO | {"n": 2}), Code.INVALID_REQUEST, "n")
-    assert message == "`n` is not supported here; leave it out."
+    message = check_error(await rig.http.post(CHAT, json=HELLO | {"echo": True}), Code.INVALID_REQUEST, "echo")
+    assert message == "`echo` is not supported here; leave it out."
 
 
 async def test_a_prompt_longer_than_the_context_is_told_the_numbers(folder: Path) -> None:

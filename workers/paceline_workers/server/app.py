@@ -11,6 +11,7 @@ from paceline_workers.server.edge import Edge
 from paceline_workers.server.generate import GenerateRoute
 from paceline_workers.server.load import LoadRoute
 from paceline_workers.server.openai.jobs import GENERATING
+from paceline_workers.server.openai.tokenizing import TokenRoutes
 from paceline_workers.server.worker import Worker
 
 
@@ -26,6 +27,9 @@ def create_app(worker: Worker) -> App:
     for path, make_job in GENERATING.items():
         app.routes.append(Route(path, GenerateRoute(worker.parts, make_job), methods=["POST"]))
     app.routes.append(Route("/internal/load", LoadRoute(worker.board, worker.parts.write_limit_s), methods=["GET"]))
+    tokens = TokenRoutes(worker.parts)
+    app.add_api_route("/tokenize", tokens.tokenize, methods=["POST"])
+    app.add_api_route("/detokenize", tokens.detokenize, methods=["POST"])
     _add_probes(app, worker)
     _add_models(app, worker)
     app.add_api_route("/v1/embeddings", _no_embeddings, methods=["POST"])
@@ -57,23 +61,23 @@ def _add_probes(app: FastAPI, worker: Worker) -> None:
 
 
 def _add_models(app: FastAPI, worker: Worker) -> None:
-    models = [
-        {"id": name, "object": "model", "created": worker.since, "owned_by": "paceline"}
-        for name in worker.parts.model.names
-    ]
+    def told(name: str) -> dict[str, object]:
+        started = worker.parts.engine.started
+        length = started.max_model_len if started else None
+        root = worker.parts.model.names[0]
+        own = {"id": name, "object": "model", "created": worker.since, "owned_by": "paceline"}
+        return own | {"root": root, "parent": None, "max_model_len": length}
 
     @app.get("/v1/models")
     async def list_models() -> dict[str, object]:
-        """All names this worker answers to."""
-        return {"object": "list", "data": models}
+        """All names this worker answers to, and how many tokens it takes (null until it is loaded)."""
+        return {"object": "list", "data": [told(name) for name in worker.parts.model.names]}
 
     @app.get("/v1/models/{name:path}")
     async def get_model(name: str) -> dict[str, object]:
         """One of them."""
-        for model in models:
-            if model["id"] == name:
-                return model
-        raise RequestError(Code.MODEL_NOT_FOUND, f"The model `{name}` does not exist here.", param="model")
+        worker.parts.model.known(name)
+        return told(name)
 
 
 async def _no_embeddings() -> Response:

@@ -49,18 +49,18 @@ class ChatTemplate:
         source = _default(read_json(path).get("chat_template"))
         return cls(source, special_tokens, now, f"{path}: chat_template") if source else None
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """The prompt, ready for the assistant's turn. Raises RequestError when the template refuses the messages."""
+    def render(self, messages: Sequence[Message], *, generation: bool = True) -> str:
+        """The prompt, by default ready for the assistant's turn. Raises RequestError when the template refuses it."""
         try:
-            return self._render(messages)
+            return self._render(messages, generation=generation)
         except _FAULTS as error:
             raise RequestError(
                 Code.INVALID_REQUEST, f"The model's chat template refuses these messages: {error}", param="messages"
             ) from None
 
-    def _render(self, messages: Sequence[Message]) -> str:
+    def _render(self, messages: Sequence[Message], *, generation: bool = True) -> str:
         return self._template.render(
-            self._special_tokens, messages=messages, add_generation_prompt=True, tools=None, documents=None
+            self._special_tokens, messages=messages, add_generation_prompt=generation, tools=None, documents=None
         )
 
 

@@ -24,7 +24,8 @@ from paceline_workers.server.engine_stream import EngineStream
 from paceline_workers.server.gate import Gate
 from paceline_workers.server.measures import Measures
 from paceline_workers.server.openai.events import Events
-from paceline_workers.server.openai.jobs import Asked, MakeJob, ServedModel
+from paceline_workers.server.openai.jobs import Asked, MakeJob
+from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.output import Piece
 from paceline_workers.server.phases import Stopwatch
 from paceline_workers.server.run import Run

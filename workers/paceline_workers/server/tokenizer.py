@@ -71,9 +71,18 @@ class Tokenizer:
         """Text of a whole sequence, special tokens left out."""
         return self._inner.decode(ids, skip_special_tokens=True)
 
+    async def spell(self, ids: Sequence[int]) -> str:
+        """Text of ids with special tokens as their names, off the loop: a list may be long."""
+        spell = partial(self._inner.decode_batch, [list(ids)], skip_special_tokens=False)
+        return (await asyncio.get_running_loop().run_in_executor(self._pool, spell))[0]
+
+    def token_text(self, token: int) -> str:
+        """What the vocabulary calls a token: bytes as their stand-ins, special tokens as their names."""
+        return self._inner.id_to_token(token) or ""
+
     def token_bytes(self, token: int) -> bytes:
         """The bytes that one token stands for, as `logprobs` shows them; special tokens as their names."""
-        piece = self._inner.id_to_token(token) or ""
+        piece = self.token_text(token)
         if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
             return bytes.fromhex(piece[3:5])
         if self._bytes and all(character in self._bytes for character in piece):

@@ -15,7 +15,7 @@ from paceline_workers.server.gate import Gate
 from paceline_workers.server.generate import Parts
 from paceline_workers.server.load import LoadBoard
 from paceline_workers.server.measures import Measures
-from paceline_workers.server.openai.jobs import ServedModel
+from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.tokenizer import Tokenizer
 from paceline_workers.source import locate
 

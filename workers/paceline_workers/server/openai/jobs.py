@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_core.wire import Resume
 from paceline_workers.messages import Sampling, Started, Submit
 from paceline_workers.server.callers import Caller
-from paceline_workers.server.chat import ChatTemplate
 from paceline_workers.server.openai.answers import Kind, Shape, Usage, Writer
 from paceline_workers.server.openai.best import best as best_candidates
 from paceline_workers.server.openai.chat_answers import CHAT, ChatShape
@@ -26,22 +24,12 @@ from paceline_workers.server.openai.requests import (
     parse,
 )
 from paceline_workers.server.openai.resumes import resumed, split
+from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.output import Output, Piece
 from paceline_workers.server.tokenizer import Tokenizer
 
 COMPLETION_TOKENS = 16
 """OpenAI's default for `/v1/completions`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServedModel:
-    """The model as text sees it. `new_seed` gives the seed of a request that names none."""
-
-    names: tuple[str, ...]
-    tokenizer: Tokenizer
-    template: ChatTemplate | None
-    clock: Clock
-    new_seed: Callable[[], int] = lambda: secrets.randbits(63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +78,8 @@ async def chat_job(model: ServedModel, asked: Asked) -> Job:
     body, resume = split(asked.body, asked.caller.resume)
     request = parse(ChatRequest, body)
     context = asked.started.max_model_len
-    _known(model, request.model)
-    if model.template is None:
-        raise _invalid("This model has no chat template; use /v1/completions.", "messages")
-    text = model.template.render([message.plain() for message in request.messages])
+    model.known(request.model)
+    text = model.render(request.messages)
     refuse_overlong(model.tokenizer.least(text), context, "messages")
     ids = await model.tokenizer.encode(text, special=False)
     max_tokens = room(len(ids), request.max_completion_tokens or request.max_tokens, None, context, "messages")
@@ -108,7 +94,7 @@ async def completion_job(model: ServedModel, asked: Asked) -> Job:
     body, resume = split(asked.body, asked.caller.resume)
     request = parse(CompletionRequest, body)
     context = asked.started.max_model_len
-    _known(model, request.model)
+    model.known(request.model)
     ids = await _ids(model.tokenizer, request.prompt, context)
     max_tokens = room(len(ids), request.max_tokens, COMPLETION_TOKENS, context, "prompt")
     token_bytes = None if request.logprobs is None else model.tokenizer.token_bytes
@@ -123,11 +109,6 @@ MakeJob = Callable[[ServedModel, Asked], Awaitable[Job]]
 
 GENERATING: Mapping[str, MakeJob] = {"/v1/chat/completions": chat_job, "/v1/completions": completion_job}
 """The generating routes."""
-
-
-def _known(model: ServedModel, name: str) -> None:
-    if name not in model.names:
-        raise RequestError(Code.MODEL_NOT_FOUND, f"The model `{name}` does not exist here.", param="model")
 
 
 async def _ids(tokenizer: Tokenizer, prompt: str | list[int], context: int) -> list[int]:

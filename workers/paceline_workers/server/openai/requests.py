@@ -50,6 +50,9 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)
 
+    def check(self) -> None:
+        """What no field can tell alone. Raises RequestError."""
+
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, data: Any) -> Any:
@@ -151,7 +154,7 @@ class Message(Body):
     content: Annotated[str, BeforeValidator(_content)] = ""
     name: str | None = None
 
-    def check(self, place: str) -> None:
+    def check_at(self, place: str) -> None:
         """Only an assistant's turn may be without content, and calls of tools are not known here."""
         if (self.model_extra or {}).get("tool_calls"):
             raise _invalid("`tool_calls` are not supported here.", "messages")
@@ -178,7 +181,7 @@ class ChatRequest(GenerateRequest):
         if len(limits) > 1:
             raise _invalid("`max_tokens` and `max_completion_tokens` differ; send the latter alone.", "max_tokens")
         for index, message in enumerate(self.messages):
-            message.check(f"messages[{index}]")
+            message.check_at(f"messages[{index}]")
 
 
 class CompletionRequest(GenerateRequest):
@@ -202,7 +205,7 @@ class CompletionRequest(GenerateRequest):
             raise _invalid("`best_of` above `n` is known at the end alone and cannot be streamed.", "best_of")
 
 
-R = TypeVar("R", bound=GenerateRequest)
+R = TypeVar("R", bound=Body)
 
 
 def parse(kind: type[R], body: bytes) -> R:

@@ -1,0 +1,85 @@
+"""`/tokenize` and `/detokenize` as vLLM's clients use them."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.worker.conftest import TEXT
+from tests.worker.harness import Rig, running
+from tests.worker.scripted_engine import Script
+
+HELLO: list[dict[str, str]] = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture
+async def rig(folder: Path, reply: list[int]) -> AsyncIterator[Rig]:
+    async with running(Script(reply=reply), folder=folder) as rig:
+        yield rig
+
+
+async def posted(rig: Rig, path: str, **body: Any) -> Any:
+    response = await rig.http.post(path, json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+async def test_a_prompt_and_its_ids_are_each_others_inverse(rig: Rig, reply: list[int]) -> None:
+    told = await posted(rig, "/tokenize", model="chat", prompt=TEXT, add_special_tokens=False)
+    assert told == {"count": len(reply), "max_model_len": 2048, "tokens": reply, "token_strs": None}
+    assert await posted(rig, "/detokenize", model="chat", tokens=reply) == {"prompt": TEXT}
+
+
+async def test_a_prompt_counts_what_the_generating_routes_count(rig: Rig) -> None:
+    usage = (await posted(rig, "/v1/completions", model="chat", prompt=TEXT))["usage"]
+    assert (await posted(rig, "/tokenize", prompt=TEXT))["count"] == usage["prompt_tokens"]
+    usage = (await posted(rig, "/v1/chat/completions", model="chat", messages=HELLO))["usage"]
+    assert (await posted(rig, "/tokenize", messages=HELLO))["count"] == usage["prompt_tokens"]
+
+
+async def test_messages_may_be_told_without_the_assistants_turn(rig: Rig) -> None:
+    asked = (await posted(rig, "/tokenize", messages=HELLO))["tokens"]
+    bare = (await posted(rig, "/tokenize", messages=HELLO, add_generation_prompt=False))["tokens"]
+    assert asked[: len(bare)] == bare
+    assert len(bare) < len(asked)
+
+
+async def test_tokens_have_names_when_asked_for(rig: Rig) -> None:
+    told = await posted(rig, "/tokenize", prompt="a b", add_special_tokens=False, return_token_strs=True)
+    assert told["token_strs"] == ["a", "Ġb"]
+
+
+async def test_special_tokens_are_spelt(rig: Rig) -> None:
+    spelt = (await posted(rig, "/detokenize", tokens=[0]))["prompt"]
+    assert spelt.startswith("<")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/tokenize", {"model": "other", "prompt": "a"}, "model"),
+        ("/tokenize", {}, "prompt"),
+        ("/tokenize", {"prompt": "a", "messages": HELLO}, "prompt"),
+        ("/tokenize", {"messages": []}, "messages"),
+        ("/tokenize", {"messages": [{"role": "user"}]}, "messages[0].content"),
+        ("/detokenize", {}, "tokens"),
+        ("/detokenize", {"tokens": ["a"]}, "tokens"),
+        ("/detokenize", {"tokens": [-1]}, "tokens"),
+        ("/detokenize", {"tokens": [10**7]}, "tokens"),
+        ("/detokenize", {"tokens": [1] * 1_048_577}, "tokens"),
+    ],
+)
+async def test_what_cannot_be_told_is_refused_by_name(rig: Rig, path: str, body: Any, param: str) -> None:
+    response = await rig.http.post(path, json=body)
+    assert (response.status_code // 100, response.json()["error"]["param"]) == (4, param)
+
+
+async def test_a_body_over_the_limit_is_refused(folder: Path) -> None:
+    async with running(Script(), folder=folder, body_limit=1024) as rig:
+        response = await rig.http.post("/tokenize", json={"prompt": "a" * 2000})
+    assert response.json()["error"]["code"] == "request_too_large"
+
+
+async def test_a_draining_worker_counts_nothing_more(rig: Rig) -> None:
+    rig.worker.gate.drain()
+    assert (await rig.http.post("/tokenize", json={"prompt": "a"})).status_code == 503
