@@ -15,7 +15,7 @@ from paceline_workers.engine.backend import Executed, Facts
 from paceline_workers.engine.channel import Channel, PeerGone
 from paceline_workers.engine.loop import ATTEMPTS, BEAT, EngineLoop
 from paceline_workers.engine.scheduling import Limits, Plan, Sample
-from paceline_workers.messages import Abort, Failed, FromEngine, Heartbeat, Started, Submit, Tokens
+from paceline_workers.messages import Abort, Failed, FromEngine, Heartbeat, Sampling, Started, Submit, Tokens
 
 Ends = tuple[socket.socket, Peer]
 LIMITS = Limits(max_model_len=200, vocab_size=50, page_tokens=4, max_seqs=8, step_tokens=32)
@@ -77,6 +77,13 @@ def test_requests_are_served_and_their_ends_told(bench: Bench) -> None:
     assert (last.finish, len(bench.peer.tokens("b"))) == ("length", 2)
     assert last.timing is not None
     assert last.timing.decode == pytest.approx(0.01)
+
+
+def test_a_grammar_is_refused_by_a_backend_that_cannot_follow_one(bench: Bench) -> None:
+    bench.serve(submit("a", [1], 4, sampling=Sampling(grammar="json")), submit("b", [1], 1))
+    last = bench.peer.last("a")
+    assert last is not None
+    assert (last.finish, last.error) == ("error", "this worker's backend cannot follow a grammar")
 
 
 def test_sixteen_requests_at_once_share_their_steps(ends: Ends) -> None:

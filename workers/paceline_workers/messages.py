@@ -15,7 +15,7 @@ class Sampling(msgspec.Struct, frozen=True, tag="sampling"):
     """How tokens are chosen. Temperature 0 is greedy; noise depends on (seed, choice, position) alone.
 
     `repetition` divides or multiplies over prompt and output (1 is none); the others count output alone.
-    `bias` is added to logits by token id.
+    `bias` is added to logits by token id. `grammar`: see `engine.sampling.grammar`; "" is none.
     """
 
     temperature: float = 1.0
@@ -28,6 +28,7 @@ class Sampling(msgspec.Struct, frozen=True, tag="sampling"):
     presence: float = 0.0
     frequency: float = 0.0
     bias: dict[int, float] = {}
+    grammar: str = ""
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):

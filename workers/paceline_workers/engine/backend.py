@@ -16,6 +16,7 @@ class Facts:
     """A loaded backend. `prior` is the step-time model to begin with, `stages` the seconds that loading took.
 
     `host_pages`: how many pages it can keep outside the device; `page_copy_s`: seconds to bring one back.
+    `grammars`: whether requests may ask for structured output.
     """
 
     limits: Limits
@@ -25,6 +26,7 @@ class Facts:
     prior: StepTime
     stages: dict[str, float]
     emulated: bool = False
+    grammars: bool = False
     host_pages: int = 0
     page_copy_s: float = 0.0
 

@@ -63,10 +63,14 @@ class EngineLoop:
         match message:
             case Submit():
                 request = Request.of(message, self._backend.facts.eos_ids, self._timer.now())
-                if refusal := self._scheduler.submit(request):
+                if refusal := self._unable(request) or self._scheduler.submit(request):
                     self._tell([Tokens(message.id, 0, [], finish="error", error=refusal)])
             case Abort():
                 self._scheduler.abort(message.id)
+
+    def _unable(self, request: Request) -> str:
+        able = self._backend.facts.grammars or not request.sampling.grammar
+        return "" if able else "this worker's backend cannot follow a grammar"
 
     def _execute(self, plan: Plan) -> None:
         since = self._timer.now() if self._since is None else self._since

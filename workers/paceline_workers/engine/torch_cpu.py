@@ -19,7 +19,7 @@ from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.model import config, decoder
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.weights import Weights
-from paceline_workers.engine.sampling import Sampler
+from paceline_workers.engine.sampling import Grammars, Sampler
 from paceline_workers.engine.scheduling import Chunk, Plan, Request
 from paceline_workers.engine.timer import Timer
 from paceline_workers.messages import Sampling
@@ -58,6 +58,7 @@ class TorchBackend:
             cache = PagedCache(shape, pages, engine.page_tokens, host_pages)
             model(model.lay_out(_first_step(), engine.page_tokens), cache)
             copy_s = _copy_seconds(cache, timer) if host_pages else 0.0
+            grammars = Grammars.load(folder, shape.vocab, settings.eos_ids)
         facts = Facts(
             limits=limits,
             pages=pages,
@@ -67,8 +68,9 @@ class TorchBackend:
             stages=stages.seconds,
             host_pages=host_pages,
             page_copy_s=copy_s,
+            grammars=grammars is not None,
         )
-        return cls(facts, model, cache, Sampler())
+        return cls(facts, model, cache, Sampler(grammars))
 
     def execute(self, plan: Plan, since: float) -> Executed:  # noqa: ARG002 - only emulation keeps to a time
         """The copies, one forward pass, and one sample for each chunk that closes its request's gap."""

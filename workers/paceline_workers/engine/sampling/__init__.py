@@ -2,7 +2,8 @@
 
 from paceline_workers.engine.sampling.filters import filtered
 from paceline_workers.engine.sampling.logprobs import logprobs
+from paceline_workers.engine.sampling.matching import Grammars
 from paceline_workers.engine.sampling.noise import Purpose, noise
 from paceline_workers.engine.sampling.sample import Sampler, sample
 
-__all__ = ["Purpose", "Sampler", "filtered", "logprobs", "noise", "sample"]
+__all__ = ["Grammars", "Purpose", "Sampler", "filtered", "logprobs", "noise", "sample"]

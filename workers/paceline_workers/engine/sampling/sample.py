@@ -1,7 +1,8 @@
 """One token per row of logits: what the request's own settings ask for is done, in a fixed order, and nothing else.
 
 1. the best token, if the request is greedy and changes no logit: no copy of the row is made
-2. bias and penalties (`penalties`); until `min_tokens` are produced, nothing that would end the request
+2. bias and penalties (`penalties`); until `min_tokens` are produced, nothing that would end the request; only what
+   the grammar allows (`matching`)
 3. temperature, min-p, top-k, top-p (`filters`) and a draw with seeded noise (`noise`)
 Rows never see each other, so a request draws the same in every batch.
 What is kept between steps belongs to a request and can be made again from its tokens; it is dropped when the request
@@ -13,8 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline_core.errors import InvalidInput
 from paceline_workers.engine.sampling.filters import filtered
 from paceline_workers.engine.sampling.logprobs import logprobs
+from paceline_workers.engine.sampling.matching import Grammars, Matcher
 from paceline_workers.engine.sampling.noise import Purpose, Row, bits, draw
 from paceline_workers.engine.sampling.penalties import Tally, add_bias, penalize, penalized
 from paceline_workers.engine.scheduling import Request, Sample, State
@@ -28,36 +31,41 @@ GREEDY = 1e-5
 class Sampler:
     """Chooses tokens for the requests of one engine."""
 
-    def __init__(self) -> None:
+    def __init__(self, grammars: Grammars | None = None) -> None:
+        self._grammars = grammars
         self._tallies: dict[Request, Tally] = {}
+        self._matchers: dict[Request, Matcher] = {}
 
     @property
     def kept(self) -> int:
-        """Requests of which something is kept for their next token."""
-        return len(self._tallies)
+        """Tallies and matchers kept for the next step."""
+        return len(self._tallies) + len(self._matchers)
 
     def __call__(self, logits: Logits, requests: Sequence[Request]) -> list[Sample]:
         """One sample per row of `logits` [requests, vocabulary]."""
-        if self._tallies:
-            self._tallies = {made: tally for made, tally in self._tallies.items() if made.state is State.RUNNING}
+        _forget(self._tallies)
+        _forget(self._matchers)
         return [self._sample(row, request) for row, request in zip(logits, requests, strict=True)]
 
     def _sample(self, row: Logits, request: Request) -> Sample:
         sampling = request.sampling
         token = _choose(self._adjusted(row, request), request)
-        return Sample(token, logprobs(row, token, sampling.logprobs) if sampling.logprobs >= 0 else None)
+        told = logprobs(row, token, sampling.logprobs) if sampling.logprobs >= 0 else None
+        return Sample(token, told, ended=bool(sampling.grammar) and self._matcher(request).ends(token))
 
     def _adjusted(self, row: Logits, request: Request) -> Logits | Row:
         sampling = request.sampling
         early = request.produced < request.min_tokens
-        if not (early or sampling.bias or penalized(sampling)):
+        if not (early or sampling.bias or sampling.grammar or penalized(sampling)):
             return row
         changed = row.astype(np.float64)
         if sampling.bias:
             add_bias(changed, sampling.bias)
         if penalized(sampling):
             penalize(changed, self._tally(request), sampling)
-        if early:
+        if sampling.grammar:
+            changed[~self._matcher(request).mask(len(row))] = -np.inf
+        elif early:
             changed[[token for token in request.stop_ids if 0 <= token < len(row)]] = -np.inf
         return changed
 
@@ -65,6 +73,19 @@ class Sampler:
         if request not in self._tallies:
             self._tallies[request] = Tally(request)
         return self._tallies[request]
+
+    def _matcher(self, request: Request) -> Matcher:
+        if request not in self._matchers:
+            if self._grammars is None:
+                raise InvalidInput("grammar", "this model's tokenizer cannot follow one")
+            self._matchers[request] = self._grammars.matcher(request)
+        return self._matchers[request]
+
+
+def _forget(kept: dict[Request, Tally] | dict[Request, Matcher]) -> None:
+    """What belongs to requests that do not run any more."""
+    for request in [request for request in kept if request.state is not State.RUNNING]:
+        del kept[request]
 
 
 def sample(logits: Logits, requests: Sequence[Request]) -> list[Sample]:

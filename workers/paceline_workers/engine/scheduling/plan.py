@@ -92,10 +92,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The token drawn for one request; log-probabilities only if it asked for them."""
+    """The token drawn for one request; log-probabilities only if it asked for them; `ended`: its grammar ends here."""
 
     token: int
     logprobs: TokenLogprobs | None = None
+    ended: bool = False
 
 
 @dataclass(slots=True)

@@ -351,7 +351,7 @@ class Scheduler:
         request.tokens.append(sample.token)
         if request.first_token is None:
             request.first_token = now
-        finish = self._finish_reason(request)
+        finish = "stop" if sample.ended else self._finish_reason(request)
         if finish:
             self._forecast.observe(request)
             self._remove(request)

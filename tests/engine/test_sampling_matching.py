@@ -1,0 +1,236 @@
+"""Sampling under a grammar: only what fits, the end only where it may end, and the same after any cut."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.engine.driver import Driver, load
+from tests.engine.shadow import request
+
+from paceline_core.errors import InvalidInput
+from paceline_workers import demo
+from paceline_workers.engine.sampling import Grammars, Sampler
+from paceline_workers.engine.sampling.matching import COMPILED
+from paceline_workers.engine.scheduling import Request, State
+from paceline_workers.messages import Sampling
+
+TEXT = (demo.FOLDER / "tokenizer.json").read_text()
+TOKENIZER: Any = tokenizers.Tokenizer.from_str(TEXT)
+VOCAB = TOKENIZER.get_vocab_size()
+EOS = TOKENIZER.token_to_id("<|end|>")
+WORDS = {token: TOKENIZER.decode([token], skip_special_tokens=False) for token in range(VOCAB)}
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 6},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "pets": {"type": "array", "items": {"enum": ["cat", "dog"]}, "maxItems": 2},
+    },
+    "required": ["name", "age", "pets"],
+    "additionalProperties": False,
+}
+SUM = 'lark:start: sum\nsum: NUMBER | "(" sum "+" sum ")"\nNUMBER: /[0-9]{1,3}/'
+
+
+@cache
+def grammars() -> Grammars:
+    return Grammars(TEXT, VOCAB, [EOS])
+
+
+def entry(grammar: str, output: Sequence[int] = (), **sampling: Any) -> Request:
+    made = request("a", [7, 8], 99, stop_ids=frozenset({EOS}))
+    made.tokens += output
+    made.sampling = Sampling(grammar=grammar, **sampling)
+    made.state = State.RUNNING
+    return made
+
+
+def model(made: Request) -> NDArray[np.float32]:
+    """Logits that depend on the whole context, and rather like what closes things."""
+    chance = np.random.default_rng([len(made.tokens), *made.tokens])
+    row: NDArray[np.float32] = chance.standard_normal(VOCAB).astype(np.float32)
+    row[[token for token, word in WORDS.items() if word in {'"', "}", "]", ")", '"}', EOS}]] += 4
+    return row
+
+
+def text(made: Request, sampler: Sampler | None = None, limit: int = 250) -> str:
+    """Sample to the end of the grammar, or `limit` tokens."""
+    sampler = sampler or Sampler(grammars())
+    ended = False
+    while not ended and made.produced < limit:
+        (one,) = sampler(model(made)[None], [made])
+        made.tokens.append(one.token)
+        ended = one.ended
+    assert ended
+    assert made.tokens[-1] == EOS
+    words: str = TOKENIZER.decode(made.tokens[made.prompt_len : -1], skip_special_tokens=False)
+    return words
+
+
+def allowed(grammar: str, output: Sequence[int] = (), **changed: Any) -> set[int]:
+    made = entry(grammar, output)
+    for name, value in changed.items():
+        setattr(made, name, value)
+    return set(np.flatnonzero(grammars().matcher(made).mask(VOCAB)).tolist())
+
+
+def ids(words: str) -> list[int]:
+    found: list[int] = TOKENIZER.encode(words, add_special_tokens=False).ids
+    return found
+
+
+def is_person(words: str) -> bool:
+    person = json.loads(words)
+    return (
+        set(person) == {"name", "age", "pets"}
+        and len(person["name"]) <= 6
+        and 0 <= person["age"] <= 120
+        and set(person["pets"]) <= {"cat", "dog"}
+    )
+
+
+def is_sum(words: str) -> bool:
+    while "(" in words:
+        words, before = re.sub(r"\([0-9]{1,3}\+[0-9]{1,3}\)", "1", words), words
+        if words == before:
+            return False
+    return bool(re.fullmatch("[0-9]{1,3}", words))
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    ("grammar", "fits"),
+    [
+        ("json", lambda words: isinstance(json.loads(words), dict)),
+        (f"json_schema:{json.dumps(SCHEMA)}", is_person),
+        ("regex:[a-c]{2,9}@(x|yz)+\\.org", lambda words: bool(re.fullmatch(r"[a-c]{2,9}@(x|yz)+\.org", words))),
+        (SUM, is_sum),
+    ],
+    ids=["json", "schema", "regex", "lark"],
+)
+def test_whatever_the_model_likes_the_text_fits_the_grammar(
+    grammar: str, fits: Callable[[str], bool], seed: int
+) -> None:
+    temperature = 0.0 if seed == 0 else 1.2
+    assert fits(text(entry(grammar, temperature=temperature, seed=seed, top_p=0.95)))
+
+
+@given(st.sets(st.text("abc", min_size=1, max_size=6), min_size=1, max_size=5), st.data())
+def test_the_mask_holds_only_what_fits_and_every_word_can_still_be_reached(
+    words: set[str], data: st.DataObject
+) -> None:
+    """Of two spellings of the same forced text it may leave the tokenizer's own alone."""
+    target = data.draw(st.sampled_from(sorted(words)))
+    prefix = target[: data.draw(st.integers(0, len(target)))]
+    left = {word[len(prefix) :] for word in words if word.startswith(prefix)}
+    mask = allowed(f"regex:{'|'.join(sorted(words))}", ids(prefix) if prefix else [])
+    assert all(any(rest.startswith(WORDS[token]) for rest in left) for token in mask - {EOS})
+    assert all(any(rest.startswith(WORDS[token]) for token in mask - {EOS}) for rest in left - {""})
+    assert (EOS in mask) == ("" in left)
+
+
+def test_stop_ids_are_allowed_only_where_the_grammar_may_end() -> None:
+    (stop,) = ids("z")
+    assert stop not in allowed("regex:ab+", ids("a"), stop_ids=frozenset({EOS, stop}))
+    assert {EOS, stop} <= allowed("regex:ab+", ids("a") + ids("b"), stop_ids=frozenset({EOS, stop, VOCAB}))
+
+
+def test_min_tokens_hold_the_end_back_while_something_else_may_come() -> None:
+    assert EOS not in allowed("regex:[ab]+", ids("a"), min_tokens=5)
+    assert EOS in allowed("regex:[ab]+", ids("a") * 5, min_tokens=5)
+    assert allowed("regex:a", ids("a"), min_tokens=5) == {EOS}
+
+
+def test_a_grammar_ends_a_request_that_ignores_eos() -> None:
+    made = entry("regex:(a|b)c", temperature=1.0)
+    made.stop_ids = frozenset()
+    assert text(made) in {"ac", "bc"}
+
+
+def test_tokens_that_do_not_fit_leave_only_the_end() -> None:
+    assert allowed("regex:ab", ids("zzz")) == {EOS}
+
+
+@pytest.mark.parametrize("unread", ["regex:(", "yaml:x", "json_schema:{", "lark:start: <|nobody|>"])
+def test_a_grammar_that_nobody_checked_costs_its_own_request_alone(unread: str) -> None:
+    assert allowed(unread) == {EOS}
+
+
+def test_logits_wider_than_the_tokenizer_are_masked_beyond_it() -> None:
+    made = entry("regex:[^a]+", temperature=0.0)
+    row = np.zeros(VOCAB + 70, dtype=np.float32)
+    row[VOCAB:] = 9.0
+    assert Sampler(grammars())(row[None], [made])[0].token < VOCAB
+
+
+@pytest.mark.parametrize("grammar", [f"json_schema:{json.dumps(SCHEMA)}", SUM], ids=["schema", "lark"])
+def test_a_text_resumed_at_any_position_goes_on_as_it_would_have(grammar: str) -> None:
+    how: dict[str, Any] = {"temperature": 1.0, "seed": 4, "presence": 0.3}
+    made = entry(grammar, **how)
+    whole, output = text(made), made.tokens[made.prompt_len :]
+    for cut in range(len(output)):
+        assert text(entry(grammar, output[:cut], **how)) == whole
+
+
+def test_company_changes_no_token_and_preemption_neither() -> None:
+    wanted = [f"json_schema:{json.dumps(SCHEMA)}", SUM, "", "regex:[ab]{30,40}"]
+    alone = [entry(grammar, seed=3) for grammar in wanted]
+    together = [entry(grammar, seed=3) for grammar in wanted]
+    sampler = Sampler(grammars())
+    for step in range(20):
+        for made in alone:
+            made.tokens.append(Sampler(grammars())(model(made)[None], [made])[0].token)
+        rows = np.stack([model(made) for made in together])
+        for made, drawn in zip(together, sampler(rows, together), strict=True):
+            made.tokens.append(drawn.token)
+        together[step % 4].state = State.WAITING
+        sampler(np.empty((0, VOCAB), dtype=np.float32), [])
+        together[step % 4].state = State.RUNNING
+    assert [made.tokens for made in together] == [made.tokens for made in alone]
+    for made in together:
+        made.state = State.DONE
+    sampler(np.empty((0, VOCAB), dtype=np.float32), [])
+    assert sampler.kept == 0
+
+
+def test_only_so_many_grammars_stay_compiled() -> None:
+    kept = Grammars(TEXT, VOCAB, [EOS])
+    for number in (*range(COMPILED + 10), 5, 5):
+        kept.matcher(entry(f"regex:a{{{number + 1}}}"))
+    assert kept.compiled == COMPILED
+
+
+def test_a_model_without_a_usable_tokenizer_has_no_grammars(tmp_path: Path) -> None:
+    assert Grammars.load(tmp_path, VOCAB, [EOS]) is None
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert Grammars.load(tmp_path, VOCAB, [EOS]) is None
+    (tmp_path / "tokenizer.json").write_text(TEXT)
+    assert Grammars.load(tmp_path, VOCAB - 1, [EOS]) is None
+    assert Grammars.load(tmp_path, VOCAB, [EOS]) is not None
+    with pytest.raises(InvalidInput, match="tokenizer"):
+        Sampler()(np.zeros((1, VOCAB), dtype=np.float32), [entry("json")])
+
+
+def test_the_engine_writes_what_fits_beside_plain_requests() -> None:
+    backend = load(demo.FOLDER)
+    assert backend.facts.grammars
+    run = Driver(backend, pages=40, max_model_len=300)
+    prompt = ids("Tell me about a person")
+    for number in range(4):
+        run.submit(f"sum{number}", prompt, 200, Sampling(temperature=0.7, seed=number, grammar=SUM))
+        run.submit(f"plain{number}", prompt, 40)
+    run.drain()
+    for number in range(4):
+        written = run.text(f"sum{number}")
+        assert is_sum(TOKENIZER.decode(written[:-1]))
+        assert [event.finish for event in run.events if event.id == f"sum{number}"][-1] == "stop"
+        assert len(run.text(f"plain{number}")) == 40

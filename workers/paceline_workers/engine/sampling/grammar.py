@@ -1,0 +1,74 @@
+"""What structured output a request may ask for, as one string, and whether it can be followed. Needs no torch.
+
+json                  any JSON object
+json_schema:<schema>  JSON that fits the schema
+regex:<expression>    text that the expression matches as a whole (Rust's syntax: no look-around, no back-references)
+lark:<grammar>        text of a context-free grammar in llguidance's dialect of Lark, without special tokens
+
+Both processes read a grammar with the same limits, so what `check` accepts in the API process the engine can compile.
+Known hole: a grammar may still outgrow the limits of a single step; its request then ends where it stands.
+"""
+
+import json
+from typing import Any
+
+from llguidance import LLMatcher
+
+LONGEST = 1 << 16
+"""Characters of a grammar."""
+_DEEPEST = 64
+_SPACES: Any = {"whitespace_pattern": "[ \\n\\r\\t]{0,32}"}
+"""JSON's white space has an end, or a model that likes it would never come to another character."""
+
+
+def check(grammar: str) -> str:
+    """Why a grammar cannot be followed, in words for the client; "" if it can."""
+    if len(grammar) > LONGEST:
+        return f"the grammar has {len(grammar)} characters; at most {LONGEST} are taken"
+    try:
+        wrong, notes = LLMatcher.validate_grammar_with_warnings(source(grammar))
+    except ValueError as error:
+        return str(error)
+    if wrong:
+        return "; ".join(notes)
+    return "a grammar must not name special tokens" if any("no tokenizer" in note for note in notes) else ""
+
+
+def source(grammar: str) -> str:
+    """The same in the words of llguidance. Raises ValueError when it is none of the four."""
+    kind, _, text = grammar.partition(":")
+    match kind:
+        case "json" if not text:
+            return LLMatcher.grammar_from_json_schema('{"type": "object"}', overrides=_SPACES)
+        case "json_schema":
+            return LLMatcher.grammar_from_json_schema(_schema(text), overrides=_SPACES)
+        case "regex" if text:
+            return LLMatcher.grammar_from_regex(text)
+        case "lark" if text:
+            return LLMatcher.grammar_from_lark(text)
+    raise ValueError("a grammar is json, json_schema:<schema>, regex:<expression> or lark:<grammar>")
+
+
+def _schema(text: str) -> str:
+    """The schema written anew: the library pastes it into a larger document, which it must not be able to close."""
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the schema is not JSON: {error}") from None
+    if not isinstance(schema, dict):
+        raise ValueError("the schema must be a JSON object")  # noqa: TRY004 - it is the value that is wrong
+    if _depth(schema) > _DEEPEST:
+        raise ValueError(f"the schema is nested deeper than {_DEEPEST} levels")
+    return json.dumps(schema)
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level and depth <= _DEEPEST:
+        depth += 1
+        level = [inner for outer in level if isinstance(outer, dict | list) for inner in _inner(outer)]
+    return depth
+
+
+def _inner(value: dict[str, Any] | list[Any]) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value
