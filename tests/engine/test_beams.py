@@ -1,0 +1,102 @@
+"""Beam search against transformers, every step computed from scratch; and its rules one by one."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.engine import reference
+from tests.engine.reference import VOCAB, Reference
+
+from paceline_workers.engine.sampling import logprobs
+from paceline_workers.engine.sampling.beams import Beam, Beams, Candidates, Search, step
+
+PROMPTS = ([5, 6, 7], [100, 3, 44, 20, 8, 1], [9])
+TOKENS = 14
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    return reference.write(tmp_path_factory.mktemp("beams"), "llama", seed=11)
+
+
+def found(model: Reference, prompt: list[int], search: Search) -> Beams:
+    beams = Beams()
+    while not beams.done:
+        rows = [model.logits([*prompt, *beam.tokens])[-1].numpy() for beam in beams.running]
+        beams = step(beams, [logprobs(row, 0, search.keep)[1] for row in rows], search)
+    return beams
+
+
+def theirs(model: Reference, prompt: list[int], search: Search) -> list[tuple[list[int], float]]:
+    out: Any = model.model.generate(
+        torch.tensor([prompt]),
+        num_beams=search.width,
+        num_return_sequences=search.width,
+        max_new_tokens=search.max_tokens,
+        length_penalty=search.length_penalty,
+        early_stopping=search.early_stopping,
+        eos_token_id=sorted(search.stop_ids) or [VOCAB],
+        pad_token_id=VOCAB,
+        do_sample=False,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    texts = [[token for token in row if token != VOCAB] for row in out.sequences[:, len(prompt) :].tolist()]
+    return list(zip(texts, out.sequences_scores.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("early_stopping", [False, True, "never"])
+@pytest.mark.parametrize("length_penalty", [1.0, 0.0, -0.7, 2.5])
+@pytest.mark.parametrize(("width", "stops"), [(2, 8), (4, 20), (3, 0), (5, 60)])
+def test_beams_are_those_of_transformers(
+    model: Reference, width: int, stops: int, length_penalty: float, early_stopping: Any
+) -> None:
+    search = Search(width, TOKENS, frozenset(range(0, 2 * stops, 2)), length_penalty, early_stopping)
+    for prompt in PROMPTS:
+        expected = theirs(model, prompt, search)
+        beams = found(model, prompt, search)
+        assert [list(beam.tokens) for beam in beams.finished] == [text for text, _ in expected]
+        assert [beam.score for beam in beams.finished] == pytest.approx([score for _, score in expected], rel=1e-4)
+
+
+def test_the_cases_against_transformers_end_early_late_and_at_different_lengths(model: Reference) -> None:
+    search = Search(4, TOKENS, frozenset(range(0, 40, 2)))
+    lengths = [{len(beam.tokens) for beam in found(model, prompt, search).finished} for prompt in PROMPTS]
+    assert min(map(min, lengths)) < TOKENS
+    assert any(len(seen) > 1 for seen in lengths)
+    assert {len(beam.tokens) for beam in found(model, PROMPTS[0], Search(4, TOKENS)).finished} == {TOKENS}
+
+
+@given(st.lists(st.lists(st.floats(-5, -0.01), min_size=3, max_size=3), min_size=13, max_size=13))
+def test_a_beam_as_wide_as_there_are_texts_finds_the_best_of_all(chances: list[list[float]]) -> None:
+    """Three tokens out of three, each after its own context; 27 texts, and a width that loses none of them."""
+    contexts = [text for length in range(3) for text in itertools.product(range(3), repeat=length)]
+    table: dict[tuple[int, ...], Candidates] = {
+        context: sorted(enumerate(row), key=lambda pair: -pair[1])
+        for context, row in zip(contexts, chances, strict=True)
+    }
+    search, beams = Search(27, 3, length_penalty=0.0), Beams()
+    while not beams.done:
+        beams = step(beams, [table[beam.tokens] for beam in beams.running], search)
+    scores = {
+        text: sum(dict(table[text[:place]])[text[place]] for place in range(3))
+        for text in itertools.product(range(3), repeat=3)
+    }
+    assert beams.finished[0].score == pytest.approx(max(scores.values()))
+    assert {beam.tokens: beam.score for beam in beams.finished} == pytest.approx(scores)
+
+
+def test_every_running_beam_names_the_one_that_it_continues() -> None:
+    before = Beams((Beam((1,), -0.1), Beam((2,), -0.2)))
+    after = step(before, [[(5, -3.0), (6, -4.0)], [(7, -0.5), (8, -2.0)]], Search(2, 9))
+    assert [(beam.tokens, beam.parent) for beam in after.running] == [((2, 7), 1), ((2, 8), 1)]
+    assert [beam.score for beam in after.running] == pytest.approx([-0.7, -2.2])
+
+
+def test_a_stop_below_the_width_does_not_finish_and_does_not_run_on() -> None:
+    after = step(Beams(), [[(1, -0.1), (2, -0.2), (0, -0.3), (3, -0.4)]], Search(2, 9, frozenset({0})))
+    assert after.finished == ()
+    assert [beam.tokens for beam in after.running] == [(1,), (2,)]
