@@ -1,6 +1,7 @@
 """The worker's configuration file: written by `paceline_core.launch`, read once at start, nothing reloads live."""
 
 from pathlib import Path
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -16,7 +17,11 @@ class EmulateConfig(Config):
 
 
 class EngineConfig(Config):
-    """The resolved `spec.engine`; sizes in tokens, `kv_bytes` and `host_bytes` in bytes."""
+    """The resolved `spec.engine`; sizes in tokens, `kv_bytes` and `host_bytes` in bytes.
+
+    By class: `batch_window_s`, `tpot_s` (the time per output token that prefill must leave to decodes; a class that is
+    absent has no promise), `class_weights` (shares of tokens), `class_waiting` (requests in its queue).
+    """
 
     max_model_len: int | None = Field(default=None, ge=16)
     max_seqs: int = Field(default=64, ge=1)
@@ -26,7 +31,11 @@ class EngineConfig(Config):
     kv_pages: int | None = Field(default=None, ge=2)
     host_bytes: int = Field(default=0, ge=0)
     prefix_cache: bool = True
+    batching: Literal["continuous", "dynamic", "static"] = "continuous"
     batch_window_s: dict[str, float] = {"interactive": 0.003, "batch": 0.02, "offline": 0.04}
+    tpot_s: dict[str, Annotated[float, Field(gt=0)]] = {}
+    class_weights: dict[str, Annotated[float, Field(gt=0)]] = {}
+    class_waiting: dict[str, Annotated[int, Field(ge=1)]] = {}
     threads: int | None = Field(default=None, ge=1)
     emulate: EmulateConfig | None = None
 

@@ -34,6 +34,7 @@ class EngineLoop:
         self._timer = timer
         self._memory = _memory(facts, prefix_cache)
         self._scheduler = Scheduler(self._memory, facts.limits)
+        self._scheduler.model = facts.prior
         self._fit = StepTimeFit(facts.prior)
         self._recent: deque[StepStats] = deque(maxlen=_RECENT)
         self._since: float | None = None
@@ -129,6 +130,7 @@ class EngineLoop:
     def _heartbeat(self, now: float) -> Heartbeat:
         core, memory, model = self._scheduler, self._memory, self._fit.model
         memory.prefill_seconds = model.prefill
+        core.model = model
         return Heartbeat(
             steps=core.counters.steps,
             running=len(core.running),

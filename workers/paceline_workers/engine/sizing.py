@@ -1,9 +1,14 @@
 """From configuration, model and memory to the engine's limits. Pure; every refusal names the field and the fix."""
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 from paceline_core.errors import InvalidInput
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine.scheduling import Limits
+
+Number = TypeVar("Number", int, float)
 
 
 def pages(engine: EngineConfig, page_bytes: int, room: int) -> int:
@@ -39,7 +44,11 @@ def limits(engine: EngineConfig, *, context: int, vocab_size: int, pages: int) -
         page_tokens=engine.page_tokens,
         max_seqs=engine.max_seqs,
         step_tokens=engine.step_tokens,
-        windows={_class(name): seconds for name, seconds in engine.batch_window_s.items()},
+        windows=_by_class("batch_window_s", engine.batch_window_s),
+        tpot=_by_class("tpot_s", engine.tpot_s),
+        weights=_by_class("class_weights", engine.class_weights),
+        class_waiting=_by_class("class_waiting", engine.class_waiting),
+        batching=engine.batching,
     )
 
 
@@ -57,7 +66,8 @@ def _max_model_len(engine: EngineConfig, context: int, capacity: int) -> int:
     return wanted
 
 
-def _class(name: str) -> RequestClass:
-    if name not in list(RequestClass):
-        raise InvalidInput("engine.batch_window_s", f"{name!r} is no class; use {', '.join(RequestClass)}")
-    return RequestClass(name)
+def _by_class(field: str, values: Mapping[str, Number]) -> dict[RequestClass, Number]:
+    for name in values:
+        if name not in list(RequestClass):
+            raise InvalidInput(f"engine.{field}", f"{name!r} is no class; use {', '.join(RequestClass)}")
+    return {RequestClass(name): value for name, value in values.items()}

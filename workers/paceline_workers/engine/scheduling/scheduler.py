@@ -14,7 +14,7 @@ class is not preempted so again before it has produced a token, and only for a c
 from bisect import insort
 from collections.abc import Mapping, Sequence
 from math import inf
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
@@ -29,8 +29,10 @@ from paceline_workers.engine.scheduling.policy import Policy, WeightedShares
 from paceline_workers.engine.scheduling.refusal import malformed, too_large
 from paceline_workers.engine.scheduling.request import Request, State
 from paceline_workers.engine.scheduling.victim import Candidate, Choice, cheapest, rests
-from paceline_workers.engine.scheduling.waiting import Waiting, lane
+from paceline_workers.engine.scheduling.waiting import Waiting, lane, response_ratio
 from paceline_workers.messages import Tokens
+
+TURN = 8
 
 
 class Scheduler:
@@ -79,6 +81,25 @@ class Scheduler:
         self.waiting.add(request)
         self._deadlines.add(request)
         return ""
+
+    def fork(self, parent_id: str, child: Request, now: float) -> bool:
+        """Run `child` at once on the pages of a running request that begins as it does: another choice, or a beam.
+
+        False, and nothing is kept of it, if the parent does not run, or for want of a slot or a page: submit it then.
+        """
+        parent = self._requests.get(parent_id)
+        if parent is None or parent.state is not State.RUNNING or not self._may_run(child):
+            return False
+        self.memory.fork(parent, child)
+        child.shared = child.computed // self.limits.page_tokens
+        if not self.memory.grow(child):
+            self.memory.release(child)
+            child.computed = child.shared = 0
+            return False
+        self._requests[child.id] = child
+        self._seat(child)
+        self._note_placement(child, now, now)
+        return True
 
     def abort(self, request_id: str) -> bool:
         """Forget a request and free its pages; False if it is unknown or has ended."""
@@ -186,17 +207,32 @@ class Scheduler:
         return True
 
     def _fill(self, draft: Draft, prefills: list[Request], opens: Mapping[RequestClass, float], now: float) -> None:
-        """What decodes leave: running prompts before new ones, class by class."""
+        """What decodes leave, class by class; within a class, running prompts and new ones by their response ratio."""
         joining = {name for name, time in opens.items() if time <= now}
         for name in self._policy.order(joining | {request.request_class for request in prefills}):
-            for request in prefills:
-                if request.request_class is name and request.state is State.RUNNING:
+            mine = [request for request in prefills if request.request_class is name]
+            for request, ratio in self._ranked(mine, now):
+                if name in joining:
+                    self._admit(name, draft, opens[name], now, above=ratio)
+                if request.state is State.RUNNING:
                     draft.prefill(request)
             if name in joining:
                 self._admit(name, draft, opens[name], now)
 
-    def _admit(self, name: RequestClass, draft: Draft, opened: float, now: float) -> None:
+    def _ranked(self, prefills: list[Request], now: float) -> list[tuple[Request, float]]:
+        """Running prompts in their order, each with the ratio that a new one must exceed to pass it.
+
+        Every TURN-th step they go oldest first and nothing passes, so that each of them comes through.
+        """
+        if self.counters.steps % TURN == 0:
+            return [(request, inf) for request in prefills]
+        ratios = [(request, (now - request.arrival) / self._service(request, request.gap)) for request in prefills]
+        return sorted(ratios, key=itemgetter(1), reverse=True)
+
+    def _admit(self, name: RequestClass, draft: Draft, opened: float, now: float, *, above: float = -inf) -> None:
         while draft.room and not draft.closed and (request := self._head(name, now)):
+            if response_ratio(request, now) <= above:
+                return
             if not self._make_room(request, draft):
                 draft.closed = True
                 return
@@ -267,6 +303,14 @@ class Scheduler:
         pages = self.limits.pages(request.wanted)
         request.shared = pages - self.memory.cost(request)
         self.memory.place(request)
+        self._seat(request)
+
+    def _may_run(self, request: Request) -> bool:
+        """Nothing but pages could keep it from running now."""
+        refusal = malformed(request, self.limits) or too_large(request, self.limits, self.memory.total)
+        return not refusal and request.id not in self._requests and len(self.running) < self.limits.slots
+
+    def _seat(self, request: Request) -> None:
         request.state = State.RUNNING
         insort(self.running, request, key=attrgetter("rank"))
         self._batching.seat(1)
@@ -309,8 +353,10 @@ class Scheduler:
 
     def _appraise(self, request: Request) -> None:
         request.uncached = self.memory.uncached(request)
-        seconds = pace.service(self.model, request.uncached, request.wanted)
-        request.service = self._policy.service(seconds)
+        request.service = self._service(request, request.uncached)
+
+    def _service(self, request: Request, tokens: int) -> float:
+        return self._policy.service(pace.service(self.model, tokens, request.wanted))
 
     def _requeue(self, request: Request) -> bool:
         """Look a waiting request up again; whether that changed its lane."""

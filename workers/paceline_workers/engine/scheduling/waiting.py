@@ -5,21 +5,22 @@ ones go first, and waiting lifts everyone. Requests whose service is about equal
 in which that order is the order of arrival; so the head of a class costs one comparison a lane, however many wait.
 Preempted requests come before all new ones of their class, oldest first: their streams are open.
 
-Bound: one admission in ELDERS of a class goes to its oldest request, so that one behind n older ones waits for at most
-ELDERS * (n + 1) admissions. Ratios alone would starve a long one while short ones come faster than they are served.
+Bound: the oldest request of a class has its turn as soon as it and the oldest ones before it make up no more than
+ELDERS of the service given; so one that needs S seconds with all older ones waits for at most S / ELDERS seconds of
+service. Ratios alone would starve a long one while short ones come faster than they are served.
 Known hole: only heads are looked up again, so a prefix cached since is seen when a request heads its lane.
 """
 
 from bisect import insort
 from collections import deque
-from math import floor, log2
+from math import floor, inf, log2
 from operator import attrgetter
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.scheduling.request import Request
 
 RETURNING = -(1 << 30)
-ELDERS = 8
+ELDERS = 1 / 8
 _LANES_PER_OCTAVE = 4
 _SHORTEST = 1e-9
 
@@ -30,7 +31,8 @@ class Waiting:
     def __init__(self) -> None:
         self._lanes: dict[RequestClass, dict[int, deque[Request]]] = {name: {} for name in RequestClass}
         self._counts = dict.fromkeys(RequestClass, 0)
-        self._admitted = dict.fromkeys(RequestClass, 0)
+        self._served = dict.fromkeys(RequestClass, 0.0)
+        self._elders = dict.fromkeys(RequestClass, 0.0)
 
     def __len__(self) -> int:
         return sum(self._counts.values())
@@ -54,28 +56,32 @@ class Waiting:
         self._counts[request.request_class] -= 1
 
     def admit(self, request: Request) -> None:
-        """Take out the head of its class."""
+        """Take out the head of its class. What the oldest had beyond their share is not held against the next."""
+        name = request.request_class
+        if request is self._oldest(name):
+            self._elders[name] += request.service
+        self._served[name] += request.service
+        self._elders[name] = min(self._elders[name], ELDERS * self._served[name])
         self.remove(request)
-        self._admitted[request.request_class] += 1
 
     def head(self, name: RequestClass, now: float) -> Request | None:
         """The next of a class."""
         lanes = self._lanes[name]
         if RETURNING in lanes:
             return lanes[RETURNING][0]
-        heads = (line[0] for line in lanes.values())
-        if self._admitted[name] % ELDERS == ELDERS - 1:
-            return min(heads, key=attrgetter("arrival"), default=None)
+        oldest = self._oldest(name)
+        if oldest and self._elders[name] + oldest.service <= ELDERS * self._served[name]:
+            return oldest
         return max(
-            heads,
-            key=lambda request: ((now - request.arrival) / request.service, -request.service),
+            (line[0] for line in lanes.values()),
+            key=lambda request: (response_ratio(request, now), -request.service),
             default=None,
         )
 
     def oldest(self) -> dict[RequestClass, Request]:
         """The oldest request of each class that has one."""
-        heads = {name: [line[0] for line in lanes.values()] for name, lanes in self._lanes.items()}
-        return {name: min(found, key=attrgetter("arrival")) for name, found in heads.items() if found}
+        heads = {name: self._oldest(name) for name in self._lanes}
+        return {name: head for name, head in heads.items() if head}
 
     def ahead(self, name: RequestClass, service: float) -> float:
         """Seconds of service in the lanes of a class that hold nothing longer: an estimate of what goes first."""
@@ -93,6 +99,14 @@ class Waiting:
             name: sum(request.uncached for line in lanes.values() for request in line)
             for name, lanes in self._lanes.items()
         }
+
+    def _oldest(self, name: RequestClass) -> Request | None:
+        return min((line[0] for line in self._lanes[name].values()), key=attrgetter("arrival"), default=None)
+
+
+def response_ratio(request: Request, now: float) -> float:
+    """Wait over service (one less than the textbook's ratio, which orders alike); those that come back pass all."""
+    return inf if request.preemptions else (now - request.arrival) / request.service
 
 
 def lane(request: Request) -> int:
