@@ -169,9 +169,9 @@ def write(
     return open_folder(folder)
 
 
-def open_folder(folder: Path) -> Reference:
-    """Load it as the exactness contract says: computed in float32."""
-    model = _LANGUAGE_MODEL.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+def open_folder(folder: Path, dtype: torch.dtype = torch.float32) -> Reference:
+    """Load it, by default as the exactness contract says: computed in float32."""
+    model = _LANGUAGE_MODEL.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
     return Reference(folder, model.eval())
 
 

@@ -21,6 +21,7 @@ class EngineConfig(Config):
 
     By class: `batch_window_s`, `tpot_s` (the time per output token that prefill must leave to decodes; a class that is
     absent has no promise), `class_weights` (shares of tokens), `class_waiting` (requests in its queue).
+    `dtype` of weights and products, `kv_dtype` of keys and values; `products`: how weights are kept on CPUs.
     """
 
     max_model_len: int | None = Field(default=None, ge=16)
@@ -37,6 +38,9 @@ class EngineConfig(Config):
     class_weights: dict[str, Annotated[float, Field(gt=0)]] = {}
     class_waiting: dict[str, Annotated[int, Field(ge=1)]] = {}
     threads: int | None = Field(default=None, ge=1)
+    dtype: Literal["fp32", "bf16"] = "fp32"
+    kv_dtype: Literal["fp32", "bf16"] = "fp32"
+    products: Literal["plain", "packed", "both"] = "packed"
     emulate: EmulateConfig | None = None
 
 

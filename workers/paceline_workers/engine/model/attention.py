@@ -1,5 +1,7 @@
 """Keys and values in pages, and attention over them by gathering a sequence's pages and torch's fused kernel.
 
+The pages' type is the configuration's; attention computes in the type of the queries.
+
 Layout [slot, kv head, head_dim], slots page by page: a gathered context is one contiguous copy, and the kernel reads
 its heads by stride. What lies in a page behind the last token is old but finite, and masked. Known hole: each layer
 gathers the whole context again; large pages keep that near the speed of a plain copy.
@@ -14,15 +16,18 @@ from torch.nn.functional import scaled_dot_product_attention
 from paceline_planner.shapes import ModelShape
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.model.batch import Layout, Singles, Span
+from paceline_workers.engine.model.weights import TORCH_TYPES
 
 
 class PagedCache:
-    """The KV pool of all layers, float32, zero at first so that no page ever holds a NaN; and slots in host memory."""
+    """The KV pool of all layers, zero at first so that no page ever holds a NaN; and slots in host memory."""
 
     def __init__(self, shape: ModelShape, pages: int, page_tokens: int, host_pages: int = 0) -> None:
         size = (shape.layers, 2, pages * page_tokens, shape.kv_heads, shape.head_dim)
-        self._pool = torch.zeros(size, dtype=torch.float32)
-        self._host = torch.zeros(host_pages, shape.layers, 2, page_tokens, shape.kv_heads, shape.head_dim)
+        dtype = TORCH_TYPES[shape.kv_dtype]
+        self._pool = torch.zeros(size, dtype=dtype)
+        host = (host_pages, shape.layers, 2, page_tokens, shape.kv_heads, shape.head_dim)
+        self._host = torch.zeros(host, dtype=dtype)
         self._page_tokens = page_tokens
 
     def copy(self, copies: Sequence[Copy]) -> None:
@@ -38,8 +43,8 @@ class PagedCache:
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store [tokens, kv heads, head_dim] of one layer at `slots`."""
-        self._pool[layer, 0].index_copy_(0, slots, keys)
-        self._pool[layer, 1].index_copy_(0, slots, values)
+        self._pool[layer, 0].index_copy_(0, slots, keys.to(self._pool.dtype))
+        self._pool[layer, 1].index_copy_(0, slots, values.to(self._pool.dtype))
 
     def attend(self, layer: int, queries: Tensor, layout: Layout) -> Tensor:
         """Causal attention of [tokens, heads, head_dim] to what `write` has stored; the same shape."""
@@ -50,22 +55,22 @@ class PagedCache:
             out[singles.rows] = self._singles(layer, queries[singles.rows], singles)
         return out
 
-    def _gather(self, layer: int, pages: Tensor) -> tuple[Tensor, Tensor]:
+    def _gather(self, layer: int, pages: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Keys and values of `pages` [..., n]: each [..., n * page_tokens, kv heads, head_dim]."""
         keys, values = self._pool[layer].view(2, -1, self._page_tokens, *self._pool.shape[3:])
         shape = (*pages.shape[:-1], -1, *keys.shape[2:])
         flat = pages.flatten()
-        return keys.index_select(0, flat).view(shape), values.index_select(0, flat).view(shape)
+        return keys.index_select(0, flat).view(shape).to(dtype), values.index_select(0, flat).view(shape).to(dtype)
 
     def _span(self, layer: int, queries: Tensor, span: Span) -> Tensor:
-        keys, values = self._gather(layer, span.pages)
+        keys, values = self._gather(layer, span.pages, queries.dtype)
         query, key, value = (item.transpose(0, 1)[None] for item in (queries, keys, values))
         mixed = scaled_dot_product_attention(query, key, value, attn_mask=span.mask, enable_gqa=True)
         return mixed[0].transpose(0, 1)
 
     def _singles(self, layer: int, queries: Tensor, singles: Singles) -> Tensor:
         """The query heads that share a kv head stand where a sequence's queries would: no key is copied for them."""
-        keys, values = self._gather(layer, singles.pages)
+        keys, values = self._gather(layer, singles.pages, queries.dtype)
         count, heads, width = queries.shape
         grouped = queries.view(count, keys.shape[2], -1, width)
         mixed = scaled_dot_product_attention(

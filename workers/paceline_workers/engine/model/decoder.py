@@ -1,45 +1,38 @@
 """One pre-norm decoder for Llama, Mistral, Qwen2 and Qwen3: what differs is which tensors a layer has.
 
-Everything is computed in float32, like `transformers` with `dtype=float32`, so greedy tokens are the same wherever the
-two best logits differ by more than rounding. All tokens of a step pass the linear layers as one ragged batch.
+In float32 everything is computed like in `transformers` with `dtype=float32`, so greedy tokens are the same wherever
+the two best logits differ by more than rounding. With narrow weights only matrix products and attention are narrow:
+norms, rotations and the sum that runs through the layers stay in float32. All tokens of a step pass the linear layers
+as one ragged batch.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, silu
+from torch.nn.functional import silu
 
-from paceline_planner.shapes import ModelShape
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.batch import Batch
 from paceline_workers.engine.model.config import ModelConfig
+from paceline_workers.engine.model.products import Linear, Products
 from paceline_workers.engine.model.rope import rotate
 from paceline_workers.engine.model.weights import Weights
 from paceline_workers.engine.scheduling import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
-    """weight [out, in], bias [out] or None."""
-
-    weight: Tensor
-    bias: Tensor | None = None
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return linear(x, self.weight, self.bias)
-
-
-@dataclass(frozen=True, slots=True)
 class Norm:
-    """Root mean square norm over the last dimension."""
+    """Root mean square norm over the last dimension, in float32; its result is `dtype`, what products take."""
 
     weight: Tensor
     eps: float
+    dtype: torch.dtype
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.weight
+        wide = x.float()
+        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps) * self.weight).to(self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +51,13 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """The whole model. `head` is the output matrix, the embedding itself when tied."""
+    """The whole model. `head` multiplies with the output matrix, the embedding itself when tied."""
 
     config: ModelConfig
     embedding: Tensor
     layers: tuple[Layer, ...]
     norm: Norm
-    head: Tensor
+    head: Linear
 
     def lay_out(self, plan: Plan, page_tokens: int) -> Batch:
         """The plan as this model's layers need it."""
@@ -74,12 +67,12 @@ class Decoder:
     def __call__(self, batch: Batch, cache: PagedCache) -> Tensor:
         """Compute a step, write its keys and values; logits [sampled rows, vocabulary]."""
         step = _Step(batch, cache, *self.config.rope.angles(batch.positions))
-        x = self.embedding[batch.tokens]
+        x = self.embedding[batch.tokens].float()
         for index, layer in enumerate(self.layers):
             x = x + self._attention(index, layer.attention_norm(x), step)
             gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, dim=-1)
             x = x + layer.down(silu(gate) * up)
-        return linear(self.norm(x[batch.sampled]), self.head)
+        return self.head(self.norm(x[batch.sampled])).float()
 
     def _attention(self, index: int, x: Tensor, step: "_Step") -> Tensor:
         layer, shape = self.layers[index], self.config.shape
@@ -103,60 +96,56 @@ class _Step:
     sin: Tensor
 
 
-def load(config: ModelConfig, weights: Weights, progress: Callable[[], None]) -> Decoder:
+def load(config: ModelConfig, weights: Weights, products: Products, progress: Callable[[], None]) -> Decoder:
     """Build the decoder from a folder's tensors; `progress` is called after each layer and may raise."""
-    shape = config.shape
+    shape, source = config.shape, _Source(config, weights, products)
     embedding = weights.take("model.embed_tokens.weight", shape.vocab, shape.hidden)
     layers = []
     for index in range(shape.layers):
-        layers.append(_layer(config, weights, f"model.layers.{index}."))
+        layers.append(_layer(source, f"model.layers.{index}."))
         progress()
+    head = embedding if shape.tied else weights.take("lm_head.weight", shape.vocab, shape.hidden)
     return Decoder(
         config,
         embedding,
         tuple(layers),
-        Norm(weights.take("model.norm.weight", shape.hidden), config.norm_eps),
-        embedding if shape.tied else weights.take("lm_head.weight", shape.vocab, shape.hidden),
+        source.norm("model.norm", shape.hidden),
+        products.linear(head, shared=shape.tied),
     )
 
 
-def _layer(config: ModelConfig, weights: Weights, prefix: str) -> Layer:
-    shape = config.shape
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where modules come from, by name."""
 
-    def norm(name: str, size: int) -> Norm:
-        return Norm(weights.take(f"{prefix}{name}.weight", size), config.norm_eps)
+    config: ModelConfig
+    weights: Weights
+    products: Products
 
+    def norm(self, name: str, size: int) -> Norm:
+        weight = self.weights.take(f"{name}.weight", size, dtype=torch.float32)
+        return Norm(weight, self.config.norm_eps, self.weights.dtype)
+
+    def linear(self, names: Mapping[str, int], columns: int, *, bias: bool) -> Linear:
+        """The projections of these names and row counts, which have the same input, as one product."""
+        weight = torch.cat([self.weights.take(f"{name}.weight", rows, columns) for name, rows in names.items()])
+        biases = [self.weights.take(f"{name}.bias", rows) for name, rows in names.items() if bias]
+        return self.products.linear(weight, torch.cat(biases) if biases else None)
+
+
+def _layer(source: _Source, prefix: str) -> Layer:
+    shape, attention, mlp = source.config.shape, f"{prefix}self_attn.", f"{prefix}mlp."
+    heads = {"q_proj": shape.heads, "k_proj": shape.kv_heads, "v_proj": shape.kv_heads}
+    qkv = {f"{attention}{name}": count * shape.head_dim for name, count in heads.items()}
+    gate_up = {f"{mlp}gate_proj": shape.ffn, f"{mlp}up_proj": shape.ffn}
+    out = {f"{attention}o_proj": shape.hidden}
     return Layer(
-        attention_norm=norm("input_layernorm", shape.hidden),
-        qkv=_qkv(shape, weights, prefix),
-        out=_linear(
-            weights, f"{prefix}self_attn.o_proj", shape.hidden, shape.heads * shape.head_dim, bias=shape.output_bias
-        ),
-        mlp_norm=norm("post_attention_layernorm", shape.hidden),
-        gate_up=_joined(
-            _linear(weights, f"{prefix}mlp.{name}_proj", shape.ffn, shape.hidden, bias=shape.mlp_bias)
-            for name in ("gate", "up")
-        ),
-        down=_linear(weights, f"{prefix}mlp.down_proj", shape.hidden, shape.ffn, bias=shape.mlp_bias),
-        query_norm=norm("self_attn.q_norm", shape.head_dim) if shape.qk_norm else None,
-        key_norm=norm("self_attn.k_norm", shape.head_dim) if shape.qk_norm else None,
+        attention_norm=source.norm(f"{prefix}input_layernorm", shape.hidden),
+        qkv=source.linear(qkv, shape.hidden, bias=shape.qkv_bias),
+        out=source.linear(out, shape.heads * shape.head_dim, bias=shape.output_bias),
+        mlp_norm=source.norm(f"{prefix}post_attention_layernorm", shape.hidden),
+        gate_up=source.linear(gate_up, shape.hidden, bias=shape.mlp_bias),
+        down=source.linear({f"{mlp}down_proj": shape.hidden}, shape.ffn, bias=shape.mlp_bias),
+        query_norm=source.norm(f"{attention}q_norm", shape.head_dim) if shape.qk_norm else None,
+        key_norm=source.norm(f"{attention}k_norm", shape.head_dim) if shape.qk_norm else None,
     )
-
-
-def _qkv(shape: ModelShape, weights: Weights, prefix: str) -> Linear:
-    heads = {"q": shape.heads, "k": shape.kv_heads, "v": shape.kv_heads}
-    return _joined(
-        _linear(weights, f"{prefix}self_attn.{name}_proj", count * shape.head_dim, shape.hidden, bias=shape.qkv_bias)
-        for name, count in heads.items()
-    )
-
-
-def _linear(weights: Weights, name: str, rows: int, columns: int, *, bias: bool) -> Linear:
-    return Linear(weights.take(f"{name}.weight", rows, columns), weights.take(f"{name}.bias", rows) if bias else None)
-
-
-def _joined(linears: Iterable[Linear]) -> Linear:
-    """Several products of the same input as one."""
-    parts = list(linears)
-    biases = [part.bias for part in parts if part.bias is not None]
-    return Linear(torch.cat([part.weight for part in parts]), torch.cat(biases) if biases else None)

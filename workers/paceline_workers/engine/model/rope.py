@@ -82,9 +82,9 @@ class Rope:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate [tokens, heads, head_dim] by its positions' angles."""
+    """Rotate [tokens, heads, head_dim] by its positions' angles; the same type, computed in the angles'."""
     left, right = x.chunk(2, dim=-1)
-    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
+    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1).to(x.dtype)
 
 
 def _exponents(head_dim: int) -> Tensor:

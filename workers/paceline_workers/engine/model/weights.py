@@ -1,4 +1,4 @@
-"""Tensors from the safetensors files of a model folder, one file or sharded, widened to float32.
+"""Tensors from the safetensors files of a model folder, one file or sharded, in the type that is computed with.
 
 Everything that can be wrong with files is found here, before anything is served, and names the file and the fix. The
 files are memory-mapped only while loading; a tensor is copied when it is taken, so that a file which changes later
@@ -17,16 +17,20 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from paceline_core.errors import InvalidInput
+from paceline_planner.dtypes import Dtype
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+TORCH_TYPES = {Dtype.FP32: torch.float32, Dtype.BF16: torch.bfloat16}
+"""Types that weights and KV pages may be computed with."""
 _READABLE = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class Weights:
-    """The tensors of one folder, by name; a context that closes its files."""
+    """The tensors of one folder, by name, as `dtype` unless asked otherwise; a context that closes its files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+        self.dtype = dtype
         self._folder = folder
         self._files = ExitStack()
         self._tensors: dict[str, tuple[str, Any]] = {}
@@ -47,8 +51,8 @@ class Weights:
         """Whether any file holds it."""
         return name in self._tensors
 
-    def take(self, name: str, *shape: int) -> Tensor:
-        """One tensor in float32; raises InvalidInput when it is absent or not of this shape and a readable type."""
+    def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """One tensor; raises InvalidInput when it is absent or not of this shape and a readable type."""
         if name not in self._tensors:
             raise InvalidInput(str(self._folder), f"no file holds the tensor {name}; copy the whole model again")
         file, handle = self._tensors[name]
@@ -58,7 +62,7 @@ class Weights:
             raise InvalidInput(path, f"{name} has shape {list(tensor.shape)}, config.json makes it {list(shape)}")
         if tensor.dtype not in _READABLE:
             raise InvalidInput(path, f"{name} has type {tensor.dtype}; this version reads float32, bfloat16, float16")
-        return tensor.to(torch.float32, copy=True)
+        return tensor.to(dtype or self.dtype, copy=True)
 
     def _open(self, name: str) -> None:
         path = self._folder / name

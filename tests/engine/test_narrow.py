@@ -1,0 +1,101 @@
+"""bf16 weights and pages, and the kinds of products: as far from float64 as their arithmetic makes unavoidable."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+from tests.engine import reference
+from tests.engine.driver import load
+from tests.engine.greedy import OUR_ERROR
+from tests.engine.reference import VOCAB, Reference
+from tests.engine.shadow import request
+from torch import Tensor
+
+from paceline_workers.engine.model import products
+from paceline_workers.engine.model.products import PLAIN_ROWS, Kind, Products
+from paceline_workers.engine.scheduling import Chunk, Plan
+from paceline_workers.engine.torch_cpu import TorchBackend
+
+CUTS = (1, 2, 3, 8, 16, 33, 1, 56)
+TYPES = [("bf16", "bf16"), ("bf16", "fp32"), ("fp32", "bf16")]
+KINDS: list[Kind] = ["plain", "packed", "both"]
+
+
+@pytest.fixture(scope="module", params=["llama", "llama-one-kv-head-bias", "mistral-window", "qwen3"])
+def expected(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    return reference.write(tmp_path_factory.mktemp(request.param), request.param, dtype=torch.bfloat16)
+
+
+def text() -> list[int]:
+    chance = random.Random(11)
+    return [chance.randrange(VOCAB) for _ in range(sum(CUTS))]
+
+
+def last_rows(backend: TorchBackend, tokens: Sequence[int]) -> Tensor:
+    """Logits of the last token of every cut."""
+    entry = request("a", list(tokens))
+    entry.pages = list(range(8))
+    rows, start = [], 0
+    for count in CUTS:
+        plan = Plan((Chunk(entry, start, count, True),))
+        rows.append(backend.decoder(backend.decoder.lay_out(plan, 16), backend.cache)[0])
+        start += count
+    return torch.stack(rows)
+
+
+def ends() -> list[int]:
+    return [sum(CUTS[: place + 1]) - 1 for place in range(len(CUTS))]
+
+
+@pytest.mark.parametrize(("dtype", "kv_dtype"), TYPES)
+def test_bf16_errs_at_most_twice_as_much_as_transformers_in_bf16(
+    expected: Reference, dtype: str, kv_dtype: str
+) -> None:
+    exact = expected.exact(text())[ends()]
+    peer = reference.open_folder(expected.folder, torch.bfloat16).logits(text())[ends()]
+    ours = last_rows(load(expected.folder, dtype=dtype, kv_dtype=kv_dtype), text())
+    rounding = (exact.bfloat16() - exact).abs().max()
+    assert (ours - exact).abs().max() <= 2 * (peer.float() - exact).abs().max() + 2 * rounding
+    assert (ours - exact).abs().max() > 10 * expected.error
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_products_of_every_kind_keep_to_the_error_of_float32(expected: Reference, kind: Kind) -> None:
+    exact = expected.exact(text())[ends()]
+    ours = last_rows(load(expected.folder, products=kind), text())
+    assert (ours - exact).abs().max() <= OUR_ERROR * expected.error
+
+
+def test_bf16_halves_weights_and_pages(expected: Reference) -> None:
+    wide, narrow = load(expected.folder), load(expected.folder, dtype="bf16", kv_dtype="bf16")
+    assert 2 * narrow.facts.page_bytes == wide.facts.page_bytes
+    assert 2 * narrow.decoder.embedding.nbytes == wide.decoder.embedding.nbytes
+
+
+@pytest.mark.parametrize(
+    ("kind", "shared", "dtype", "copies"),
+    [
+        ("plain", False, torch.float32, (True, False)),
+        ("packed", False, torch.float32, (False, True)),
+        ("both", False, torch.float32, (True, True)),
+        ("both", False, torch.bfloat16, (False, True)),
+        ("packed", True, torch.float32, (True, False)),
+        ("both", True, torch.bfloat16, (True, True)),
+    ],
+)
+def test_no_copy_of_a_weight_is_held_that_no_product_uses(
+    kind: Kind, shared: bool, dtype: torch.dtype, copies: tuple[bool, bool]
+) -> None:
+    assert products.packable()
+    made = Products(kind).linear(torch.ones(8, 4, dtype=dtype), shared=shared)
+    assert (made.weight is not None, made.packed is not None) == copies
+
+
+@pytest.mark.parametrize("rows", [0, 1, PLAIN_ROWS, PLAIN_ROWS + 1, 50])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_product_is_right_for_any_number_of_rows(kind: Kind, rows: int) -> None:
+    torch.manual_seed(rows)
+    weight, bias, x = torch.randn(31, 17), torch.randn(31), torch.randn(rows, 17)
+    made = Products.of(kind).linear(weight, bias)
+    torch.testing.assert_close(made(x), torch.addmm(bias, x, weight.T))

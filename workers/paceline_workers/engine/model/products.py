@@ -1,0 +1,66 @@
+"""Matrix products of the linear layers: plain ones, or oneDNN's from weights that are packed once, by number of rows.
+
+torch's plain product packs a weight again in every call, which for 3 to 16 rows takes longer than the product itself;
+for one or two rows it needs no packing and is the fastest (`benchmarks/products.py` has the figures). So "packed" is
+the better single copy for anything that is batched, and "both" costs a second copy and loses nowhere. An embedding that
+is also the output matrix must be kept plain, so only "both" packs it too. Where torch has no oneDNN, all is plain.
+Sums are taken in another order, so results differ within rounding.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+Kind = Literal["plain", "packed", "both"]
+
+PLAIN_ROWS = 2
+"""Up to so many rows a plain product in float32 is faster than a packed one."""
+_ROWS_HINT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """weight [out, in] plain, packed or both; bias [out] or None."""
+
+    weight: Tensor | None
+    packed: Tensor | None = None
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.weight is None or (self.packed is not None and len(x) > PLAIN_ROWS):
+            product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")  # noqa: SLF001 - torch has no public name for it
+            return product
+        return linear(x, self.weight, self.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """How weights are kept."""
+
+    kind: Kind
+
+    @classmethod
+    def of(cls, wanted: Kind) -> "Products":
+        """As wanted if this build of torch and this processor can."""
+        return cls(wanted if packable() else "plain")
+
+    def linear(self, weight: Tensor, bias: Tensor | None = None, *, shared: bool = False) -> Linear:
+        """A layer of this weight; `shared`: somebody else needs it plain anyway."""
+        if self.kind == "plain" or (shared and self.kind == "packed"):
+            return Linear(weight, None, bias)
+        keep = shared or (self.kind == "both" and weight.dtype is torch.float32)
+        return Linear(weight if keep else None, _pack(weight), bias)
+
+
+def packable() -> bool:
+    """Whether weights can be packed: a build with oneDNN on an x86 processor with AVX2 or more."""
+    built = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
+    return built and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+
+
+def _pack(weight: Tensor) -> Tensor:
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_HINT)  # noqa: SLF001 - as above
+    return packed
