@@ -12,6 +12,8 @@ from paceline_core.errors import Code, RequestError
 from paceline_workers.server.openai.lengths import refuse_overlong, room
 from paceline_workers.server.openai.requests import NEUTRAL, ChatRequest, CompletionRequest, parse
 
+CALL = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
+TOOL = {"type": "function", "function": {"name": "f"}}
 MESSAGES = [{"role": "user", "content": "hi"}]
 
 
@@ -69,7 +71,15 @@ def test_text_parts_are_joined() -> None:
         ({"messages": [{"content": "x"}]}, "messages[0].role", "is required"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content", "text only"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content", "text or a list of parts"),
-        ({"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}]}, "messages", "tool_calls"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}]}, "messages[0].tool_calls[0].function", ""),
+        ({"messages": [{"role": "user", "content": "", "tool_calls": [CALL]}]}, "messages[0].tool_calls", "alone"),
+        ({"messages": [{"role": "tool", "tool_call_id": "1"}]}, "messages[0].content", "is required"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function", "is required"),
+        ({"tools": [{"type": "retrieval", "function": {"name": "f"}}]}, "tools[0].type", "function"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "pattern"),
+        ({"tools": [TOOL] * 129}, "tools", "at most 128"),
+        ({"tools": [TOOL], "tool_choice": "perhaps"}, "tool_choice", '"auto"'),
+        ({"tools": [TOOL], "parallel_tool_calls": False}, "parallel_tool_calls", "not supported"),
         ({"messages": [*MESSAGES, {"role": "user", "content": None}]}, "messages[1].content", "is required"),
         ({"messages": [{"role": "system"}]}, "messages[0].content", "is required"),
         ({"messages": MESSAGES * 2049}, "messages", "at most 2048"),
@@ -113,6 +123,22 @@ def test_a_wrong_field_is_named_with_the_reason(fields: dict[str, Any], param: s
 def test_an_assistants_turn_may_be_without_content() -> None:
     turns = [*MESSAGES, {"role": "assistant", "content": None}, *MESSAGES]
     assert chat(messages=turns).messages[1].content == ""
+
+
+def test_turns_of_tools_reach_the_template_with_arguments_as_objects() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    turns = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c1", "content": "42"}]
+    said, answered = (message.plain() for message in chat(messages=turns).messages)
+    function = {"name": "f", "arguments": {"a": 1}}
+    assert said == {"role": "assistant", "content": "", "tool_calls": [call | {"function": function}]}
+    assert answered == {"role": "tool", "content": "42", "tool_call_id": "c1"}
+
+
+@pytest.mark.parametrize("arguments", ["", "[1]", "{broken", "[" * 100_000])
+def test_arguments_that_are_no_object_stay_as_they_are(arguments: str) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    (turn,) = chat(messages=[{"role": "assistant", "tool_calls": [call]}]).messages
+    assert turn.plain()["tool_calls"] == [call]
 
 
 def test_both_limits_may_stand_where_they_agree() -> None:

@@ -20,18 +20,20 @@ from paceline_workers.server.tokenizer import read_json
 
 Now = Callable[[], datetime]
 Message = Mapping[str, Any]
+Tool = Mapping[str, Any]
 
 _FAULTS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
 
 
 class ChatTemplate:
-    """A compiled template; `origin` names its file in errors."""
+    """A compiled template; `origin` names its file in errors. `source` is its text."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str], now: Now, origin: str) -> None:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _raise
         environment.globals["strftime_now"] = lambda form: now().strftime(form)
+        self.source = source
         self._special_tokens = dict(special_tokens)
         try:
             self._template = environment.from_string(source)
@@ -49,18 +51,22 @@ class ChatTemplate:
         source = _default(read_json(path).get("chat_template"))
         return cls(source, special_tokens, now, f"{path}: chat_template") if source else None
 
-    def render(self, messages: Sequence[Message], *, generation: bool = True) -> str:
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, generation: bool = True) -> str:
         """The prompt, by default ready for the assistant's turn. Raises RequestError when the template refuses it."""
         try:
-            return self._render(messages, generation=generation)
+            return self._render(messages, tools, generation=generation)
         except _FAULTS as error:
             raise RequestError(
                 Code.INVALID_REQUEST, f"The model's chat template refuses these messages: {error}", param="messages"
             ) from None
 
-    def _render(self, messages: Sequence[Message], *, generation: bool = True) -> str:
+    def _render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, generation: bool = True) -> str:
         return self._template.render(
-            self._special_tokens, messages=messages, add_generation_prompt=generation, tools=None, documents=None
+            self._special_tokens,
+            messages=messages,
+            add_generation_prompt=generation,
+            tools=list(tools) or None,
+            documents=None,
         )
 
 

@@ -59,9 +59,9 @@ class Output:
         return piece.text if piece else ""
 
     @property
-    def stopped(self) -> bool:
-        """A stop string has ended the text."""
-        return self._stops.matched != ""
+    def stopped(self) -> str:
+        """The finish reason if a stop string has ended the text, else ""."""
+        return "stop" if self._stops.matched else ""
 
     def _text(self, frame: Tokens) -> str:
         """Certain text of a frame; token by token, so that it does not depend on how tokens come in frames."""

@@ -16,6 +16,7 @@ from typing import Any
 import tokenizers
 
 from paceline_core.errors import InvalidInput
+from paceline_workers.server.detokenize import Decode
 from paceline_workers.server.longest import longest_token
 
 INLINE_CHARACTERS = 4096
@@ -70,6 +71,22 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of a whole sequence, special tokens left out."""
         return self._inner.decode(ids, skip_special_tokens=True)
+
+    def decoder(self, kept: str) -> Decode:
+        """`decode`, but the special token `kept` is not left out: it stands between the texts around it."""
+        token = self._inner.token_to_id(kept)
+        special = self._inner.get_added_tokens_decoder().get(token) if token is not None else None
+        if special is None or not special.special:
+            return self.decode
+
+        def decode(ids: Sequence[int]) -> str:
+            if token not in ids:
+                return self.decode(ids)
+            places = [at for at, other in enumerate(ids) if other == token]
+            bounds = zip([0, *(at + 1 for at in places)], [*places, len(ids)], strict=True)
+            return kept.join(self.decode(ids[start:end]) for start, end in bounds)
+
+        return decode
 
     async def spell(self, ids: Sequence[int]) -> str:
         """Text of ids with special tokens as their names, off the loop: a list may be long."""

@@ -68,8 +68,8 @@ class Shape(Protocol):
         """The choice of each chunk that this piece makes; with its `finish`, the one that ends the stream."""
         ...
 
-    def skip(self, text: str, ids: Sequence[int]) -> None:
-        """Take in what an earlier life of the stream has written."""
+    def skip(self, text: str, ids: Sequence[int], finish: str) -> None:
+        """Take in what an earlier life of the stream has written; all of it, if it had come to its `finish`."""
         ...
 
     def whole(self, pieces: Sequence[Piece]) -> Any:

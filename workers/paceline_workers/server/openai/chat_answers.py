@@ -14,11 +14,28 @@ LOWEST = -9999.0
 CHAT = Kind("chatcmpl", "chat.completion", "chat.completion.chunk")
 
 
+class CalledFunction(Struct, frozen=True):
+    """A function's name and its arguments as JSON text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(Struct, frozen=True):
+    """One call; `index` is told in streams alone."""
+
+    id: str
+    function: CalledFunction
+    index: int | UnsetType = UNSET
+    type: str = "function"
+
+
 class Delta(Struct, frozen=True):
     """What a chunk adds to the message."""
 
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
 class Candidate(Struct, frozen=True):
@@ -58,8 +75,9 @@ class AssistantMessage(Struct, frozen=True):
     """The whole answer."""
 
     role: str
-    content: str
+    content: str | None
     refusal: None = None
+    tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
 class ChatChoice(Struct, frozen=True):
@@ -91,7 +109,7 @@ class ChatShape:
             chunks.append(ChatChunk(self._index, Delta(), None, piece.finish))
         return chunks
 
-    def skip(self, text: str, ids: Sequence[int]) -> None:
+    def skip(self, text: str, ids: Sequence[int], finish: str) -> None:
         """A message's pieces do not depend on each other."""
 
     def whole(self, pieces: Sequence[Piece]) -> ChatChoice:
@@ -102,7 +120,12 @@ class ChatShape:
     def _logprobs(self, pieces: Sequence[Piece]) -> ChatLogprobs | None:
         if self._token_bytes is None:
             return None
-        return ChatLogprobs([entry for piece in pieces for entry in _entries(piece, self._token_bytes)])
+        return chat_logprobs(pieces, self._token_bytes)
+
+
+def chat_logprobs(pieces: Sequence[Piece], token_bytes: Callable[[int], bytes]) -> ChatLogprobs:
+    """Those of all tokens of `pieces`."""
+    return ChatLogprobs([entry for piece in pieces for entry in _entries(piece, token_bytes)])
 
 
 def _entries(piece: Piece, token_bytes: Callable[[int], bytes]) -> Iterator[Chosen]:

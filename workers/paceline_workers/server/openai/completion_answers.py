@@ -51,7 +51,7 @@ class CompletionShape:
             chunks.append(TextChoice(self._index, "", None, piece.finish))
         return chunks
 
-    def skip(self, text: str, ids: Sequence[int]) -> None:  # noqa: ARG002 - offsets count the tokens' own texts
+    def skip(self, text: str, ids: Sequence[int], finish: str) -> None:  # noqa: ARG002 - offsets count the tokens' own texts
         """Offsets go on behind these tokens."""
         self._offset += sum(len(self._text(token)) for token in ids)
 

@@ -10,6 +10,7 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.wire import Resume
 from paceline_workers.messages import Sampling, Started, Submit
 from paceline_workers.server.callers import Caller
+from paceline_workers.server.detokenize import Decode
 from paceline_workers.server.openai.answers import Kind, Shape, Usage, Writer
 from paceline_workers.server.openai.best import best as best_candidates
 from paceline_workers.server.openai.chat_answers import CHAT, ChatShape
@@ -24,7 +25,8 @@ from paceline_workers.server.openai.requests import (
     parse,
 )
 from paceline_workers.server.openai.resumes import resumed, split
-from paceline_workers.server.openai.served import ServedModel
+from paceline_workers.server.openai.served import ServedModel, ToolParsing
+from paceline_workers.server.openai.tool_answers import TokenBytes, ToolShape
 from paceline_workers.server.output import Output, Piece
 from paceline_workers.server.tokenizer import Tokenizer
 
@@ -71,6 +73,7 @@ class _Prompt:
     logprobs: int
     kind: Kind
     shape: Callable[[int], Shape]
+    decode: Decode
 
 
 async def chat_job(model: ServedModel, asked: Asked) -> Job:
@@ -79,13 +82,15 @@ async def chat_job(model: ServedModel, asked: Asked) -> Job:
     request = parse(ChatRequest, body)
     context = asked.started.max_model_len
     model.known(request.model)
-    text = model.render(request.messages)
+    tools = model.parser(request.offered)
+    text = model.render(request.messages, request.offered)
     refuse_overlong(model.tokenizer.least(text), context, "messages")
     ids = await model.tokenizer.encode(text, special=False)
     max_tokens = room(len(ids), request.max_completion_tokens or request.max_tokens, None, context, "messages")
     token_bytes = model.tokenizer.token_bytes if request.logprobs else None
     logprobs = request.top_logprobs if request.logprobs else -1
-    prompt = _Prompt(ids, max_tokens, logprobs, CHAT, lambda index: ChatShape(index, token_bytes))
+    decode = model.tokenizer.decoder(tools.form.marker) if tools else model.tokenizer.decode
+    prompt = _Prompt(ids, max_tokens, logprobs, CHAT, lambda index: _chat_shape(index, token_bytes, tools), decode)
     return await _job(model, request, asked, resume, prompt)
 
 
@@ -101,7 +106,9 @@ async def completion_job(model: ServedModel, asked: Asked) -> Job:
     logprobs = -1 if request.logprobs is None else request.logprobs
     if request.candidates > request.n:
         logprobs = max(logprobs, 0)  # the best ones are told by them
-    prompt = _Prompt(ids, max_tokens, logprobs, TEXT, lambda index: CompletionShape(index, token_bytes))
+    prompt = _Prompt(
+        ids, max_tokens, logprobs, TEXT, lambda index: CompletionShape(index, token_bytes), model.tokenizer.decode
+    )
     return await _job(model, request, asked, resume, prompt)
 
 
@@ -109,6 +116,10 @@ MakeJob = Callable[[ServedModel, Asked], Awaitable[Job]]
 
 GENERATING: Mapping[str, MakeJob] = {"/v1/chat/completions": chat_job, "/v1/completions": completion_job}
 """The generating routes."""
+
+
+def _chat_shape(index: int, token_bytes: TokenBytes | None, tools: ToolParsing | None) -> Shape:
+    return ToolShape(index, token_bytes, tools) if tools else ChatShape(index, token_bytes)
 
 
 async def _ids(tokenizer: Tokenizer, prompt: str | list[int], context: int) -> list[int]:
@@ -132,7 +143,7 @@ async def _job(
     if resume and not request.stream:
         raise _invalid("Only a stream can be resumed; send the request again.", "stream")
     submit = _submit(model, request, asked.caller, prompt)
-    choices = tuple(_choice(model, request, one, prompt) for one in _one_each(submit, request.candidates))
+    choices = tuple(_choice(request, one, prompt) for one in _one_each(submit, request.candidates))
     identity, created = f"{prompt.kind.id_prefix}-{submit.id}", int(model.clock.utc().timestamp())
     if resume:
         choices = await resumed(choices, resume, asked.started, model.tokenizer.size)
@@ -181,8 +192,8 @@ def _sampling(model: ServedModel, request: GenerateRequest, caller: Caller, logp
     )
 
 
-def _choice(model: ServedModel, request: GenerateRequest, submit: Submit, prompt: _Prompt) -> Choice:
-    output = Output(model.tokenizer.decode, stops=request.stop, min_tokens=request.min_tokens)
+def _choice(request: GenerateRequest, submit: Submit, prompt: _Prompt) -> Choice:
+    output = Output(prompt.decode, stops=request.stop, min_tokens=request.min_tokens)
     return Choice(submit, output, prompt.shape(submit.choice))
 
 

@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from math import inf
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError, model_validator
+from pydantic import Field, PlainValidator, ValidationError
 from pydantic_core import ErrorDetails
 
 from paceline_core.errors import Code, RequestError
+from paceline_workers.server.openai.body import Body
+from paceline_workers.server.openai.messages import MESSAGES_LIMIT, Message
+from paceline_workers.server.openai.tools import TOOLS_LIMIT, Tool, ToolChoice
 
 BIAS_LIMIT = 1024
 BIAS_MOST = 100.0
@@ -19,8 +22,6 @@ STOPS_LIMIT = 16
 STOP_CHARACTERS = 256
 CHOICES_LIMIT = 32
 """Each is a sequence of its own in the engine's queue."""
-MESSAGES_LIMIT = 2048
-"""OpenAI's own; a body full of empty messages would hold up the loop for seconds."""
 
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
@@ -37,26 +38,11 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
     "structured_outputs": (),
     "suffix": ("",),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
+    "parallel_tool_calls": (True,),
     "use_beam_search": (False,),
     "web_search_options": (),
 }
 """Known fields that are not supported, and the values of them that ask for nothing."""
-
-
-class Body(BaseModel):
-    """Base of every part of a request: unknown fields are kept aside, null counts as absent, NaN is refused."""
-
-    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
-
-    def check(self) -> None:
-        """What no field can tell alone. Raises RequestError."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, data: Any) -> Any:
-        return {name: value for name, value in data.items() if value is not None} if isinstance(data, dict) else data
 
 
 def _stops(value: Any) -> list[str]:
@@ -81,20 +67,6 @@ def _bias(value: Any) -> dict[int, float]:
 
 def _number(value: Any) -> float:
     return float(value) if type(value) in (int, float) else inf
-
-
-def _content(value: Any) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    if not isinstance(value, list):
-        raise ValueError("must be a text or a list of parts")  # noqa: TRY004 - pydantic turns ValueError into a 400
-    return "".join(_part(part) for part in value)
-
-
-def _part(part: Any) -> str:
-    if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
-        return str(part["text"])
-    raise ValueError('holds a part that is not {"type": "text", "text": ...}; this model takes text only')
 
 
 def _prompt(value: Any) -> str | list[int]:
@@ -147,25 +119,6 @@ class GenerateRequest(Body):
             raise _invalid("`stream_options` is for requests whose `stream` is true.", "stream_options")
 
 
-class Message(Body):
-    """One turn of a chat; `content` is the text of all its parts."""
-
-    role: str = Field(min_length=1, max_length=64)
-    content: Annotated[str, BeforeValidator(_content)] = ""
-    name: str | None = None
-
-    def check_at(self, place: str) -> None:
-        """Only an assistant's turn may be without content, and calls of tools are not known here."""
-        if (self.model_extra or {}).get("tool_calls"):
-            raise _invalid("`tool_calls` are not supported here.", "messages")
-        if self.role != "assistant" and "content" not in self.model_fields_set:
-            raise _invalid(f"`{place}.content` is required.", f"{place}.content")
-
-    def plain(self) -> dict[str, Any]:
-        """As chat templates expect it."""
-        return {"role": self.role, "content": self.content} | ({"name": self.name} if self.name else {})
-
-
 class ChatRequest(GenerateRequest):
     """`POST /v1/chat/completions`."""
 
@@ -173,6 +126,13 @@ class ChatRequest(GenerateRequest):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=20)
+    tools: list[Tool] = Field(default=[], max_length=TOOLS_LIMIT)
+    tool_choice: ToolChoice = "auto"
+
+    @property
+    def offered(self) -> list[Tool]:
+        """The tools that may be called."""
+        return [] if self.tool_choice == "none" else self.tools
 
     def check(self) -> None:
         """What no field can tell alone. Raises RequestError."""
@@ -180,8 +140,14 @@ class ChatRequest(GenerateRequest):
         limits = {self.max_tokens, self.max_completion_tokens} - {None}
         if len(limits) > 1:
             raise _invalid("`max_tokens` and `max_completion_tokens` differ; send the latter alone.", "max_tokens")
+        self._check_choice()
         for index, message in enumerate(self.messages):
             message.check_at(f"messages[{index}]")
+
+    def _check_choice(self) -> None:
+        if self.tool_choice in ("none", "auto"):
+            return
+        raise _invalid('`tool_choice` can be "none" or "auto" here.', "tool_choice")
 
 
 class CompletionRequest(GenerateRequest):

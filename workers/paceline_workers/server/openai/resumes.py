@@ -46,12 +46,13 @@ async def _resumed(choice: Choice, so_far: ResumedChoice, started: Started) -> C
     ids, finish = so_far.ids, finish_reason(choice.submit, so_far.ids, started)
     for start in range(0, len(ids), _BLOCK):
         block, last = ids[start : start + _BLOCK], start + _BLOCK >= len(ids)
-        choice.shape.skip(choice.output.replay(block, finish if last else ""), block)
+        end = finish if last else ""
+        choice.shape.skip(choice.output.replay(block, end), block, end or choice.output.stopped)
         await asyncio.sleep(0)  # a turn for everybody else
     return replace(
         choice,
         submit=structs.replace(choice.submit, produced=ids, deadline_s=0.0),  # a stream that has begun is finished
-        finish="stop" if choice.output.stopped else finish,
+        finish=choice.output.stopped or finish,
         told=so_far.ended,
     )
 

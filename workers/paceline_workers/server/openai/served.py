@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.server.chat import ChatTemplate
-from paceline_workers.server.openai.requests import Message
+from paceline_workers.server.openai.messages import Message
+from paceline_workers.server.openai.tools import Tool
 from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.tools.calls import Form
+from paceline_workers.server.tools.forms import form_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +29,28 @@ class ServedModel:
         if name not in self.names:
             raise RequestError(Code.MODEL_NOT_FOUND, f"The model `{name}` does not exist here.", param="model")
 
-    def render(self, messages: Sequence[Message], *, generation: bool = True) -> str:
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, generation: bool = True) -> str:
         """The prompt of a chat, by default up to where the assistant's turn begins. Raises RequestError."""
         if self.template is None:
             words = "This model has no chat template; use /v1/completions."
             raise RequestError(Code.INVALID_REQUEST, words, param="messages")
-        return self.template.render([message.plain() for message in messages], generation=generation)
+        plain = [message.plain() for message in messages]
+        return self.template.render(plain, [tool.plain() for tool in tools], generation=generation)
+
+    def parser(self, tools: Sequence[Tool]) -> "ToolParsing | None":
+        """How calls of `tools` are found in the text; None without tools. Raises RequestError."""
+        if not tools:
+            return None
+        form = form_of(self.template.source) if self.template else None
+        if form is None:
+            words = "This model's chat template takes no tools, or writes calls in an unknown form; leave `tools` out."
+            raise RequestError(Code.INVALID_REQUEST, words, param="tools")
+        return ToolParsing(form, frozenset(tool.function.name for tool in tools))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolParsing:
+    """The form of calls, and the functions that were offered."""
+
+    form: Form
+    names: frozenset[str]

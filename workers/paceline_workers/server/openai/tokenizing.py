@@ -12,7 +12,10 @@ from pydantic import Field, PlainValidator
 from paceline_core.errors import Code, RequestError
 from paceline_workers.server.body import read_body
 from paceline_workers.server.generate import Parts
-from paceline_workers.server.openai.requests import MESSAGES_LIMIT, Body, Message, parse
+from paceline_workers.server.openai.body import Body
+from paceline_workers.server.openai.messages import MESSAGES_LIMIT, Message
+from paceline_workers.server.openai.requests import parse
+from paceline_workers.server.openai.tools import TOOLS_LIMIT, Tool
 
 IDS_LIMIT = 1 << 20
 
@@ -23,6 +26,7 @@ class TokenizeRequest(Body):
     model: str | None = None
     prompt: str | None = None
     messages: list[Message] | None = Field(default=None, min_length=1, max_length=MESSAGES_LIMIT)
+    tools: list[Tool] = Field(default=[], max_length=TOOLS_LIMIT)
     add_special_tokens: bool | None = None
     add_generation_prompt: bool = True
     return_token_strs: bool = False
@@ -104,7 +108,7 @@ class TokenRoutes:
         model = self._parts.model
         if asked.prompt is not None:
             return await model.tokenizer.encode(asked.prompt, special=asked.add_special_tokens is not False)
-        text = model.render(asked.messages or [], generation=asked.add_generation_prompt)
+        text = model.render(asked.messages or [], asked.tools, generation=asked.add_generation_prompt)
         return await model.tokenizer.encode(text, special=asked.add_special_tokens is True)
 
 

@@ -1,0 +1,89 @@
+"""Choices of a chat that may call tools: text goes through the call parser, calls come out whole.
+
+Log-probabilities of tokens that are held back come with the next chunk, whatever it brings.
+"""
+
+import secrets
+import string
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import UNSET
+
+from paceline_workers.server.openai.chat_answers import (
+    AssistantMessage,
+    CalledFunction,
+    ChatChoice,
+    ChatChunk,
+    ChatLogprobs,
+    Delta,
+    ToolCall,
+    chat_logprobs,
+)
+from paceline_workers.server.openai.served import ToolParsing
+from paceline_workers.server.output import Piece
+from paceline_workers.server.tools.calls import Call
+from paceline_workers.server.tools.parser import CallParser, Part
+
+TokenBytes = Callable[[int], bytes]
+_LETTERS = string.ascii_letters + string.digits
+
+
+class ToolShape:
+    """Deltas of content and of calls. `token_bytes` is None when no logprobs were asked for."""
+
+    def __init__(self, index: int, token_bytes: TokenBytes | None, tools: ToolParsing) -> None:
+        self._index = index
+        self._token_bytes = token_bytes
+        self._form = tools.form
+        self._parser = CallParser(tools.form, tools.names)
+        self._calls = 0
+        self._untold: list[Piece] = []
+
+    def opening(self) -> list[Any]:
+        """The role, before any content."""
+        return [ChatChunk(self._index, Delta(role="assistant", content=""))]
+
+    def chunks(self, piece: Piece) -> list[Any]:
+        """A chunk for each content and each call; and the finish reason."""
+        self._untold.append(piece)
+        chunks: list[Any] = [
+            ChatChunk(self._index, self._delta(part), self._logprobs())
+            for part in self._parts(piece.text, piece.finish)
+        ]
+        if piece.finish:
+            chunks.append(ChatChunk(self._index, Delta(), self._logprobs() or None, self._reason(piece.finish)))
+        return chunks
+
+    def skip(self, text: str, ids: Sequence[int], finish: str) -> None:  # noqa: ARG002 - calls are in the text
+        """Calls that were told are counted, one that was open stays open."""
+        self._calls += sum(isinstance(part, Call) for part in self._parts(text, finish))
+
+    def whole(self, pieces: Sequence[Piece]) -> ChatChoice:
+        """The message in one; without text its content is null if there are calls."""
+        parts = self._parts("".join(piece.text for piece in pieces), pieces[-1].finish)
+        calls = [self._call(part) for part in parts if isinstance(part, Call)]
+        content = "".join(part for part in parts if isinstance(part, str))
+        message = AssistantMessage("assistant", content or (None if calls else ""), None, calls or UNSET)
+        self._untold, self._calls = list(pieces), len(calls)
+        return ChatChoice(self._index, message, self._logprobs(), self._reason(pieces[-1].finish))
+
+    def _parts(self, text: str, finish: str) -> list[Part]:
+        return self._parser.feed(text) + (self._parser.flush() if finish else [])
+
+    def _delta(self, part: Part) -> Delta:
+        if isinstance(part, str):
+            return Delta(content=part)
+        self._calls += 1
+        return Delta(tool_calls=[self._call(part, self._calls - 1)])
+
+    def _call(self, call: Call, index: int | None = None) -> ToolCall:
+        identity = self._form.call_id("".join(secrets.choice(_LETTERS) for _ in range(24)))
+        return ToolCall(identity, CalledFunction(call.name, call.arguments), UNSET if index is None else index)
+
+    def _reason(self, finish: str) -> str:
+        return "tool_calls" if self._calls and finish == "stop" else finish
+
+    def _logprobs(self) -> ChatLogprobs | None:
+        told, self._untold = self._untold, []
+        return None if self._token_bytes is None or not told else chat_logprobs(told, self._token_bytes)

@@ -1,0 +1,83 @@
+"""The nouns: a call, and what is read of a text that may hold some."""
+
+import json
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Names = Set[str]
+_decoder = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function's name and its arguments as JSON text of an object."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Of a text: the first `content` characters are plain; the words of a call begin at `start`, None: none do yet.
+
+    What lies between the two opens or separates calls. What follows `content` without a `start` may still become one.
+    """
+
+    content: int
+    start: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The first `size` characters of a call's words were these calls; with none of them they were no call."""
+
+    calls: tuple[Call, ...]
+    size: int
+
+
+class Form(Protocol):
+    """One model family's way to write calls. `marker` opens one, and may be a special token."""
+
+    marker: str
+
+    def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> Found:
+        """Where calls may begin. `fresh`: no content came before; `called`: a call came right before."""
+        ...
+
+    def read(self, words: str, names: Names, *, final: bool) -> Read | None:
+        """The calls at the begin of `words`; None while more of it is needed, never if `final`."""
+        ...
+
+    def call_id(self, random: str) -> str:
+        """An id as this family's template takes it, from 24 random letters and digits."""
+        ...
+
+
+def call_of(value: Any, names: Names) -> Call | None:
+    """`{"name": ..., "arguments" or "parameters": {...}}` of a function that was offered."""
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or value["name"] not in names:
+        return None
+    arguments = value.get("arguments", value.get("parameters", {}))
+    return Call(value["name"], json.dumps(arguments, ensure_ascii=False)) if isinstance(arguments, dict) else None
+
+
+def value_at(text: str, start: int) -> tuple[Any, int] | None:
+    """The JSON value that begins at `start` and where it ends; None if none is whole there."""
+    try:
+        return _decoder.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+
+
+def marked(text: str, marker: str, *, final: bool) -> Found:
+    """Where `marker` opens a call, anywhere in `text`."""
+    at = text.find(marker)
+    if at >= 0:
+        return Found(at, at + len(marker))
+    return Found(len(text) - (0 if final else _overlap(text, marker)))
+
+
+def _overlap(text: str, marker: str) -> int:
+    longest = min(len(text), len(marker) - 1)
+    return next((size for size in range(longest, 0, -1) if marker.startswith(text[-size:])), 0)

@@ -1,0 +1,41 @@
+"""Hermes and Qwen 2.5 and 3: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, one pair of tags a call.
+
+A last call whose closing tag is missing counts if its JSON is whole.
+"""
+
+import json
+from typing import Any
+
+from paceline_workers.server.tools.calls import Found, Names, Read, call_of, marked
+
+_CLOSE = "</tool_call>"
+
+
+class Hermes:
+    """Tags around JSON."""
+
+    marker = "<tool_call>"
+
+    def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> Found:  # noqa: ARG002 - tags are enough
+        """Behind the opening tag, wherever it is."""
+        return marked(text, self.marker, final=final)
+
+    def read(self, words: str, names: Names, *, final: bool) -> Read | None:
+        """What is between the tags."""
+        end = words.find(_CLOSE)
+        if end < 0 and not final:
+            return None
+        body, size = (words, len(words)) if end < 0 else (words[:end], end + len(_CLOSE))
+        call = call_of(_json(body), names)
+        return Read((call,) if call else (), size)
+
+    def call_id(self, random: str) -> str:
+        """As OpenAI's look."""
+        return f"call_{random}"
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
