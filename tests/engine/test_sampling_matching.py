@@ -225,12 +225,13 @@ def test_the_engine_writes_what_fits_beside_plain_requests() -> None:
     assert backend.facts.grammars
     run = Driver(backend, pages=40, max_model_len=300)
     prompt = ids("Tell me about a person")
+    dates = "regex:[0-9]{4}-[0-9]{2}( and [0-9]{4}-[0-9]{2}){1,3}"
     for number in range(4):
-        run.submit(f"sum{number}", prompt, 200, Sampling(temperature=0.7, seed=number, grammar=SUM))
+        run.submit(f"date{number}", prompt, 200, Sampling(temperature=1.0, seed=number, grammar=dates))
         run.submit(f"plain{number}", prompt, 40)
     run.drain()
     for number in range(4):
-        written = run.text(f"sum{number}")
-        assert is_sum(TOKENIZER.decode(written[:-1]))
-        assert [event.finish for event in run.events if event.id == f"sum{number}"][-1] == "stop"
+        written = run.text(f"date{number}")
+        assert re.fullmatch(dates.removeprefix("regex:"), TOKENIZER.decode(written[:-1]))
+        assert [event.finish for event in run.events if event.id == f"date{number}"][-1] == "stop"
         assert len(run.text(f"plain{number}")) == 40

@@ -55,18 +55,22 @@ class Sampler:
 
     def _adjusted(self, row: Logits, request: Request) -> Logits | Row:
         sampling = request.sampling
-        early = request.produced < request.min_tokens
-        if not (early or sampling.bias or sampling.grammar or penalized(sampling)):
-            return row
-        changed = row.astype(np.float64)
-        if sampling.bias:
-            add_bias(changed, sampling.bias)
-        if penalized(sampling):
-            penalize(changed, self._tally(request), sampling)
+        scores: Logits | Row = row
+        if sampling.bias or penalized(sampling):
+            scores = self._changed(row, request)
         if sampling.grammar:
-            changed[~self._matcher(request).mask(len(row))] = -np.inf
-        elif early:
-            changed[[token for token in request.stop_ids if 0 <= token < len(row)]] = -np.inf
+            return np.where(self._matcher(request).mask(len(row)), scores, -np.inf)
+        if request.produced < request.min_tokens:
+            scores = scores.copy()
+            scores[[token for token in request.stop_ids if 0 <= token < len(row)]] = -np.inf
+        return scores
+
+    def _changed(self, row: Logits, request: Request) -> Row:
+        changed = row.astype(np.float64)
+        if request.sampling.bias:
+            add_bias(changed, request.sampling.bias)
+        if penalized(request.sampling):
+            penalize(changed, self._tally(request), request.sampling)
         return changed
 
     def _tally(self, request: Request) -> Tally:
