@@ -9,17 +9,23 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.engine.shadow import Shadow, next_token, request, scheduler
+from tests.engine.shadow import PAGE, Shadow, next_token, request, scheduler
 
 from paceline_core.registry.enums import RequestClass
 
 PAGES = st.integers(3, 24)
 CLASSES = st.sampled_from(RequestClass)
-PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=30)
+LETTERS = st.integers(0, 1)
+PROMPTS = st.builds(
+    lambda pages, tail: [letter for letter in pages for _ in range(PAGE)] + tail,
+    st.lists(LETTERS, max_size=6),
+    st.lists(LETTERS, min_size=1, max_size=6),
+)
+"""Pages of one letter each, so that prefixes meet, and a tail."""
 
 
 class Engine(RuleBasedStateMachine):
-    """A scheduler over few pages, prompts over two letters so that prefixes meet, and the shadow that checks reads."""
+    """A scheduler over few pages, prompts whose prefixes meet, and the shadow that checks reads."""
 
     @initialize(
         pages=PAGES, slots=st.integers(1, 6), budget=st.integers(1, 20), cache=st.booleans(), host=st.integers(0, 6)
@@ -39,6 +45,18 @@ class Engine(RuleBasedStateMachine):
         deadline = None if patience is None else self.run.now + patience
         refusal = self.run.core.submit(request(name, prompt, outputs, arrival=self.run.now, cls=cls, deadline=deadline))
         if not refusal:
+            self.prompts[name] = prompt
+
+    @precondition(lambda self: self.run.core.running)
+    @rule(data=st.data(), more=st.lists(st.integers(0, 1), max_size=5), outputs=st.integers(1, 20))
+    def fork(self, data: st.DataObject, more: list[int], outputs: int) -> None:
+        """A second choice of a part of the parent, or of all of it and something else behind."""
+        parent = data.draw(st.sampled_from(self.run.core.running))
+        cut = data.draw(st.integers(1, parent.wanted))
+        prompt = parent.tokens[:cut] + (more if cut == parent.wanted else [])
+        name = f"r{len(self.prompts)}"
+        child = request(name, prompt, outputs, arrival=self.run.now, cls=parent.request_class)
+        if self.run.core.fork(parent.id, child, self.run.now) or not self.run.core.submit(child):
             self.prompts[name] = prompt
 
     @rule()

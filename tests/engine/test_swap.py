@@ -1,10 +1,12 @@
 """Pages that leave the device and come back, or are copied for a fork, change no token; the costs that decide it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.engine import reference
 from tests.engine.driver import Driver, load
+from tests.engine.shadow import request
 
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import EngineConfig
@@ -62,6 +64,41 @@ def test_a_prefix_that_was_evicted_is_hit_in_host_memory(backend: TorchBackend) 
 def test_the_warm_up_measures_what_a_page_costs_to_bring_back(backend: TorchBackend) -> None:
     assert backend.facts.host_pages == (1 << 20) // backend.facts.page_bytes
     assert backend.facts.page_copy_s >= 0.0
+
+
+def test_forks_at_every_position_say_what_they_would_have_said_alone(backend: TorchBackend) -> None:
+    prompt = PROMPTS["r47"]
+    whole = Driver(backend)
+    whole.submit("whole", prompt, 30)
+    whole.drain()
+    text, run = whole.text("whole"), Driver(backend)
+    parent = run.submit("parent", prompt, 30)
+    forked = []
+    while run.core.running or len(run.core.waiting):
+        run.step()
+        said, name = parent.produced, f"c{parent.produced}"
+        child = request(name, parent.tokens, 30 - said) if said < 30 else None
+        if child is not None and run.core.fork("parent", child, 0.0):
+            forked.append(said)
+    assert run.text("parent") == text
+    assert forked == list(range(1, 30))
+    assert all(run.text(f"c{said}") == text[said:] for said in forked)
+
+
+def test_choices_of_one_prompt_draw_what_they_draw_without_sharing(backend: TorchBackend) -> None:
+    prompt, sampling = PROMPTS["r30"], Sampling(temperature=1.0, seed=3)
+    apart, run = Driver(backend, cache=False), Driver(backend, cache=False)
+    for number in range(4):
+        apart.submit(f"n{number}", prompt, 20, sampling).choice = number
+    apart.drain()
+    run.submit("n0", prompt, 20, sampling)
+    run.step()
+    for number in range(1, 4):
+        child = replace(request(f"n{number}", prompt, 20), sampling=sampling, choice=number)
+        assert run.core.fork("n0", child, 0.0)
+    run.drain()
+    assert [run.text(f"n{number}") for number in range(4)] == [apart.text(f"n{number}") for number in range(4)]
+    assert run.core.memory.held == 0
 
 
 @pytest.mark.parametrize(
