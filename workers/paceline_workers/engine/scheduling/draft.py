@@ -33,7 +33,9 @@ class Draft:
 
     def decode(self, request: Request) -> None:
         """One token for a request that lacks nothing else."""
-        self._put(request, 1)
+        self.chunks[request.id] = Chunk(request, request.computed, 1, True)
+        self.budget -= 1
+        self.spent[request.request_class] += 1
 
     def prefill(self, request: Request) -> None:
         """As much of its gap as there is room for."""

@@ -16,6 +16,7 @@ from paceline_workers.engine.scheduling.request import Request
 QUANTILE = 0.8
 ENOUGH = 32
 WINDOW = 512
+REVIEW = 64
 
 Load = tuple[int, int]
 """What one request adds: output tokens still to come, pages of its own."""
@@ -58,10 +59,14 @@ class Forecast:
         self._lengths[request.request_class].add(request.produced)
 
     def remaining(self, request: Request) -> int:
-        """Output tokens that it is expected to produce yet."""
+        """Output tokens that it is expected to produce yet; looked up again every REVIEW tokens, or when passed."""
         produced = len(request.tokens) - request.prompt_len
-        limit = min(request.max_tokens, self._max_model_len - request.prompt_len) - produced
-        return self._lengths[request.request_class].remaining(produced, limit)
+        if produced >= request.review:
+            limit = min(request.max_tokens, self._max_model_len - request.prompt_len) - produced
+            left = self._lengths[request.request_class].remaining(produced, limit)
+            request.foreseen = produced + left
+            request.review = produced + min(left, REVIEW)
+        return request.foreseen - produced
 
 
 def peak(loads: Iterable[Load], page_tokens: int) -> float:

@@ -40,9 +40,12 @@ class Limits:
         return -(-tokens // self.page_tokens)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Chunk:
-    """Tokens `start` to `start + count` of one request; `samples` if they close its gap."""
+    """Tokens `start` to `start + count` of one request; `samples` if they close its gap. Never changed.
+
+    Not frozen: one is made for each running request in each step, and freezing triples the cost of that.
+    """
 
     request: Request
     start: int

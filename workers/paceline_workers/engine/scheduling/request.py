@@ -29,7 +29,8 @@ class Request:
 
     While it waits: `uncached` tokens to compute and their predicted seconds, `service`, as last looked up. `shared`
     pages had another holder when it was placed. A preempted one `had` so many tokens
-    computed, and came back at `resumed_at` output tokens in `resumed_step`.
+    computed, and came back at `resumed_at` output tokens in `resumed_step`. `foreseen` outputs in all are
+    expected, to be looked up again at `review`.
     """
 
     id: str
@@ -58,6 +59,8 @@ class Request:
     lane: int = 0
     shared: int = 0
     had: int = 0
+    foreseen: int = 0
+    review: int = 0
     batch_wait: float = 0.0
     admitted: float | None = None
     first_token: float | None = None

@@ -140,16 +140,20 @@ class Scheduler:
     def commit(self, plan: Plan, samples: Sequence[Sample], now: float) -> list[Tokens]:
         """Take in one sample per chunk that `samples`, in order; returns what to tell the clients."""
         sampled = [chunk for chunk in plan.chunks if chunk.samples]
-        drawn = dict(zip((chunk.request.id for chunk in sampled), samples, strict=True))
+        drawn = iter([sample for _, sample in zip(sampled, samples, strict=True)])
         self.counters.steps += 1
         self.memory.now = now
         events = []
+        size = self.limits.page_tokens
         for chunk in plan.chunks:
-            if chunk.request.state is State.RUNNING:
-                chunk.request.computed = chunk.start + chunk.count
-                self.memory.publish(chunk.request, chunk.start, chunk.request.computed)
-                if chunk.samples:
-                    events.append(self._append(chunk.request, drawn[chunk.request.id], now))
+            request = chunk.request
+            sample = next(drawn) if chunk.samples else None
+            if request.state is State.RUNNING:
+                request.computed = end = chunk.start + chunk.count
+                if end // size > chunk.start // size:
+                    self.memory.publish(request, chunk.start, end)
+                if sample:
+                    events.append(self._append(request, sample, now))
         return events
 
     # --- numbers for metrics and the load stream
@@ -183,16 +187,18 @@ class Scheduler:
     def _decode(self, draft: Draft) -> list[Request]:
         """A token for each request that lacks nothing else; returns the others, whose prompts are not through."""
         self._loads = None
-        prefills, kv_tokens, promise = [], 0, inf
+        prefills, kv_tokens, promises = [], 0, set()
         for request in tuple(self.running):
             if request.state is not State.RUNNING:
                 continue
-            if not request.decoding:
+            length = len(request.tokens)
+            if length - request.computed != 1 or length == request.prompt_len:
                 prefills.append(request)
-            elif self._grow(request, draft):
+            elif self.memory.grow(request) or self._grow(request, draft):
                 draft.decode(request)
-                kv_tokens += len(request.tokens)
-                promise = min(promise, self.limits.tpot.get(request.request_class, inf))
+                kv_tokens += length
+                promises.add(request.request_class)
+        promise = min((self.limits.tpot.get(name, inf) for name in promises), default=inf)
         draft.seconds = pace.spare(self.model, promise, len(draft.chunks), kv_tokens)
         return prefills
 
@@ -265,7 +271,8 @@ class Scheduler:
     def _peak(self, request: Request, cost: int) -> float:
         """Pages that the running requests and this one will need at the worst moment to come."""
         if self._loads is None:
-            self._loads = [self._load(other) for other in self.running]
+            remaining = self._forecast.remaining
+            self._loads = [(remaining(other), len(other.pages) - other.shared) for other in self.running]
             self._loads.sort(reverse=True)
         loads = [*self._loads, (self._forecast.remaining(request), cost)]
         loads.sort(reverse=True)
@@ -277,11 +284,13 @@ class Scheduler:
 
     def _outranked(self, request: Request) -> Request | None:
         """Whom a waiting request may put back: the cheapest of the least urgent class that has to yield."""
+        classes = {name for name in RequestClass if self._policy.yields(name, request.request_class)}
+        if not classes:
+            return None
         yielding = [
             other
             for other in self.running
-            if other.urgency > request.urgency
-            and self._policy.yields(other.request_class, request.request_class)
+            if other.request_class in classes
             and (not other.preemptions or other.produced > other.resumed_at)
             and rests(other, self.counters.steps)
         ]
@@ -397,13 +406,14 @@ class Scheduler:
         request.tokens.append(sample.token)
         if request.first_token is None:
             request.first_token = now
-        finish = "stop" if sample.ended else self._finish_reason(request)
+        produced = len(request.tokens) - request.prompt_len
+        finish = self._finish_reason(request, produced)
         if finish:
             self._forecast.observe(request)
             self._remove(request)
         return Tokens(
             request.id,
-            request.produced - 1,
+            produced - 1,
             [sample.token],
             finish=finish,
             cached=request.cached,
@@ -411,10 +421,10 @@ class Scheduler:
             timing=request.timing(now) if finish else None,
         )
 
-    def _finish_reason(self, request: Request) -> str:
-        if request.tokens[-1] in request.stop_ids and request.produced > request.min_tokens:
+    def _finish_reason(self, request: Request, produced: int) -> str:
+        if request.tokens[-1] in request.stop_ids and produced > request.min_tokens:
             return "stop"
-        if request.produced >= request.max_tokens or request.wanted >= self.limits.max_model_len:
+        if produced >= request.max_tokens or len(request.tokens) >= self.limits.max_model_len:
             return "length"
         return ""
 
