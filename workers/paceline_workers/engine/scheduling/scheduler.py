@@ -77,6 +77,9 @@ class Scheduler:
         if reason := self._crowded(request.request_class):
             return reason
         self._appraise(request)
+        if reason := self._hopeless(request):
+            self.counters.shed += 1
+            return reason
         self._requests[request.id] = request
         self.waiting.add(request)
         self._deadlines.add(request)
@@ -384,6 +387,16 @@ class Scheduler:
             return f"the engine's queue for class {name} is full ({limit} requests)"
         return ""
 
+    def _hopeless(self, request: Request) -> str:
+        """Why its first token would be late even if only the shorter ones of its class went before it; "" if not."""
+        if request.deadline is None or not pace.known(self.model):
+            return ""
+        tokens, left = self.waiting.ahead(request), request.deadline - request.arrival
+        own = pace.service(self.model, request.uncached, request.wanted)
+        if not tokens or tokens * self.model.prefill + own <= left:
+            return ""
+        return f"shed: {tokens} tokens are to compute before, which takes longer than the {left:.3f} s to the deadline"
+
     def _latest_start(self, request: Request) -> float:
         assert request.deadline is not None
         if request.state is State.RUNNING or not pace.known(self.model):
@@ -395,6 +408,7 @@ class Scheduler:
         assert request.deadline is not None
         if now >= request.deadline:
             return f"no token before the deadline, {now - request.arrival:.3f} s"
+        self.counters.shed += 1
         left = request.deadline - now
         return (
             f"shed: {request.uncached} tokens are to compute, which takes longer than the {left:.3f} s to the deadline"
@@ -407,7 +421,7 @@ class Scheduler:
         if request.first_token is None:
             request.first_token = now
         produced = len(request.tokens) - request.prompt_len
-        finish = self._finish_reason(request, produced)
+        finish = "stop" if sample.ended else self._finish_reason(request, produced)
         if finish:
             self._forecast.observe(request)
             self._remove(request)

@@ -83,11 +83,11 @@ class Waiting:
         heads = {name: self._oldest(name) for name in self._lanes}
         return {name: head for name, head in heads.items() if head}
 
-    def ahead(self, name: RequestClass, service: float) -> float:
-        """Seconds of service in the lanes of a class that hold nothing longer: an estimate of what goes first."""
-        lanes = self._lanes[name].items()
-        limit = _octave(service)
-        return sum(len(line) * line[0].service for number, line in lanes if number <= limit)
+    def ahead(self, request: Request) -> int:
+        """Tokens to compute in the lanes of its class that hold nothing longer: what at least goes before it."""
+        limit = _octave(request.service)
+        lanes = self._lanes[request.request_class].items()
+        return sum(other.uncached for number, line in lanes if number <= limit for other in line)
 
     def counts(self) -> dict[RequestClass, int]:
         """Requests by class."""

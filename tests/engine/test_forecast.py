@@ -1,0 +1,141 @@
+"""Lengths that are learnt, the peak to come, and who is preempted when it was foreseen wrongly."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.engine.shadow import PROMPT, Shadow, request, scheduler
+
+from paceline_core.registry.enums import RequestClass
+from paceline_workers.engine.scheduling import Request
+from paceline_workers.engine.scheduling.forecast import ENOUGH, WINDOW, Forecast, Lengths, peak
+from paceline_workers.engine.scheduling.victim import RESPITE, Candidate, cheapest, rests
+
+
+def known(*lengths: int) -> Lengths:
+    found = Lengths()
+    for length in lengths:
+        found.add(length)
+    return found
+
+
+def test_before_enough_have_ended_a_request_may_use_its_whole_limit() -> None:
+    assert known(*[3] * (ENOUGH - 1)).remaining(0, 500) == 500
+    assert known(*[3] * ENOUGH).remaining(0, 500) == 3
+
+
+def test_a_request_is_expected_to_end_as_the_longer_ones_did() -> None:
+    lengths = known(*range(1, 101))
+    assert lengths.remaining(0, 500) == 81
+    assert lengths.remaining(50, 500) == 41
+    assert lengths.remaining(50, 7) == 7
+    assert lengths.remaining(200, 500) == 200
+
+
+def test_only_the_last_ones_count() -> None:
+    assert known(*[900] * WINDOW, *[4] * WINDOW).remaining(0, 5000) == 4
+
+
+def test_classes_learn_apart() -> None:
+    forecast = Forecast(1000)
+    for _ in range(ENOUGH):
+        done = request("done", PROMPT)
+        done.tokens += [1] * 5
+        forecast.observe(done)
+    assert forecast.remaining(request("a", PROMPT, 400)) == 5
+    assert forecast.remaining(request("b", PROMPT, 400, cls=RequestClass.BATCH)) == 400
+    assert forecast.remaining(request("c", PROMPT, 4000, cls=RequestClass.BATCH)) == 1000 - len(PROMPT)
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9)), min_size=1, max_size=8))
+def test_the_peak_is_what_counting_every_moment_finds(loads: list[tuple[int, int]]) -> None:
+    moments = [
+        sum(pages + time / 4 for remaining, pages in loads if remaining >= time)
+        for time in range(1, max(remaining for remaining, _ in loads) + 1)
+    ]
+    assert peak(sorted(loads, reverse=True), 4) == pytest.approx(max(moments))
+
+
+def test_a_request_whose_growth_would_not_fit_waits_although_its_prompt_would() -> None:
+    run = Shadow(scheduler(10))
+    run.core.submit(request("a", [1] * 4, 24))
+    run.core.submit(request("b", [2] * 4, 24))
+    run.step()
+    assert [entry.id for entry in run.core.running] == ["a"]
+    run.drain()
+    assert run.core.counters.preemptions == 0
+
+
+def test_requests_that_end_early_leave_room_as_soon_as_that_is_known() -> None:
+    run = Shadow(scheduler(10, slots=8))
+    for number in range(ENOUGH):
+        run.core.submit(request(f"r{number}", [number] * 2, 2))
+    run.drain()
+    for number in range(4):
+        run.core.submit(request(f"new{number}", [40 + number] * 4, 24, arrival=run.now))
+    run.step()
+    assert len(run.core.running) > 1
+
+
+def test_pages_that_requests_share_are_counted_once() -> None:
+    run = Shadow(scheduler(12))
+    run.core.submit(request("first", PROMPT * 2, 1))
+    run.drain()
+    for number in range(3):
+        run.core.submit(request(f"r{number}", [*PROMPT * 2, number], 4, arrival=run.now))
+    run.step()
+    assert len(run.core.running) == 3
+
+
+# --- victims
+
+
+def candidate(name: str, freed: int, lost: float, growth: float = 0.0, preempted: int | None = None) -> Candidate:
+    entry = request(name, PROMPT)
+    if preempted is not None:
+        entry.preemptions, entry.resumed_step = 1, preempted
+    return Candidate(entry, freed, growth, lost)
+
+
+def chosen(*candidates: Candidate, step: int = 100) -> str:
+    return cheapest(candidates, step).id
+
+
+def test_the_victim_frees_most_for_what_is_lost() -> None:
+    assert chosen(candidate("a", 4, 1.0), candidate("b", 9, 2.0), candidate("c", 9, 3.0)) == "b"
+
+
+def test_growth_to_come_counts_as_freed() -> None:
+    assert chosen(candidate("a", 4, 1.0, growth=5.0), candidate("b", 4, 1.0, growth=1.0)) == "a"
+
+
+def test_of_equals_the_last_is_the_victim() -> None:
+    assert chosen(candidate("a", 4, 1.0), candidate("b", 4, 1.0)) == "b"
+
+
+def test_who_has_just_come_back_is_spared() -> None:
+    tired = candidate("tired", 99, 0.1, preempted=100 - RESPITE + 1)
+    assert chosen(candidate("a", 1, 1.0), tired) == "a"
+    assert chosen(tired, candidate("b", 1, 1.0, preempted=99)) == "b"
+    assert rests(tired.request, 101)
+
+
+def test_the_oldest_running_request_is_never_preempted_for_want_of_pages() -> None:
+    run = Shadow(scheduler(9, slots=4, hopeful=True))
+    for number in range(4):
+        run.core.submit(request(f"r{number}", [number] * (3 - number % 3), 16, arrival=float(number)))
+    run.now = 9.0
+    first: list[Request] = [run.core._requests["r0"]]
+    run.drain()
+    assert run.core.counters.preemptions > 0
+    assert first[0].preemptions == 0
+
+
+def test_tokens_computed_again_are_counted() -> None:
+    run = Shadow(scheduler(8, hopeful=True, prefix_cache=False))
+    for number in range(3):
+        run.core.submit(request(f"r{number}", [number] * 5, 14, arrival=float(number)))
+    run.now = 9.0
+    computed = 0
+    while run.core.running or len(run.core.waiting):
+        computed += sum(chunk.count for chunk in run.step().chunks)
+    assert run.core.counters.recomputed_tokens == computed - 3 * (5 + 13) > 0
