@@ -4,6 +4,7 @@ In the end all is told. Pages go out to host memory and come back as the price o
 """
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -12,8 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.engine.shadow import PAGE, Shadow, next_token, request, scheduler
 
 from paceline_core.registry.enums import RequestClass
+from paceline_core.wire import StepTime
 
 PAGES = st.integers(3, 24)
+MODEL = StepTime(base=0.01, prefill=0.001, sequence=0.0001, kv=0.0001, context=0.0001)
 CLASSES = st.sampled_from(RequestClass)
 LETTERS = st.integers(0, 1)
 PROMPTS = st.builds(
@@ -28,11 +31,23 @@ class Engine(RuleBasedStateMachine):
     """A scheduler over few pages, prompts whose prefixes meet, and the shadow that checks reads."""
 
     @initialize(
-        pages=PAGES, slots=st.integers(1, 6), budget=st.integers(1, 20), cache=st.booleans(), host=st.integers(0, 6)
+        pages=PAGES,
+        slots=st.integers(1, 6),
+        budget=st.integers(1, 20),
+        cache=st.booleans(),
+        host=st.integers(0, 6),
+        others=st.fixed_dictionaries(
+            {
+                "hopeful": st.booleans(),
+                "model": st.none() | st.just(MODEL),
+                "batching": st.sampled_from(["continuous", "continuous", "dynamic", "static"]),
+                "tpot": st.just({}) | st.just({RequestClass.INTERACTIVE: 0.02}),
+            }
+        ),
     )
-    def begin(self, pages: int, slots: int, budget: int, cache: bool, host: int) -> None:
+    def begin(self, pages: int, slots: int, budget: int, cache: bool, host: int, others: dict[str, Any]) -> None:
         windows = {RequestClass.INTERACTIVE: 0.003, RequestClass.BATCH: 0.02}
-        core = scheduler(pages, slots=slots, budget=budget, prefix_cache=cache, windows=windows, host=host)
+        core = scheduler(pages, slots=slots, budget=budget, prefix_cache=cache, windows=windows, host=host, **others)
         self.run = Shadow(core)
         self.prompts: dict[str, list[int]] = {}
         self.aborted: set[str] = set()
@@ -61,8 +76,13 @@ class Engine(RuleBasedStateMachine):
 
     @rule()
     def step(self) -> None:
+        """Whoever runs gets on, but for those preempted; and a plan that runs requests is never empty."""
         self.run.events += self.run.core.expire(self.run.now)
-        self.run.step()
+        before = {entry.id: entry.wanted for entry in self.run.core.running if entry.decoding}
+        plan = self.run.step()
+        for entry in self.run.core.running:
+            assert entry.id not in before or entry.preemptions or entry.wanted == before[entry.id] + 1
+        assert plan.chunks or not self.run.core.running
 
     @rule(seconds=st.sampled_from([0.001, 1.0, 40.0]))
     def wait(self, seconds: float) -> None:
