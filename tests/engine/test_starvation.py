@@ -10,7 +10,8 @@ from paceline_core.registry.enums import RequestClass
 QUEUE = 8
 MOST_STEPS = 2000
 """Within what the shares promise: 8 requests before it, of at most 3 + 3 steps of a slot each, an eighth for the oldest
-and a twelfth of all tokens for the least class make 8 * 6 * 8 * 11 = 4,224 steps if every bound were met at once; 1,070 is the longest seen."""
+and a twelfth of all tokens for the least class make 8 * 6 * 8 * 11 = 4,224 steps if every bound were
+met at once; the longest seen is 1,070."""
 
 
 @pytest.mark.parametrize("seed", range(3))
