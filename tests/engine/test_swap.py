@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from tests.engine import reference
 from tests.engine.driver import Driver, load
-from tests.engine.shadow import request
+from tests.engine.shadow import expected, request, started
 
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
+from paceline_workers.engine.memory.copies import CopyKind
 from paceline_workers.engine.torch_cpu import TorchBackend
 from paceline_workers.messages import Sampling
 
@@ -99,6 +100,24 @@ def test_choices_of_one_prompt_draw_what_they_draw_without_sharing(backend: Torc
     run.drain()
     assert [run.text(f"n{number}") for number in range(4)] == [apart.text(f"n{number}") for number in range(4)]
     assert run.core.memory.held == 0
+
+
+def test_a_fork_whose_copy_failed_in_a_step_without_it_computes_again() -> None:
+    run = started(16, slots=4, budget=4)
+    run.core.submit(request("a", [1, 2, 3, 4], 20))
+    run.step()
+    run.core.submit(request("long", [4] * 30, 2, arrival=1.0))
+    run.step()
+    (parent, _) = run.core.running
+    child = request("child", list(parent.tokens), 5, arrival=2.0)
+    prompt = list(parent.tokens)
+    assert run.core.fork("a", child, run.now)
+    plan = run.core.step(run.now)
+    assert [copy.kind for copy in plan.copies] == [CopyKind.DEVICE]
+    assert "child" not in {chunk.request.id for chunk in plan.chunks}
+    run.events += run.core.fail(plan, "injected", run.now)
+    run.drain()
+    assert run.text("child") == expected(prompt, 5)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,11 @@ def beat(steps: int, *recent: StepStats) -> Heartbeat:
         hit_tokens=5 * steps,
         step_time=[0.01, 0.001, 0.0, 0.0, 0.0, 7.0],
         recent=list(recent),
+        evicted_idle_s=1.5 * steps,
+        host_pages=6,
+        pages_out=2 * steps,
+        pages_in=steps,
+        restored_tokens=16 * steps,
     )
 
 
@@ -85,6 +90,16 @@ def test_counters_go_on_over_a_restart_of_the_engine(scrape: Scrape) -> None:
     assert scrape.value("paceline_prefix_lookup_tokens_total") == 130
     assert scrape.value("paceline_prefix_hit_tokens_total") == 65
     assert scrape.value("paceline_scheduler_preemptions_total", mode="recompute") == 6
+
+
+def test_what_goes_to_host_memory_and_comes_back_is_counted_in_bytes(scrape: Scrape) -> None:
+    for event in (started(), beat(4), beat(10)):
+        scrape.measures.on_engine(event)
+    assert scrape.value("paceline_kv_host_bytes") == 6 * 1024
+    assert scrape.value("paceline_kv_swap_bytes_total", direction="out") == 20 * 1024
+    assert scrape.value("paceline_kv_swap_bytes_total", direction="in") == 10 * 1024
+    assert scrape.value("paceline_kv_restored_tokens_total") == 160
+    assert scrape.value("paceline_kv_evicted_idle_seconds_total") == 15.0
 
 
 def test_each_step_is_observed_once(scrape: Scrape) -> None:

@@ -129,7 +129,9 @@ class StepStats(msgspec.Struct, frozen=True, tag="step"):
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """Engine -> API: alive, at most every 0.25 s; and the numbers for metrics and the load stream.
 
-    free + cached + held = all pages. `step_time`: base, prefill, sequence, kv, context, observations of `StepTime`.
+    free + cached + held = all pages; `host_pages` lie in host memory, `pages_out` and `pages_in` count the way there
+    and back; `evicted_idle_s` is the sum of how long evicted pages had been unused.
+    `step_time`: base, prefill, sequence, kv, context, observations of `StepTime`.
     """
 
     steps: int
@@ -145,6 +147,11 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     hit_tokens: int
     step_time: list[float]
     recent: list[StepStats] = []
+    evicted_idle_s: float = 0.0
+    host_pages: int = 0
+    pages_out: int = 0
+    pages_in: int = 0
+    restored_tokens: int = 0
 
 
 ToEngine = Submit | Abort | Shutdown

@@ -117,6 +117,12 @@ def _worker() -> list[Metric]:
         Metric("paceline_kv_pages", g, "KV pages: free, active, cached.", o, (*_WORKER, "state")),
         Metric("paceline_kv_capacity_bytes", g, "Bytes of the KV pool.", o, _WORKER),
         Metric("paceline_kv_evicted_pages_total", c, "Cached pages given up.", o, _WORKER),
+        Metric("paceline_kv_evicted_idle_seconds_total", c, "Sum of how long they had been unused.", o, _WORKER),
+        Metric("paceline_kv_host_bytes", g, "Bytes of pages kept in host memory.", o, _WORKER),
+        Metric(
+            "paceline_kv_swap_bytes_total", c, "Bytes to and from host memory: out, in.", o, (*_WORKER, "direction")
+        ),
+        Metric("paceline_kv_restored_tokens_total", c, "Tokens brought back, not computed again.", o, _WORKER),
         Metric("paceline_prefix_lookup_tokens_total", c, "Prompt tokens looked up in the prefix cache.", o, _WORKER),
         Metric("paceline_prefix_hit_tokens_total", c, "Prompt tokens found in the prefix cache.", o, _WORKER),
         Metric("paceline_engine_heartbeat_age_seconds", g, "Since the engine process last spoke.", o, _WORKER),

@@ -145,6 +145,11 @@ class EngineLoop:
             hit_tokens=core.counters.hit_tokens,
             step_time=[model.base, model.prefill, model.sequence, model.kv, model.context, float(model.observations)],
             recent=list(self._recent),
+            evicted_idle_s=memory.idle_seconds,
+            host_pages=memory.host_used,
+            pages_out=memory.pages_out,
+            pages_in=memory.pages_in,
+            restored_tokens=memory.restored_tokens,
         )
 
 

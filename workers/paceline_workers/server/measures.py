@@ -3,7 +3,7 @@
 The engine counts from its own start; each heartbeat is turned into increments, and a new engine begins again at 0.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from paceline_core.registry import Outcome, RequestClass
 from paceline_core.telemetry import Metrics
@@ -24,6 +24,14 @@ class _Counts:
     evicted_pages: int = 0
     lookup_tokens: int = 0
     hit_tokens: int = 0
+    evicted_idle_s: float = 0.0
+    pages_out: int = 0
+    pages_in: int = 0
+    restored_tokens: int = 0
+
+    @classmethod
+    def of(cls, beat: Heartbeat) -> "_Counts":
+        return cls(*(getattr(beat, field.name) for field in fields(cls)))
 
 
 class Measures:
@@ -34,7 +42,7 @@ class Measures:
         self._labels = (namespace, service, config.revision, config.pool)
         self._metrics = Metrics("worker")
         self._counts = _Counts()
-        self._pages = 0
+        self._pages = self._page_bytes = 0
         self._restarts = 0
         self._emulated = False
 
@@ -59,6 +67,7 @@ class Measures:
 
     def _on_start(self, started: Started) -> None:
         self._counts, self._pages, self._emulated = _Counts(), started.pages, started.emulated
+        self._page_bytes = started.page_bytes
         self._set("paceline_emulated", started.emulated)
         self._set("paceline_kv_capacity_bytes", started.pages * started.page_bytes)
         for stage, seconds in started.stages.items():
@@ -73,6 +82,7 @@ class Measures:
         self._set("paceline_kv_pages", beat.pages_free, "free")
         self._set("paceline_kv_pages", beat.pages_cached, "cached")
         self._set("paceline_kv_pages", max(self._pages - beat.pages_free - beat.pages_cached, 0), "active")
+        self._set("paceline_kv_host_bytes", beat.host_pages * self._page_bytes)
         self._advance(beat)
         model = step_time(beat.step_time)
         for term in _TERMS:
@@ -81,11 +91,15 @@ class Measures:
             self._on_step(step, model)
 
     def _advance(self, beat: Heartbeat) -> None:
-        now = _Counts(beat.steps, beat.preemptions, beat.evicted_pages, beat.lookup_tokens, beat.hit_tokens)
-        before, self._counts = self._counts, now
+        before, self._counts = self._counts, _Counts.of(beat)
+        now = self._counts
         self._count("paceline_scheduler_steps_total", now.steps - before.steps)
         self._count("paceline_scheduler_preemptions_total", now.preemptions - before.preemptions, "recompute")
         self._count("paceline_kv_evicted_pages_total", now.evicted_pages - before.evicted_pages)
+        self._count("paceline_kv_evicted_idle_seconds_total", now.evicted_idle_s - before.evicted_idle_s)
+        self._count("paceline_kv_restored_tokens_total", now.restored_tokens - before.restored_tokens)
+        self._count("paceline_kv_swap_bytes_total", (now.pages_out - before.pages_out) * self._page_bytes, "out")
+        self._count("paceline_kv_swap_bytes_total", (now.pages_in - before.pages_in) * self._page_bytes, "in")
         self._count("paceline_prefix_lookup_tokens_total", now.lookup_tokens - before.lookup_tokens)
         self._count("paceline_prefix_hit_tokens_total", now.hit_tokens - before.hit_tokens)
 
@@ -104,7 +118,7 @@ class Measures:
     def _set(self, name: str, value: float, *labels: str) -> None:
         self._metrics.gauge(name, *self._labels, *labels).set(value)
 
-    def _count(self, name: str, more: int, *labels: str) -> None:
+    def _count(self, name: str, more: float, *labels: str) -> None:
         self._metrics.counter(name, *self._labels, *labels).inc(max(more, 0))
 
     def _observe(self, name: str, value: float, *labels: str) -> None:
