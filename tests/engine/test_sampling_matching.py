@@ -21,7 +21,7 @@ from paceline_workers import demo
 from paceline_workers.engine.sampling import Grammars, Sampler
 from paceline_workers.engine.sampling.matching import COMPILED
 from paceline_workers.engine.scheduling import Request, State
-from paceline_workers.messages import Sampling
+from paceline_workers.messages import Sampling, Submit
 
 TEXT = (demo.FOLDER / "tokenizer.json").read_text()
 TOKENIZER: Any = tokenizers.Tokenizer.from_str(TEXT)
@@ -235,3 +235,28 @@ def test_the_engine_writes_what_fits_beside_plain_requests() -> None:
         assert re.fullmatch(dates.removeprefix("regex:"), TOKENIZER.decode(written[:-1]))
         assert [event.finish for event in run.events if event.id == f"date{number}"][-1] == "stop"
         assert len(run.text(f"plain{number}")) == 40
+
+
+def test_the_engine_resumes_penalties_and_grammars_at_any_position() -> None:
+    backend = load(demo.FOLDER)
+    wants = {
+        "grammar": Sampling(temperature=0.9, seed=1, grammar="regex:([a-z]{1,5} ){5}[0-9]+"),
+        "penalty": Sampling(temperature=0.9, seed=2, repetition=1.3, frequency=0.4, presence=0.2, min_p=0.02),
+    }
+    prompt = ids("One fine day")
+    whole = Driver(backend)
+    for name, how in wants.items():
+        whole.submit(name, prompt, 16, how)
+    whole.drain()
+    resumed = Driver(backend)
+    for name, how in wants.items():
+        text = whole.text(name)
+        for cut in range(1, len(text)):
+            submit = Submit(f"{name}{cut}", prompt, 16, how, produced=text[:cut])
+            assert resumed.core.submit(Request.of(submit, (), 0.0)) == ""
+    resumed.drain()
+    for name in wants:
+        text = whole.text(name)
+        assert [resumed.text(f"{name}{cut}") for cut in range(1, len(text))] == [
+            text[cut:] for cut in range(1, len(text))
+        ]

@@ -202,3 +202,13 @@ def test_a_text_resumed_at_any_position_goes_on_as_it_would_have(number: int) ->
     whole = text(Sampler(), started(number))
     for cut in range(LENGTH):
         assert text(Sampler(), started(number, whole[:cut])) == whole
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("number", range(len(MIX)))
+def test_logits_that_are_no_numbers_disturb_no_other_row(number: int, poison: float) -> None:
+    made, sick = started(number), started(number)
+    rows = np.stack([np.full(16, poison, dtype=np.float32), model(made)])
+    assert sample(rows, [sick, made])[1] == sample(rows[1:], [made])[0]
+    rows[0, 1:] = 0.0
+    assert sample(rows, [sick, made])[1] == sample(rows[1:], [made])[0]

@@ -4,7 +4,7 @@ import pytest
 from tests.engine.shadow import PROMPT, VOCAB, Shadow, expected, request, scheduler, shape, started
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.scheduling import Plan, Request
+from paceline_workers.engine.scheduling import Plan, Request, Sample
 
 INTERACTIVE, BATCH, OFFLINE = RequestClass
 
@@ -26,6 +26,13 @@ def test_a_stop_id_before_min_tokens_does_not_end_a_request() -> None:
     run.core.submit(request("a", PROMPT, 2, stop_ids=frozenset({stop}), min_tokens=1))
     run.drain()
     assert len(run.text("a")) == 2
+
+
+def test_a_sample_that_ends_its_grammar_ends_a_request() -> None:
+    core = scheduler()
+    core.submit(request("a", PROMPT, 9, min_tokens=5))
+    (event,) = core.commit(core.step(0.0), [Sample(7, ended=True)], 0.0)
+    assert (event.ids, event.finish, core.running) == ([7], "stop", [])
 
 
 def test_a_request_ends_where_the_context_of_the_model_ends() -> None:

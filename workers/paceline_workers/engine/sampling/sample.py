@@ -4,11 +4,13 @@
 2. bias and penalties (`penalties`); until `min_tokens` are produced, nothing that would end the request; only what
    the grammar allows (`matching`)
 3. temperature, min-p, top-k, top-p (`filters`) and a draw with seeded noise (`noise`)
-Rows never see each other, so a request draws the same in every batch.
+Rows never see each other, so a request draws the same in every batch, and logits that are no numbers give their own
+request some token or other but raise nothing that would fail the step.
 What is kept between steps belongs to a request and can be made again from its tokens; it is dropped when the request
 does not run any more.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -99,7 +101,7 @@ def sample(logits: Logits, requests: Sequence[Request]) -> list[Sample]:
 
 def _choose(row: Logits | Row, request: Request) -> int:
     sampling = request.sampling
-    if sampling.temperature < GREEDY:
+    if sampling.temperature < GREEDY or not math.isfinite(row.max()):
         return int(row.argmax())
     return draw(filtered(row, sampling), _bits(sampling, request, len(row)))
 
