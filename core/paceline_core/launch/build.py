@@ -75,6 +75,7 @@ def _engine(service: ResolvedService) -> dict[str, Any]:
         "page_tokens": engine.page_tokens,
         "host_bytes": engine.host_offload_bytes or None,
         "prefix_cache": engine.prefix_cache,
+        "batching": None if engine.batching == "continuous" else engine.batching,
         "batch_window_s": {str(name): cls.batch_window_s for name, cls in service.classes.items()},
         "emulate": _emulate(service),
     }

@@ -66,11 +66,6 @@ _GAPS = (
         "windowed attention is not served in this version; leave it out",
     ),
     _Gap(
-        "spec.engine.batching",
-        lambda s: s.engine.batching != "continuous",
-        "batching is continuous in this version; leave it out",
-    ),
-    _Gap(
         "spec.engine.warmPrefixes",
         lambda s: s.engine.warm_prefixes,
         "prefixes warm up by use in this version; leave them out",

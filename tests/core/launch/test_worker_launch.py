@@ -75,6 +75,13 @@ def test_engine_settings_reach_the_worker() -> None:
     assert read.batch_window_s == {"interactive": 0.003, "batch": 0.05, "offline": 0.04}
 
 
+def test_batching_is_written_only_where_it_is_not_the_usual_one() -> None:
+    assert config(launch(engine={"batching": "dynamic"})).engine.batching == "dynamic"
+    plain = launch(engine={"batching": "continuous"})
+    assert config(plain).engine.batching == "continuous"
+    assert "batching" not in plain.files[0].content
+
+
 def test_host_memory_for_pages_reaches_the_worker_and_is_asked_for() -> None:
     engine = {"kvCache": {"hostOffloadBytes": "1Gi"}}
     found = launch(engine=engine)
