@@ -1,6 +1,7 @@
 """Model folders that are wrong: every fault is found before anything is served, and names file, field and fix."""
 
 import json
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.engine.reference import DYNAMIC, LINEAR, LLAMA3, YARN
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine.channel import PeerGone
+from paceline_workers.engine.loop import started
 from paceline_workers.engine.model import config
 from paceline_workers.engine.scheduling import Request
 from paceline_workers.engine.torch_cpu import TorchBackend
@@ -50,6 +52,15 @@ def refusal(folder: Path, **engine: Any) -> str:
     with pytest.raises(InvalidInput) as caught:
         load(folder, **engine)
     return str(caught.value)
+
+
+def refused_by_name(folder: Path, read: Callable[[Path], object]) -> bool:
+    """Whether it is refused, which must then name the file or the folder."""
+    try:
+        read(folder)
+    except InvalidInput as error:
+        return str(error).startswith(str(folder)) or pytest.fail(str(error))
+    return False
 
 
 def edit(path: Path, **fields: object) -> None:
@@ -127,6 +138,49 @@ def test_an_index_cannot_point_outside_the_folder(shards: Path) -> None:
     assert "names files outside the model's folder" in refusal(shards)
 
 
+def test_an_index_that_names_an_absent_tensor_is_named_with_the_file(shards: Path) -> None:
+    files = json.loads((shards / INDEX).read_text())["weight_map"]
+    other = next(file for file in files.values() if file != files["model.norm.weight"])
+    edit(shards / INDEX, weight_map={**files, "model.norm.weight": other})
+    assert refusal(shards).startswith(f"{shards / INDEX}: lists model.norm.weight in {other}, which does not hold it")
+
+
+def test_of_two_files_that_hold_a_tensor_the_one_that_the_index_names_counts(shards: Path) -> None:
+    files = json.loads((shards / INDEX).read_text())["weight_map"]
+    for file in set(files.values()) - {files["model.norm.weight"]}:
+        held = load_file(shards / file)
+        save_file({**held, "model.norm.weight": torch.zeros(64)}, shards / file)
+    assert load(shards).decoder.norm.weight.abs().min() > 0
+
+
+@pytest.mark.parametrize("name", ["qwen3", "llama-one-kv-head-bias"])
+def test_every_tensor_that_is_missing_is_named(name: str, tmp_path: Path) -> None:
+    reference.write(tmp_path, name)
+    held = load_file(tmp_path / WEIGHTS)
+    for tensor in held:
+        save_file({key: value for key, value in held.items() if key != tensor}, tmp_path / WEIGHTS)
+        assert refusal(tmp_path) == f"{tmp_path}: no file holds the tensor {tensor}; copy the whole model again"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn])
+def test_only_float_types_that_are_computed_with_are_read(folder: Path, dtype: torch.dtype) -> None:
+    tensors(folder, lambda held: held.update({"model.embed_tokens.weight": torch.ones(211, 64).to(dtype)}))
+    assert f"{folder / WEIGHTS}: model.embed_tokens.weight has type {dtype}" in refusal(folder)
+
+
+def test_a_header_with_any_byte_changed_is_read_or_refused(folder: Path) -> None:
+    path = folder / WEIGHTS
+    content = path.read_bytes()
+    chance = random.Random(5)
+    refused = 0
+    for _ in range(60):
+        damaged = bytearray(content)
+        damaged[chance.randrange(8 + int.from_bytes(content[:8], "little"))] ^= chance.randrange(1, 256)
+        path.write_bytes(damaged)
+        refused += refused_by_name(folder, load)
+    assert refused > 40
+
+
 # --- config.json
 
 
@@ -136,6 +190,7 @@ def test_an_index_cannot_point_outside_the_folder(shards: Path) -> None:
         ({"model_type": "gpt2"}, "config.json: model_type: 'gpt2' is not supported"),
         ({"hidden_act": "gelu"}, "config.json: hidden_act: 'gelu' is not supported; only silu is"),
         ({"num_hidden_layers": None}, "config.json: num_hidden_layers: is missing"),
+        ({"rms_norm_eps": float("nan")}, "config.json: rms_norm_eps: nan is not a positive number"),
         ({"rms_norm_eps": "tiny"}, "config.json: rms_norm_eps: 'tiny' is not a positive number"),
         ({"rope_parameters": {"rope_type": "longrope"}}, "config.json: rope_parameters: 'longrope' with"),
         ({"rope_parameters": {"rope_type": "yarn", "factor": 0}}, "factor must be a positive number"),
@@ -170,7 +225,20 @@ def test_a_config_that_cannot_be_served_is_refused_by_field(
     assert message in refusal(folder)
 
 
-@pytest.mark.parametrize(("content", "message"), [("{", "is not JSON"), ("[]", "is not a JSON object")])
+@pytest.mark.parametrize("value", [None, -1, 0, 1.5, float("nan"), 10**30, True, "x", [], {}, [[]], {"factor": "x"}])
+def test_a_config_with_any_field_changed_is_read_or_refused(folder: Path, value: object) -> None:
+    path = folder / "config.json"
+    fields = json.loads(path.read_text())
+    also = ("rope_scaling", "sliding_window", "use_sliding_window", "layer_types", "max_window_layers", "head_dim")
+    for kind in ("llama", "mistral", "qwen2"):
+        for field in (*fields, *also):
+            path.write_text(json.dumps({**fields, "model_type": kind, "use_sliding_window": True, field: value}))
+            refused_by_name(folder, config.read)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [("{", "is not JSON"), ("[" * 100_000, "is not JSON"), ("[]", "is not a JSON object")]
+)
 def test_a_broken_config_is_named(folder: Path, content: str, message: str) -> None:
     (folder / "config.json").write_text(content)
     assert f"{folder / 'config.json'}: {message}" in refusal(folder)
@@ -183,16 +251,46 @@ def test_a_missing_config_is_named(folder: Path) -> None:
 
 def test_eos_comes_from_the_generation_config_first(folder: Path) -> None:
     edit(folder / "generation_config.json", eos_token_id=[5, 6])
-    assert config.read(folder).eos_ids == (5, 6)
+    assert config.read(folder).generation.eos_ids == (5, 6)
     (folder / "generation_config.json").unlink()
-    assert config.read(folder).eos_ids == (210,)
+    assert config.read(folder).generation.eos_ids == (210,)
     edit(folder / "config.json", eos_token_id=None)
-    assert config.read(folder).eos_ids == ()
+    assert config.read(folder).generation.eos_ids == ()
 
 
-def test_an_eos_that_is_no_id_is_refused(folder: Path) -> None:
-    edit(folder / "generation_config.json", eos_token_id="</s>")
-    assert "eos_token_id: '</s>' is neither a token id nor a list" in refusal(folder)
+@pytest.mark.parametrize("ids", ["</s>", [1, "x"], True, 1.5])
+def test_an_eos_that_is_no_id_is_refused_naming_the_file_that_says_it(folder: Path, ids: object) -> None:
+    edit(folder / "generation_config.json", eos_token_id=ids)
+    text = f"{folder / 'generation_config.json'}: eos_token_id: {ids!r} is neither a token id nor a list"
+    assert refusal(folder).startswith(text)
+    (folder / "generation_config.json").unlink()
+    edit(folder / "config.json", eos_token_id=ids)
+    assert refusal(folder).startswith(f"{folder / 'config.json'}: eos_token_id")
+
+
+def test_the_makers_sampling_is_told_and_nothing_else(folder: Path) -> None:
+    advised = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.0, "repetition_penalty": 1.05}
+    edit(folder / "generation_config.json", **advised, max_length=20, do_sample=True)
+    assert started(load(folder).facts).defaults == advised
+    (folder / "generation_config.json").unlink()
+    assert started(load(folder).facts).defaults == {}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("temperature", -0.1, "is not a number of at least 0"),
+        ("temperature", float("nan"), "is not a number of at least 0"),
+        ("top_p", 0, "is not a number above 0 and at most 1"),
+        ("top_p", "0.9", "is not a number above 0 and at most 1"),
+        ("top_k", 2.5, "is not a whole number of at least -1"),
+        ("min_p", True, "is not a number from 0 to 1"),
+        ("repetition_penalty", 0, "is not a number above 0"),
+    ],
+)
+def test_sampling_that_cannot_be_is_refused(folder: Path, field: str, value: object, message: str) -> None:
+    edit(folder / "generation_config.json", **{field: value})
+    assert refusal(folder) == f"{folder / 'generation_config.json'}: {field}: {value!r} {message}"
 
 
 @pytest.mark.parametrize(

@@ -74,28 +74,28 @@ def test_bf16_halves_weights_and_pages(expected: Reference) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "shared", "dtype", "copies"),
+    ("kind", "shared", "copies"),
     [
-        ("plain", False, torch.float32, (True, False)),
-        ("packed", False, torch.float32, (False, True)),
-        ("both", False, torch.float32, (True, True)),
-        ("both", False, torch.bfloat16, (False, True)),
-        ("packed", True, torch.float32, (True, False)),
-        ("both", True, torch.bfloat16, (True, True)),
+        ("plain", False, (True, False)),
+        ("packed", False, (False, True)),
+        ("packed", True, (True, False)),
+        ("both", False, (True, True)),
+        ("both", True, (True, True)),
     ],
 )
-def test_no_copy_of_a_weight_is_held_that_no_product_uses(
-    kind: Kind, shared: bool, dtype: torch.dtype, copies: tuple[bool, bool]
+def test_weights_are_held_as_asked_and_never_twice_unless_asked(
+    kind: Kind, shared: bool, copies: tuple[bool, bool]
 ) -> None:
     assert products.packable()
-    made = Products(kind).linear(torch.ones(8, 4, dtype=dtype), shared=shared)
+    made = Products(kind).linear(torch.ones(8, 4), shared=shared)
     assert (made.weight is not None, made.packed is not None) == copies
 
 
-@pytest.mark.parametrize("rows", [0, 1, PLAIN_ROWS, PLAIN_ROWS + 1, 50])
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 4, 50])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_product_is_right_for_any_number_of_rows(kind: Kind, rows: int) -> None:
+@pytest.mark.parametrize("dtype", list(PLAIN_ROWS))
+def test_a_product_is_right_for_any_number_of_rows(kind: Kind, rows: int, dtype: torch.dtype) -> None:
     torch.manual_seed(rows)
-    weight, bias, x = torch.randn(31, 17), torch.randn(31), torch.randn(rows, 17)
+    weight, bias, x = (torch.randn(shape).to(dtype) for shape in ((31, 17), (31,), (rows, 17)))
     made = Products.of(kind).linear(weight, bias)
-    torch.testing.assert_close(made(x), torch.addmm(bias, x, weight.T))
+    torch.testing.assert_close(made(x), torch.addmm(bias.float(), x.float(), weight.T.float()).to(dtype))

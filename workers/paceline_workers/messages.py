@@ -92,7 +92,11 @@ class Tokens(msgspec.Struct, frozen=True, tag="tokens"):
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
-    """Engine -> API: the model is loaded and warm. Pages of `page_tokens` tokens; EOS ids end a sequence."""
+    """Engine -> API: the model is loaded and warm. Pages of `page_tokens` tokens; EOS ids end a sequence.
+
+    `defaults`: sampling that the model's makers advise, for fields that a request leaves out: temperature, top_p,
+    top_k, min_p, repetition_penalty; each may be absent.
+    """
 
     pages: int
     page_tokens: int
@@ -102,6 +106,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     eos_ids: list[int]
     emulated: bool
     stages: dict[str, float]
+    defaults: dict[str, float] = {}
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

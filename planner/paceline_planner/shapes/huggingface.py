@@ -9,6 +9,7 @@ from paceline_planner.shapes.model import ModelShape
 
 SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
 
+_MOST, _MOST_LAYERS = 1 << 31, 10_000
 _DTYPES = {"float32": Dtype.FP32, "bfloat16": Dtype.BF16, "float16": Dtype.FP16}
 
 
@@ -24,7 +25,7 @@ def from_config(config: Mapping[str, Any], *, name: str = "") -> ModelShape:
     attention_bias = _flag(config, "attention_bias") and kind != "mistral"
     return ModelShape(
         name=name or str(config.get("_name_or_path") or kind),
-        layers=_count(config, "num_hidden_layers"),
+        layers=_count(config, "num_hidden_layers", most=_MOST_LAYERS),
         hidden=hidden,
         heads=heads,
         kv_heads=_kv_heads(config, heads),
@@ -51,12 +52,14 @@ def _architecture(config: Mapping[str, Any]) -> str:
     return str(kind)
 
 
-def _count(config: Mapping[str, Any], field: str) -> int:
+def _count(config: Mapping[str, Any], field: str, *, most: int = _MOST) -> int:
     value = config.get(field)
     if value is None:
         raise InvalidInput(field, "is missing; config.json must give it as a positive whole number")
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidInput(field, f"{value!r} is not a positive whole number")
+    if value > most:
+        raise InvalidInput(field, f"{value} is over {most}, the most that is read")
     return value
 
 
@@ -84,6 +87,6 @@ def _head_dim(config: Mapping[str, Any], hidden: int, heads: int) -> int:
 
 def _dtype(config: Mapping[str, Any]) -> Dtype:
     text = config.get("dtype") or config.get("torch_dtype") or "float32"
-    if text not in _DTYPES:
+    if not isinstance(text, str) or text not in _DTYPES:
         raise InvalidInput("dtype", f"{text!r} is not supported; use one of {', '.join(_DTYPES)}")
     return _DTYPES[text]

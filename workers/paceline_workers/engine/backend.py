@@ -1,7 +1,7 @@
 """What the loop needs of whatever computes: facts once, then the execution of plan after plan."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from paceline_core.wire import StepTime
@@ -16,7 +16,7 @@ class Facts:
     """A loaded backend. `prior` is the step-time model to begin with, `stages` the seconds that loading took.
 
     `host_pages`: how many pages it can keep outside the device; `page_copy_s`: seconds to bring one back.
-    `grammars`: whether requests may ask for structured output.
+    `grammars`: whether requests may ask for structured output. `defaults`: see `Started`.
     """
 
     limits: Limits
@@ -29,6 +29,7 @@ class Facts:
     grammars: bool = False
     host_pages: int = 0
     page_copy_s: float = 0.0
+    defaults: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

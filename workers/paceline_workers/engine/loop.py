@@ -176,4 +176,5 @@ def started(facts: Facts) -> Started:
         eos_ids=list(facts.eos_ids),
         emulated=facts.emulated,
         stages=facts.stages,
+        defaults=dict(facts.defaults),
     )

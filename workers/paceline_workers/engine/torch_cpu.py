@@ -63,12 +63,13 @@ class TorchBackend:
             cache = PagedCache(shape, pages, engine.page_tokens, host_pages)
             model(model.lay_out(_first_step(), engine.page_tokens), cache)
             copy_s = _copy_seconds(cache, timer) if host_pages else 0.0
-            grammars = Grammars.load(folder, shape.vocab, settings.eos_ids)
+            grammars = Grammars.load(folder, shape.vocab, settings.generation.eos_ids)
         facts = Facts(
             limits=limits,
             pages=pages,
             page_bytes=page_bytes,
-            eos_ids=settings.eos_ids,
+            eos_ids=settings.generation.eos_ids,
+            defaults=settings.generation.defaults,
             prior=_prior(engine, shape),
             stages=stages.seconds,
             host_pages=host_pages,

@@ -1,9 +1,9 @@
-"""What config.json and generation_config.json say beyond the shape: norms, rotary embedding, windows, EOS.
+"""What config.json says beyond the shape: norms, rotary embedding, windows; and beside it what generation_config says.
 
 Both spellings of the rotary fields are read: `rope_theta` with `rope_scaling`, and `rope_parameters` with all in one.
 """
 
-import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +11,9 @@ from typing import Any
 
 from paceline_core.errors import InvalidInput
 from paceline_planner.shapes import ModelShape, from_config
+from paceline_workers.engine.model.files import read_object
+from paceline_workers.engine.model.generation import Generation
+from paceline_workers.engine.model.generation import read as read_generation
 from paceline_workers.engine.model.rope import Rope
 from paceline_workers.engine.model.windows import windows
 
@@ -26,52 +29,30 @@ class ModelConfig:
     norm_eps: float
     rope: Rope
     windows: tuple[int | None, ...]
-    eos_ids: tuple[int, ...]
+    generation: Generation
 
 
 def read(folder: Path) -> ModelConfig:
     """From a model folder; raises InvalidInput naming file, field and fix."""
     path = folder / "config.json"
-    data = _json(path)
+    data = read_object(path)
+    generation = read_generation(folder, data)
     try:
-        return _parse(data, eos_ids(folder, data))
+        return _parse(data, generation)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error.field}", error.message) from None
 
 
-def eos_ids(folder: Path, data: Mapping[str, Any]) -> tuple[int, ...]:
-    """Ids that end a sequence: generation_config.json's, else config.json's."""
-    path = folder / "generation_config.json"
-    generation = _json(path) if path.is_file() else {}
-    ids = generation.get("eos_token_id", data.get("eos_token_id"))
-    listed = ids if isinstance(ids, list) else [] if ids is None else [ids]
-    if not all(isinstance(number, int) for number in listed):
-        raise InvalidInput("eos_token_id", f"{ids!r} is neither a token id nor a list of them")
-    return tuple(listed)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text())
-    except OSError as error:
-        raise InvalidInput(str(path), f"cannot be read: {error.strerror}; a model folder needs it") from None
-    except ValueError as error:
-        raise InvalidInput(str(path), f"is not JSON ({error}); copy it again") from None
-    if not isinstance(data, dict):
-        raise InvalidInput(str(path), "is not a JSON object; copy it again")
-    return data
-
-
-def _parse(data: Mapping[str, Any], eos: tuple[int, ...]) -> ModelConfig:
+def _parse(data: Mapping[str, Any], generation: Generation) -> ModelConfig:
     shape = from_config(data)
     if (activation := data.get("hidden_act", "silu")) != "silu":
         raise InvalidInput("hidden_act", f"{activation!r} is not supported; only silu is")
     eps = data.get("rms_norm_eps", 1e-6)
-    if not isinstance(eps, float | int) or eps <= 0:
+    if not isinstance(eps, float | int) or not 0 < eps < math.inf:
         raise InvalidInput("rms_norm_eps", f"{eps!r} is not a positive number")
     rope = _rope(data, shape)
     shape = replace(shape, max_context=rope.context)
-    return ModelConfig(shape, float(eps), rope, windows(data, shape.layers), eos)
+    return ModelConfig(shape, float(eps), rope, windows(data, shape.layers), generation)
 
 
 def _rope(data: Mapping[str, Any], shape: ModelShape) -> Rope:

@@ -1,7 +1,7 @@
 """Matrix products of the linear layers: plain ones, or oneDNN's from weights that are packed once, by number of rows.
 
-torch's plain product packs a weight again in every call, which for 3 to 16 rows takes longer than the product itself;
-for one or two rows it needs no packing and is the fastest (`benchmarks/products.py` has the figures). So "packed" is
+torch's plain product packs a weight again in every call, which for 4 to 16 rows takes longer than the product itself;
+for the first few rows it needs no packing and is the fastest (`benchmarks/products.py` has the figures). So "packed" is
 the better single copy for anything that is batched, and "both" costs a second copy and loses nowhere. An embedding that
 is also the output matrix must be kept plain, so only "both" packs it too. Where torch has no oneDNN, all is plain.
 Sums are taken in another order, so results differ within rounding.
@@ -16,8 +16,8 @@ from torch.nn.functional import linear
 
 Kind = Literal["plain", "packed", "both"]
 
-PLAIN_ROWS = 2
-"""Up to so many rows a plain product in float32 is faster than a packed one."""
+PLAIN_ROWS = {torch.float32: 3, torch.bfloat16: 1}
+"""Up to so many rows a plain product is faster than a packed one."""
 _ROWS_HINT = 8
 
 
@@ -30,7 +30,7 @@ class Linear:
     bias: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self.weight is None or (self.packed is not None and len(x) > PLAIN_ROWS):
+        if self.weight is None or (self.packed is not None and len(x) > PLAIN_ROWS[x.dtype]):
             product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")  # noqa: SLF001 - torch has no public name for it
             return product
         return linear(x, self.weight, self.bias)
@@ -51,8 +51,7 @@ class Products:
         """A layer of this weight; `shared`: somebody else needs it plain anyway."""
         if self.kind == "plain" or (shared and self.kind == "packed"):
             return Linear(weight, None, bias)
-        keep = shared or (self.kind == "both" and weight.dtype is torch.float32)
-        return Linear(weight if keep else None, _pack(weight), bias)
+        return Linear(weight if self.kind == "both" else None, _pack(weight), bias)
 
 
 def packable() -> bool:

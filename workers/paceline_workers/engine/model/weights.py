@@ -33,11 +33,13 @@ class Weights:
         self.dtype = dtype
         self._folder = folder
         self._files = ExitStack()
+        self._index: Mapping[str, str] = {}
         self._tensors: dict[str, tuple[str, Any]] = {}
 
     def __enter__(self) -> "Weights":
         try:
-            for name in _shards(self._folder):
+            self._index = _read_index(self._folder)
+            for name in sorted(set(self._index.values())) or [SINGLE]:
                 self._open(name)
         except BaseException:
             self._files.close()
@@ -54,7 +56,7 @@ class Weights:
     def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """One tensor; raises InvalidInput when it is absent or not of this shape and a readable type."""
         if name not in self._tensors:
-            raise InvalidInput(str(self._folder), f"no file holds the tensor {name}; copy the whole model again")
+            raise self._absent(name)
         file, handle = self._tensors[name]
         path = str(self._folder / file)
         tensor: Tensor = handle.get_tensor(name)
@@ -64,6 +66,12 @@ class Weights:
             raise InvalidInput(path, f"{name} has type {tensor.dtype}; this version reads float32, bfloat16, float16")
         return tensor.to(dtype or self.dtype, copy=True)
 
+    def _absent(self, name: str) -> InvalidInput:
+        fix = "copy the whole model again"
+        if file := self._index.get(name):
+            return InvalidInput(str(self._folder / INDEX), f"lists {name} in {file}, which does not hold it; {fix}")
+        return InvalidInput(str(self._folder), f"no file holds the tensor {name}; {fix}")
+
     def _open(self, name: str) -> None:
         path = self._folder / name
         try:
@@ -72,15 +80,17 @@ class Weights:
             raise InvalidInput(str(path), f"is missing, but {INDEX} lists it; copy the whole model again") from None
         except (SafetensorError, OSError) as error:
             raise InvalidInput(str(path), f"is damaged or cut short ({error}); copy it again") from None
-        self._tensors |= dict.fromkeys(handle.keys(), (name, handle))
+        for tensor in handle.keys():  # noqa: SIM118 - a handle is not iterable
+            if self._index.get(tensor, name) == name:
+                self._tensors[tensor] = (name, handle)
 
 
-def _shards(folder: Path) -> list[str]:
-    """Names of the files, from the index if there is one."""
+def _read_index(folder: Path) -> Mapping[str, str]:
+    """The file of each tensor, if the folder says it; empty for a single file."""
     if (folder / INDEX).is_file():
-        return sorted(set(_index(folder / INDEX).values()))
+        return _index(folder / INDEX)
     if (folder / SINGLE).is_file():
-        return [SINGLE]
+        return {}
     fix = "only safetensors are read, so convert other formats with transformers' save_pretrained"
     raise InvalidInput(str(folder), f"holds neither {SINGLE} nor {INDEX}; {fix}")
 
@@ -89,7 +99,7 @@ def _index(path: Path) -> Mapping[str, str]:
     try:
         files: dict[str, str] = json.loads(path.read_text())["weight_map"]
         sound = all(Path(name).name == name for name in files.values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidInput(str(path), f"is not an index of weights ({error!r}); copy it again") from None
     if not sound:
         raise InvalidInput(str(path), "names files outside the model's folder; copy the whole model again")
