@@ -26,6 +26,7 @@ from paceline_workers.server.openai.requests import (
 )
 from paceline_workers.server.openai.resumes import resumed, split
 from paceline_workers.server.openai.served import ServedModel, ToolParsing
+from paceline_workers.server.openai.structured import checked
 from paceline_workers.server.openai.tool_answers import TokenBytes, ToolShape
 from paceline_workers.server.output import Output, Piece
 from paceline_workers.server.tokenizer import Tokenizer
@@ -82,7 +83,7 @@ async def chat_job(model: ServedModel, asked: Asked) -> Job:
     request = parse(ChatRequest, body)
     context = asked.started.max_model_len
     model.known(request.model)
-    tools = model.parser(request.offered)
+    tools = model.parser(request.offered, request.forced)
     text = model.render(request.messages, request.offered)
     refuse_overlong(model.tokenizer.least(text), context, "messages")
     ids = await model.tokenizer.encode(text, special=False)
@@ -189,6 +190,7 @@ def _sampling(model: ServedModel, request: GenerateRequest, caller: Caller, logp
         presence=request.presence_penalty,
         frequency=request.frequency_penalty,
         bias=request.logit_bias,
+        grammar=checked(*request.wished),
     )
 
 

@@ -4,6 +4,7 @@ Clients send many fields that mean nothing here; those are ignored. A field that
 supported is refused by name, unless it has the value that changes nothing. `null` is the same as absent, everywhere.
 """
 
+import json
 from collections.abc import Mapping
 from math import inf
 from typing import Annotated, Any, TypeVar
@@ -14,7 +15,9 @@ from pydantic_core import ErrorDetails
 from paceline_core.errors import Code, RequestError
 from paceline_workers.server.openai.body import Body
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT, Message
-from paceline_workers.server.openai.tools import TOOLS_LIMIT, Tool, ToolChoice
+from paceline_workers.server.openai.structured import wished
+from paceline_workers.server.openai.tools import CALLS_LIMIT, TOOLS_LIMIT, Tool, ToolChoice
+from paceline_workers.server.tools.forced import schema_of
 
 BIAS_LIMIT = 1024
 BIAS_MOST = 100.0
@@ -29,16 +32,9 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "echo": (False,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
     "modalities": (["text"],),
     "prompt_logprobs": (),
-    "response_format": ({"type": "text"},),
-    "structured_outputs": (),
     "suffix": ("",),
-    "parallel_tool_calls": (True,),
     "use_beam_search": (False,),
     "web_search_options": (),
 }
@@ -107,6 +103,19 @@ class GenerateRequest(Body):
     stop_token_ids: list[int] = Field(default=[], max_length=64)
     ignore_eos: bool = False
     n: int = Field(default=1, ge=1, le=CHOICES_LIMIT)
+    response_format: Any = None
+    structured_outputs: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+
+    @property
+    def wished(self) -> tuple[str, str]:
+        """The grammar of structured output and the field that asks for it; both "" for none. Raises RequestError."""
+        kinds = ("json", "regex", "choice", "grammar")
+        guided = {kind: value for kind in kinds if (value := getattr(self, f"guided_{kind}")) is not None}
+        return wished(self.response_format, self.structured_outputs, guided)
 
     @property
     def candidates(self) -> int:
@@ -128,6 +137,7 @@ class ChatRequest(GenerateRequest):
     top_logprobs: int = Field(default=0, ge=0, le=20)
     tools: list[Tool] = Field(default=[], max_length=TOOLS_LIMIT)
     tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = True
 
     @property
     def offered(self) -> list[Tool]:
@@ -144,10 +154,31 @@ class ChatRequest(GenerateRequest):
         for index, message in enumerate(self.messages):
             message.check_at(f"messages[{index}]")
 
+    @property
+    def forced(self) -> str | None:
+        """The function that must be called, "" for any of them, None where none must."""
+        return self.tool_choice[1:] if self.tool_choice[0] == "=" else "" if self.tool_choice == "required" else None
+
+    @property
+    def wished(self) -> tuple[str, str]:
+        """The same, and what forces a call. Raises RequestError."""
+        text, field = super().wished
+        if text and self.offered:
+            raise _invalid(f"`{field}` and `tools` cannot be followed both; send one.", field)
+        if self.forced is None:
+            return text, field
+        schemas = {tool.function.name: tool.function.parameters for tool in self.tools}
+        most = CALLS_LIMIT if self.parallel_tool_calls else 1
+        return f"json_schema:{json.dumps(schema_of(self.forced, schemas, most))}", "tools"
+
     def _check_choice(self) -> None:
-        if self.tool_choice in ("none", "auto"):
-            return
-        raise _invalid('`tool_choice` can be "none" or "auto" here.', "tool_choice")
+        if self.offered and self.forced is None and not self.parallel_tool_calls:
+            words = '`parallel_tool_calls` can be false only where a call is forced; set `tool_choice` to "required".'
+            raise _invalid(words, "parallel_tool_calls")
+        names = {tool.function.name for tool in self.tools}
+        if self.forced is not None and not (self.forced in names if self.forced else names):
+            wanted = f"the function `{self.forced}`" if self.forced else "a function"
+            raise _invalid(f"`tool_choice` wants {wanted}, which `tools` does not hold.", "tool_choice")
 
 
 class CompletionRequest(GenerateRequest):

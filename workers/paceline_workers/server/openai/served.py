@@ -11,6 +11,7 @@ from paceline_workers.server.openai.messages import Message
 from paceline_workers.server.openai.tools import Tool
 from paceline_workers.server.tokenizer import Tokenizer
 from paceline_workers.server.tools.calls import Form
+from paceline_workers.server.tools.forced import Forced
 from paceline_workers.server.tools.forms import form_of
 
 
@@ -37,15 +38,15 @@ class ServedModel:
         plain = [message.plain() for message in messages]
         return self.template.render(plain, [tool.plain() for tool in tools], generation=generation)
 
-    def parser(self, tools: Sequence[Tool]) -> "ToolParsing | None":
-        """How calls of `tools` are found in the text; None without tools. Raises RequestError."""
+    def parser(self, tools: Sequence[Tool], forced: str | None = None) -> "ToolParsing | None":
+        """How calls of `tools` are found, or the `forced` one; None without tools. Raises RequestError."""
         if not tools:
             return None
         form = form_of(self.template.source) if self.template else None
         if form is None:
             words = "This model's chat template takes no tools, or writes calls in an unknown form; leave `tools` out."
             raise RequestError(Code.INVALID_REQUEST, words, param="tools")
-        return ToolParsing(form, frozenset(tool.function.name for tool in tools))
+        return ToolParsing(form if forced is None else Forced(forced), frozenset(tool.function.name for tool in tools))
 
 
 @dataclass(frozen=True, slots=True)

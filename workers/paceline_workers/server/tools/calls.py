@@ -37,9 +37,12 @@ class Read:
 
 
 class Form(Protocol):
-    """One model family's way to write calls. `marker` opens one, and may be a special token."""
+    """One model family's way to write calls."""
 
-    marker: str
+    @property
+    def marker(self) -> str:
+        """What opens a call, and may be a special token; "" for nothing."""
+        ...
 
     def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> Found:
         """Where calls may begin. `fresh`: no content came before; `called`: a call came right before."""

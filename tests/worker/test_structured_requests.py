@@ -1,0 +1,124 @@
+"""Structured output: from OpenAI's and vLLM's fields to the engine's grammar, and what cannot be followed."""
+
+import json
+from typing import Any
+
+import pytest
+
+from paceline_core.clock import SystemClock
+from paceline_core.errors import Code, RequestError
+from paceline_workers.messages import Started
+from paceline_workers.server.callers import Caller
+from paceline_workers.server.openai.jobs import Asked, completion_job
+from paceline_workers.server.openai.requests import ChatRequest, parse
+from paceline_workers.server.openai.served import ServedModel
+from paceline_workers.server.tokenizer import Tokenizer
+
+SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
+TEXT = json.dumps(SCHEMA)
+STARTED = Started(8, 16, 1, 100, 8, [0], False, {})
+ADD = {"type": "function", "function": {"name": "add", "parameters": SCHEMA}}
+NOW = {"type": "function", "function": {"name": "now"}}
+
+
+async def grammar(tokenizer: Tokenizer, **fields: Any) -> str:
+    model = ServedModel(("m",), tokenizer, None, SystemClock())
+    body = json.dumps({"model": "m", "prompt": [1, 2]} | fields).encode()
+    job = await completion_job(model, Asked(body, Caller("r"), STARTED))
+    return job.choices[0].submit.sampling.grammar
+
+
+def chat(**fields: Any) -> ChatRequest:
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}]} | fields
+    return parse(ChatRequest, json.dumps(body).encode())
+
+
+def json_schema(schema: Any) -> Any:
+    return {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked"),
+    [
+        ({}, ""),
+        ({"response_format": None}, ""),
+        ({"response_format": {"type": "text"}}, ""),
+        ({"response_format": {"type": "json_object"}}, "json"),
+        ({"response_format": json_schema(SCHEMA)}, f"json_schema:{TEXT}"),
+        ({"guided_json": SCHEMA}, f"json_schema:{TEXT}"),
+        ({"guided_json": TEXT}, f"json_schema:{TEXT}"),
+        ({"guided_regex": "[ab]+"}, "regex:[ab]+"),
+        ({"guided_choice": ["yes", 'n"ö']}, 'lark:start: "yes" | "n\\"ö"'),
+        ({"guided_grammar": 'start: "a"'}, 'lark:start: "a"'),
+        ({"structured_outputs": {"json": SCHEMA, "regex": None}}, f"json_schema:{TEXT}"),
+        ({"structured_outputs": {"json_object": True}}, "json"),
+        ({"structured_outputs": {"choice": ["a"]}}, 'lark:start: "a"'),
+    ],
+)  # fmt: skip
+async def test_each_field_is_one_grammar(tokenizer: Tokenizer, fields: dict[str, Any], asked: str) -> None:
+    assert await grammar(tokenizer, **fields) == asked
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "words"),
+    [
+        ({"response_format": "json"}, "response_format", "must be"),
+        ({"response_format": {"type": "xml"}}, "response_format", "must be"),
+        ({"response_format": {"type": "json_schema"}}, "response_format", "must be"),
+        ({"response_format": json_schema({"type": "nope"})}, "response_format", "nope"),
+        ({"guided_json": 5}, "guided_json", "JSON schema"),
+        ({"guided_json": "{"}, "guided_json", "cannot be followed"),
+        ({"guided_regex": "("}, "guided_regex", "cannot be followed"),
+        ({"guided_regex": ""}, "guided_regex", "not empty"),
+        ({"guided_choice": []}, "guided_choice", "1 to 256"),
+        ({"guided_choice": [""]}, "guided_choice", "not empty"),
+        ({"guided_choice": "yes"}, "guided_choice", "a list"),
+        ({"guided_grammar": "start: nothing"}, "guided_grammar", "cannot be followed"),
+        ({"structured_outputs": {}}, "structured_outputs", "one of"),
+        ({"structured_outputs": "json"}, "structured_outputs", "one of"),
+        ({"structured_outputs": {"json": SCHEMA, "regex": "a"}}, "structured_outputs", "one of"),
+        ({"structured_outputs": {"json_object": False}}, "structured_outputs.json_object", "must be true"),
+        ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "guided_regex", "both"),
+    ],
+)  # fmt: skip
+async def test_what_cannot_be_followed_is_refused_by_name(
+    tokenizer: Tokenizer, fields: dict[str, Any], param: str, words: str
+) -> None:
+    with pytest.raises(RequestError, match=words) as caught:
+        await grammar(tokenizer, **fields)
+    assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, param)
+
+
+def test_a_named_function_forces_its_arguments() -> None:
+    named = {"type": "function", "function": {"name": "add"}}
+    assert chat(tools=[ADD, NOW], tool_choice=named).wished == (f"json_schema:{TEXT}", "tools")
+
+
+def test_any_function_forces_a_list_of_calls() -> None:
+    text, _ = chat(tools=[ADD, NOW], tool_choice="required").wished
+    schema = json.loads(text.removeprefix("json_schema:"))
+    calls = [call["properties"] for call in schema["items"]["anyOf"]]
+    assert calls == [
+        {"name": {"const": "add"}, "parameters": SCHEMA}, {"name": {"const": "now"}, "parameters": {"type": "object"}},
+    ]  # fmt: skip
+    assert (schema["minItems"], schema["maxItems"]) == (1, 128)
+
+
+def test_one_call_alone_can_be_forced() -> None:
+    text, _ = chat(tools=[ADD], tool_choice="required", parallel_tool_calls=False).wished
+    assert json.loads(text.removeprefix("json_schema:"))["maxItems"] == 1
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "rm"}}])
+def test_a_function_that_is_not_there_cannot_be_forced(choice: Any) -> None:
+    with pytest.raises(RequestError) as caught:
+        chat(tools=[ADD] if isinstance(choice, dict) else [], tool_choice=choice)
+    assert caught.value.param == "tool_choice"
+
+
+def test_tools_and_a_format_at_once_are_refused() -> None:
+    asked = chat(tools=[ADD], response_format={"type": "json_object"})
+    with pytest.raises(RequestError, match="both") as caught:
+        asked.wished  # noqa: B018 - it is the reading that raises
+    assert caught.value.param == "response_format"
+    assert chat(tools=[ADD], tool_choice="none", response_format={"type": "json_object"}).wished[0] == "json"

@@ -1,0 +1,105 @@
+"""Structured output as OpenAI and vLLM ask for it, as the one string that the engine follows.
+
+OpenAI: `response_format`. vLLM: `structured_outputs`, and before it `guided_json`, `_regex`, `_choice`, `_grammar`.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from paceline_core.errors import Code, RequestError
+from paceline_workers.engine.sampling import grammar
+
+CHOICES_LIMIT = 256
+
+
+def wished(response_format: Any, structured: Any, guided: Mapping[str, Any]) -> tuple[str, str]:
+    """The grammar that the fields ask for and the field's name; both "" if none does. Raises RequestError."""
+    wishes = [
+        *([(_format(response_format), "response_format")] if response_format is not None else []),
+        *([(_structured(structured), "structured_outputs")] if structured is not None else []),
+        *((_kind(kind, value, f"guided_{kind}"), f"guided_{kind}") for kind, value in guided.items()),
+    ]
+    named = [(text, field) for text, field in wishes if text]
+    if len(named) > 1:
+        raise _invalid(f"`{named[1][1]}` and `{named[0][1]}` cannot be followed both; send one.", named[1][1])
+    return named[0] if named else ("", "")
+
+
+def checked(text: str, param: str) -> str:
+    """`text` if it can be followed. Raises RequestError."""
+    if reason := grammar.check(text) if text else "":
+        raise _invalid(f"`{param}` cannot be followed: {reason}.", param)
+    return text
+
+
+def _format(value: Any) -> str:
+    match value:
+        case {"type": "text"}:
+            return ""
+        case {"type": "json_object"}:
+            return "json"
+        case {"type": "json_schema", "json_schema": {"schema": dict() as schema}}:
+            return f"json_schema:{json.dumps(schema)}"
+    raise _invalid(
+        '`response_format` must be {"type": "text"}, {"type": "json_object"} or '
+        '{"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}.', "response_format"
+    )  # fmt: skip
+
+
+def _structured(value: Any) -> str:
+    wishes = {kind: wish for kind, wish in value.items() if wish is not None} if isinstance(value, dict) else {}
+    if len(wishes) != 1 or not wishes.keys() <= _KINDS.keys():
+        raise _invalid(f"`structured_outputs` must hold one of {', '.join(_KINDS)}.", "structured_outputs")
+    ((kind, wish),) = wishes.items()
+    return _kind(kind, wish, f"structured_outputs.{kind}")
+
+
+def _kind(kind: str, value: Any, param: str) -> str:
+    try:
+        return _KINDS[kind](value)
+    except ValueError as error:
+        raise _invalid(f"`{param}` {error}.", param) from None
+
+
+def _schema(value: Any) -> str:
+    if not isinstance(value, dict | str):
+        raise ValueError("must be a JSON schema, as an object or as text")  # noqa: TRY004 - an answer, not a fault
+    return f"json_schema:{value if isinstance(value, str) else json.dumps(value)}"
+
+
+def _text(prefix: str) -> Callable[[Any], str]:
+    def take(value: Any) -> str:
+        if not isinstance(value, str) or not value:
+            raise ValueError("must be a text that is not empty")
+        return f"{prefix}:{value}"
+
+    return take
+
+
+def _choices(value: Any) -> str:
+    """One of several texts: an alternative of string literals, which Lark writes as JSON does."""
+    if not isinstance(value, list) or not 0 < len(value) <= CHOICES_LIMIT:
+        raise ValueError(f"must be a list of 1 to {CHOICES_LIMIT} texts")
+    if not all(isinstance(choice, str) and choice for choice in value):
+        raise ValueError("must hold texts that are not empty")
+    return "lark:start: " + " | ".join(json.dumps(choice, ensure_ascii=False) for choice in value)
+
+
+def _object(value: Any) -> str:
+    if value is not True:
+        raise ValueError("must be true")
+    return "json"
+
+
+_KINDS: Mapping[str, Callable[[Any], str]] = {
+    "json": _schema,
+    "regex": _text("regex"),
+    "choice": _choices,
+    "grammar": _text("lark"),
+    "json_object": _object,
+}
+
+
+def _invalid(message: str, param: str) -> RequestError:
+    return RequestError(Code.INVALID_REQUEST, message, param=param)

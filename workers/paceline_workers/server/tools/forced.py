@@ -1,0 +1,57 @@
+"""A call that must come: the grammar leaves nothing else, whatever form the model would choose, so text is JSON.
+
+One function: the whole text is its arguments. Any function: the text is a list of `{"name": ..., "parameters": {...}}`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paceline_workers.server.tools.calls import Call, Found, Names, Read, call_of, value_at
+
+Schemas = Mapping[str, Mapping[str, Any]]
+_ANY: Mapping[str, Any] = {"type": "object"}
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """Calls of `name`, or of any function if it is ""."""
+
+    name: str = ""
+    marker: str = ""
+
+    def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> Found:  # noqa: ARG002 - a call is all
+        """At once, and after it nothing."""
+        return Found(len(text)) if called or not fresh else Found(0, 0)
+
+    def read(self, words: str, names: Names, *, final: bool) -> Read | None:
+        """The value, once it is whole."""
+        found = value_at(words, len(words) - len(words.lstrip()))
+        if found is None:
+            return Read((), len(words)) if final else None
+        return Read(self._calls(found[0], names), found[1])
+
+    def call_id(self, random: str) -> str:
+        """Nine letters and digits, which every family's template takes."""
+        return random[:9]
+
+    def _calls(self, value: Any, names: Names) -> tuple[Call, ...]:
+        if self.name:
+            return (Call(self.name, json.dumps(value, ensure_ascii=False)),) if isinstance(value, dict) else ()
+        calls = [call_of(entry, names) for entry in value] if isinstance(value, list) else []
+        return tuple(call for call in calls if call)
+
+
+def schema_of(name: str, schemas: Schemas, most: int) -> Mapping[str, Any]:
+    """What `Forced(name)` reads, as a JSON schema: at most `most` calls; `schemas` are those of their arguments."""
+    if name:
+        return schemas[name] or _ANY
+    items = {"anyOf": [_call(*entry) for entry in schemas.items()]}
+    return {"type": "array", "minItems": 1, "maxItems": most, "items": items}
+
+
+def _call(name: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    properties = {"name": {"const": name}, "parameters": parameters or _ANY}
+    required = ["name", "parameters"]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
