@@ -1,6 +1,7 @@
 """Which tokens may be drawn: temperature, then min-p, top-k and top-p, each on what the one before has left.
 
-The order is vLLM's. Filtering only takes candidates away (-inf); it never changes a logit that stays.
+The order is vLLM's. Filtering only takes candidates away (-inf); it never changes a logit that stays. Whole rows are
+worked on in place, since the memory of a fresh one costs more than the arithmetic.
 """
 
 import math
@@ -32,7 +33,8 @@ def _cut(row: Row, top_p: float) -> None:
     """Leave in `row` the smallest set of best tokens whose probabilities reach `top_p`; at least one."""
     able = np.flatnonzero(row > -np.inf)
     logits = row[able]
-    shares = np.exp(logits - logits.max())
+    shares = logits - logits.max()
+    np.exp(shares, out=shares)
     kept = able[_nucleus(logits, shares, top_p * shares.sum())]
     left = row[kept]
     row.fill(-np.inf)
@@ -41,7 +43,9 @@ def _cut(row: Row, top_p: float) -> None:
 
 def _nucleus(logits: Row, shares: Row, wanted: float) -> NDArray[np.intp]:
     """Best first until their shares reach `wanted`; of equals the first."""
-    bins = np.minimum((logits.max() - logits) * _PER_NAT, _BINS - 1).astype(np.intp)
+    depth = logits.max() - logits
+    depth *= _PER_NAT
+    bins = np.minimum(depth, _BINS - 1, out=depth).astype(np.intp)
     mass = np.bincount(bins, weights=shares)
     reached = np.cumsum(mass)
     border = min(int(np.searchsorted(reached, wanted)), len(mass) - 1)

@@ -9,7 +9,9 @@ from paceline_workers.engine.scheduling.plan import TokenLogprobs
 def logprobs(row: NDArray[np.floating], token: int, top: int) -> TokenLogprobs:
     """The token's, and the `top` best, best first and of equals the lowest id first."""
     best = float(row.max())
-    total = best + float(np.log(np.exp(row.astype(np.float64) - best).sum()))
+    shares = row.astype(np.float64)
+    shares -= best
+    total = best + float(np.log(np.exp(shares, out=shares).sum()))
     return float(row[token]) - total, [(index, float(row[index]) - total) for index in _best(row, top)]
 
 
