@@ -59,6 +59,7 @@ class KvMemory:
         self._host = HostStore(host_pages) if host_pages and prefix_cache else None
         self._copy_seconds = copy_seconds
         self._copies: list[Copy] = []
+        self._forked = False
 
     # --- numbers
 
@@ -149,6 +150,8 @@ class KvMemory:
 
     def grow(self, owner: Owner) -> bool:
         """Pages for all its tokens, and a first page to write that is its own; False, taking none, if some lack."""
+        if not self._forked and len(owner.tokens) <= len(owner.pages) * self.page_tokens:
+            return True
         missing = self._pages(len(owner.tokens)) - len(owner.pages)
         place = owner.computed // self.page_tokens
         shared = place < len(owner.pages) and not self._pool.writable(owner.pages[place])
@@ -185,6 +188,7 @@ class KvMemory:
         child.pages = parent.pages[: self._pages(computed)]
         child.digests = parent.digests[: computed // self.page_tokens]
         child.computed = computed
+        self._forked = True
         for page in child.pages:
             self._pool.hold(page)
 
