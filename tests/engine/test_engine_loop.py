@@ -1,7 +1,8 @@
 """The loop over a real socketpair, with a backend and a time of its own."""
 
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from tests.engine.manual import ManualTimer
@@ -28,10 +29,13 @@ class Scripted:
     timer: ManualTimer
     faults: int = 0
     plans: list[Plan] = field(default_factory=list)
+    host_pages: int = 0
+    page_copy_s: float = 0.0
 
     @property
     def facts(self) -> Facts:
-        return Facts(LIMITS, 50, 4096, (49,), StepTime(base=0.01, prefill=1e-5), {"load": 1.0})
+        facts = Facts(LIMITS, 50, 4096, (49,), StepTime(base=0.01, prefill=1e-5), {"load": 1.0})
+        return replace(facts, host_pages=self.host_pages, page_copy_s=self.page_copy_s)
 
     def execute(self, plan: Plan, since: float) -> Executed:
         self.plans.append(plan)
@@ -46,10 +50,10 @@ class Scripted:
 class Bench:
     """A loop, its backend, and the peer that talks to it; `turn` also reads what the loop wrote."""
 
-    def __init__(self, ends: Ends) -> None:
+    def __init__(self, ends: Ends, **backend: Any) -> None:
         self.timer = ManualTimer()
         self.peer = ends[1]
-        self.backend = Scripted(self.timer)
+        self.backend = Scripted(self.timer, **backend)
         self.channel = Channel(ends[0], self.timer)
         self.loop = EngineLoop(self.channel, self.backend, self.timer)
 
@@ -146,6 +150,24 @@ def test_a_heartbeat_carries_the_steps_since_the_last_one_and_the_fit(bench: Ben
     assert beats[-1].steps == 3
     assert beats[-1].step_time[5] == 3.0
     assert (beats[-1].pages_free + beats[-1].pages_cached, beats[-1].lookup_tokens) == (50, 3)
+
+
+@pytest.mark.parametrize(("page_copy_s", "restored"), [(0.9 * 4e-5, 36), (1.1 * 4e-5, 0)])
+def test_a_prefix_comes_back_from_host_memory_where_that_is_cheaper_and_is_told(
+    ends: Ends, page_copy_s: float, restored: int
+) -> None:
+    """Four tokens of a page take 40 us to compute by the model that the backend begins with."""
+    bench = Bench(ends, host_pages=80, page_copy_s=page_copy_s)
+    prompt = list(range(40))
+    bench.serve(submit("first", prompt, 1))
+    bench.serve(submit("other", [1] * 190, 1))
+    bench.serve(submit("again", prompt, 1))
+    bench.timer.pause(BEAT)
+    bench.turn()
+    last = bench.peer.beats[-1]
+    assert last.restored_tokens <= restored
+    assert (last.pages_in * 4, last.host_pages == last.pages_out) == (last.restored_tokens, True)
+    assert bool(last.pages_in) == bool(restored)
 
 
 def test_waiting_requests_are_counted_by_class(bench: Bench) -> None:
