@@ -42,6 +42,14 @@ class OnePageEach(Forecast):
         return self._page_tokens if request else 0
 
 
+class NoGrowth(Forecast):
+    """Admission of whatever fits now."""
+
+    def remaining(self, request: Request) -> int:
+        """Next to nothing."""
+        return 1 if request else 0
+
+
 def last_admitted(candidates: Iterable[Candidate], step: int) -> Request:  # noqa: ARG001 - a Choice
     """The newest running request, however much it has computed."""
     return list(candidates)[-1].request
@@ -107,6 +115,9 @@ class Outcome:
 
 OURS = Way(WeightedShares, cheapest, lambda length, _: Forecast(length))
 FCFS = Way(FirstCome, last_admitted, lambda _, page_tokens: OnePageEach(page_tokens))
+
+LAST_ADMITTED = Way(WeightedShares, last_admitted, lambda length, _: NoGrowth(length))
+CHEAPEST = Way(WeightedShares, cheapest, lambda length, _: NoGrowth(length))
 
 
 def simulate(calls: Sequence[Call], machine: Machine, way: Way, rate: float) -> Outcome:

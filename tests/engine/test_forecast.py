@@ -89,23 +89,23 @@ def test_pages_that_requests_share_are_counted_once() -> None:
 # --- victims
 
 
-def candidate(name: str, freed: int, lost: float, growth: float = 0.0, preempted: int | None = None) -> Candidate:
+def candidate(name: str, freed: int, lost: float, preempted: int | None = None) -> Candidate:
     entry = request(name, PROMPT)
     if preempted is not None:
         entry.preemptions, entry.resumed_step = 1, preempted
-    return Candidate(entry, freed, growth, lost)
+    return Candidate(entry, freed, lost)
 
 
 def chosen(*candidates: Candidate, step: int = 100) -> str:
     return cheapest(candidates, step).id
 
 
-def test_the_victim_frees_most_for_what_is_lost() -> None:
-    assert chosen(candidate("a", 4, 1.0), candidate("b", 9, 2.0), candidate("c", 9, 3.0)) == "b"
+def test_the_victim_loses_least() -> None:
+    assert chosen(candidate("a", 4, 1.0), candidate("b", 9, 0.5), candidate("c", 9, 3.0)) == "b"
 
 
-def test_growth_to_come_counts_as_freed() -> None:
-    assert chosen(candidate("a", 4, 1.0, growth=5.0), candidate("b", 4, 1.0, growth=1.0)) == "a"
+def test_who_would_free_nothing_is_spared() -> None:
+    assert chosen(candidate("a", 4, 1.0), candidate("b", 0, 0.1)) == "a"
 
 
 def test_of_equals_the_last_is_the_victim() -> None:

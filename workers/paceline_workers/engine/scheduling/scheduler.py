@@ -306,10 +306,9 @@ class Scheduler:
         return self._choose(map(self._candidate, others), self.counters.steps)
 
     def _candidate(self, request: Request) -> Candidate:
-        remaining, pages = self._load(request)
         lost = request.computed - request.shared * self.limits.page_tokens
         seconds = pace.service(self.model, max(lost, 1), request.computed)
-        return Candidate(request, pages, remaining / self.limits.page_tokens, seconds)
+        return Candidate(request, len(request.pages) - request.shared, seconds)
 
     def _place(self, request: Request) -> None:
         pages = self.limits.pages(request.wanted)
