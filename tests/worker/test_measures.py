@@ -35,6 +35,8 @@ def beat(steps: int, *recent: StepStats) -> Heartbeat:
         pages_out=2 * steps,
         pages_in=steps,
         restored_tokens=16 * steps,
+        recomputed_tokens=3 * steps,
+        shed=steps,
     )
 
 
@@ -100,6 +102,13 @@ def test_what_goes_to_host_memory_and_comes_back_is_counted_in_bytes(scrape: Scr
     assert scrape.value("paceline_kv_swap_bytes_total", direction="in") == 10 * 1024
     assert scrape.value("paceline_kv_restored_tokens_total") == 160
     assert scrape.value("paceline_kv_evicted_idle_seconds_total") == 15.0
+
+
+def test_what_preemptions_lost_and_what_was_shed_is_counted(scrape: Scrape) -> None:
+    for event in (started(), beat(4), beat(10)):
+        scrape.measures.on_engine(event)
+    assert scrape.value("paceline_scheduler_recomputed_tokens_total") == 30
+    assert scrape.value("paceline_scheduler_shed_requests_total") == 10
 
 
 def test_each_step_is_observed_once(scrape: Scrape) -> None:

@@ -157,6 +157,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     pages_out: int = 0
     pages_in: int = 0
     restored_tokens: int = 0
+    recomputed_tokens: int = 0
+    shed: int = 0
 
 
 ToEngine = Submit | Abort | Shutdown

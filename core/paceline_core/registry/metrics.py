@@ -114,6 +114,8 @@ def _worker() -> list[Metric]:
         ),
         Metric("paceline_scheduler_batch_window_seconds", h, "Window actually waited.", o, _WORKER, TOKEN_TIME),
         Metric("paceline_scheduler_preemptions_total", c, "Requests put back, by mode.", o, (*_WORKER, "mode")),
+        Metric("paceline_scheduler_recomputed_tokens_total", c, "Tokens that preemptions lost.", o, _WORKER),
+        Metric("paceline_scheduler_shed_requests_total", c, "Requests that could not be in time.", o, _WORKER),
         Metric("paceline_kv_pages", g, "KV pages: free, active, cached.", o, (*_WORKER, "state")),
         Metric("paceline_kv_capacity_bytes", g, "Bytes of the KV pool.", o, _WORKER),
         Metric("paceline_kv_evicted_pages_total", c, "Cached pages given up.", o, _WORKER),

@@ -150,6 +150,8 @@ class EngineLoop:
             pages_out=memory.pages_out,
             pages_in=memory.pages_in,
             restored_tokens=memory.restored_tokens,
+            recomputed_tokens=core.counters.recomputed_tokens,
+            shed=core.counters.shed,
         )
 
 

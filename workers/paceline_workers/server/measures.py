@@ -28,6 +28,8 @@ class _Counts:
     pages_out: int = 0
     pages_in: int = 0
     restored_tokens: int = 0
+    recomputed_tokens: int = 0
+    shed: int = 0
 
     @classmethod
     def of(cls, beat: Heartbeat) -> "_Counts":
@@ -95,6 +97,9 @@ class Measures:
         now = self._counts
         self._count("paceline_scheduler_steps_total", now.steps - before.steps)
         self._count("paceline_scheduler_preemptions_total", now.preemptions - before.preemptions, "recompute")
+        recomputed = now.recomputed_tokens - before.recomputed_tokens
+        self._count("paceline_scheduler_recomputed_tokens_total", recomputed)
+        self._count("paceline_scheduler_shed_requests_total", now.shed - before.shed)
         self._count("paceline_kv_evicted_pages_total", now.evicted_pages - before.evicted_pages)
         self._count("paceline_kv_evicted_idle_seconds_total", now.evicted_idle_s - before.evicted_idle_s)
         self._count("paceline_kv_restored_tokens_total", now.restored_tokens - before.restored_tokens)
