@@ -1,8 +1,10 @@
 """Greedy tokens and logits equal those of `transformers`, whatever else is in the batch and however it is cut."""
 
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -48,8 +50,9 @@ def demo_pair() -> Pair:
 def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
     counts = Tally()
     yield counts
-    if reporter := request.config.pluginmanager.get_plugin("terminalreporter"):
-        reporter.write_line(f"\n{counts.summary}")
+    capture: Any = request.config.pluginmanager.get_plugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        sys.stdout.write(f"\n{counts.summary}\n")
     assert counts.excluded <= MOST_EXCLUDED * counts.compared
 
 
@@ -68,7 +71,7 @@ def test_logits_are_within_twice_the_error_of_transformers(pair: Pair, cuts: tup
         assert (logits - exact[start - 1]).abs().max() <= OUR_ERROR * expected.error, start
 
 
-@pytest.mark.parametrize("step_tokens", [16, 50, 512])
+@pytest.mark.parametrize("step_tokens", [23, 512])
 def test_greedy_tokens_are_equal_in_any_mix_and_any_chunk_size(pair: Pair, tally: Tally, step_tokens: int) -> None:
     asked = {f"r{place}": prompt for place, prompt in enumerate(prompts())}
     run = Driver(pair[1], step_tokens=step_tokens)
@@ -97,9 +100,9 @@ def test_prefix_hits_change_no_token(pair: Pair, tally: Tally) -> None:
 def test_preemption_by_recompute_changes_no_token(pair: Pair, tally: Tally, cache: bool) -> None:
     asked = {f"r{place}": prompt for place, prompt in enumerate(prompts((30, 31, 47, 5, 16)))}
     run = Driver(pair[1], pages=14, max_model_len=200, cache=cache)
-    serve(run, asked, 60)
+    serve(run, asked, 44)
     assert run.core.counters.preemptions > 0
-    tally.check_all(pair[0], run, asked, 60)
+    tally.check_all(pair[0], run, asked, 44)
 
 
 def test_resuming_from_any_position_continues_the_same_text(pair: Pair, tally: Tally) -> None:
