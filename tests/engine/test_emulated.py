@@ -9,6 +9,7 @@ from tests.engine.manual import ManualTimer
 from tests.engine.shadow import request
 
 from paceline_core.errors import InvalidInput
+from paceline_core.registry.enums import RequestClass
 from paceline_planner import hardware, shapes, steptime
 from paceline_workers import demo
 from paceline_workers.config import EmulateConfig, EngineConfig
@@ -154,6 +155,7 @@ def test_logprobs_are_those_of_an_even_choice() -> None:
         ({}, {"max_model_len": 8192, "kv_pages": 100}, "do not fit into the KV memory of 6400 tokens"),
         ({}, {"kv_bytes": 5}, "engine.kv_bytes: 5 bytes do not hold one page"),
         ({}, {"batch_window_s": {"urgent": 1.0}}, "engine.batch_window_s: 'urgent' is no class"),
+        ({}, {"tpot_s": {"urgent": 1.0}}, "engine.tpot_s: 'urgent' is no class"),
     ],
 )
 def test_what_cannot_be_emulated_is_refused_by_field(
@@ -166,6 +168,20 @@ def test_what_cannot_be_emulated_is_refused_by_field(
             EmulateConfig.model_validate({**EMULATE.model_dump(), **emulate}),
         )
     assert message in str(caught.value)
+
+
+def test_promises_shares_and_queues_by_class_reach_the_scheduler() -> None:
+    engine = {
+        "tpot_s": {"interactive": 0.05},
+        "class_weights": {"offline": 3.0},
+        "class_waiting": {"batch": 7},
+        "batching": "static",
+    }
+    limits = backend(ManualTimer(), EngineConfig.model_validate(engine), EMULATE).facts.limits
+    assert limits.tpot == {RequestClass.INTERACTIVE: 0.05}
+    assert limits.weights == {RequestClass.OFFLINE: 3.0}
+    assert limits.class_waiting == {RequestClass.BATCH: 7}
+    assert limits.batching == "static"
 
 
 def test_a_broken_tokenizer_file_is_named(tmp_path: Path) -> None:
