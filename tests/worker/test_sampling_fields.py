@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
@@ -16,10 +17,12 @@ from paceline_workers.server.tokenizer import Tokenizer
 STARTED = Started(8, 16, 1, 100, 8, [0], False, {})
 
 
-async def sampling(tokenizer: Tokenizer, caller: Caller | None = None, **fields: Any) -> Sampling:
+async def sampling(
+    tokenizer: Tokenizer, caller: Caller | None = None, started: Started = STARTED, **fields: Any
+) -> Sampling:
     model = ServedModel(("m",), tokenizer, None, SystemClock(), lambda: 99)
     body = json.dumps({"model": "m", "prompt": [1, 2]} | fields).encode()
-    job = await completion_job(model, Asked(body, caller or Caller("r"), STARTED))
+    job = await completion_job(model, Asked(body, caller or Caller("r"), started))
     return job.choices[0].submit.sampling
 
 
@@ -54,3 +57,18 @@ async def test_a_bias_on_an_id_that_the_model_has_not_is_refused(tokenizer: Toke
 async def test_the_best_of_several_need_logprobs_that_nobody_asked_for(tokenizer: Tokenizer) -> None:
     assert (await sampling(tokenizer, best_of=2)).logprobs == 0
     assert (await sampling(tokenizer, best_of=2, logprobs=3)).logprobs == 3
+
+
+async def test_what_a_request_leaves_out_is_as_the_model_advises(tokenizer: Tokenizer) -> None:
+    advised = structs.replace(STARTED, defaults={"temperature": 0.6, "top_k": 20.0, "repetition_penalty": 1.05})
+    assert await sampling(tokenizer, started=advised) == Sampling(temperature=0.6, top_k=20, repetition=1.05, seed=99)
+    own = await sampling(tokenizer, started=advised, temperature=1, top_k=-1, repetition_penalty=None)
+    assert own == Sampling(temperature=1.0, top_k=0, repetition=1.05, seed=99)
+
+
+async def test_a_worker_that_follows_no_grammar_says_so(tokenizer: Tokenizer) -> None:
+    without = structs.replace(STARTED, grammars=False)
+    with pytest.raises(RequestError, match="cannot follow a grammar") as caught:
+        await sampling(tokenizer, started=without, guided_regex="a")
+    assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, "guided_regex")
+    assert (await sampling(tokenizer, started=without)).grammar == ""

@@ -95,7 +95,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     """Engine -> API: the model is loaded and warm. Pages of `page_tokens` tokens; EOS ids end a sequence.
 
     `defaults`: sampling that the model's makers advise, for fields that a request leaves out: temperature, top_p,
-    top_k, min_p, repetition_penalty; each may be absent.
+    top_k, min_p, repetition_penalty; each may be absent. `grammars`: requests may ask for structured output.
     """
 
     pages: int
@@ -107,6 +107,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     emulated: bool
     stages: dict[str, float]
     defaults: dict[str, float] = {}
+    grammars: bool = True
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

@@ -179,4 +179,5 @@ def started(facts: Facts) -> Started:
         emulated=facts.emulated,
         stages=facts.stages,
         defaults=dict(facts.defaults),
+        grammars=facts.grammars,
     )

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.wire import Resume
-from paceline_workers.messages import Sampling, Started, Submit
+from paceline_workers.messages import Started, Submit
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.detokenize import Decode
 from paceline_workers.server.openai.answers import Kind, Shape, Usage, Writer
@@ -25,8 +25,8 @@ from paceline_workers.server.openai.requests import (
     parse,
 )
 from paceline_workers.server.openai.resumes import resumed, split
+from paceline_workers.server.openai.sampled import sampling
 from paceline_workers.server.openai.served import ServedModel, ToolParsing
-from paceline_workers.server.openai.structured import checked
 from paceline_workers.server.openai.tool_answers import TokenBytes, ToolShape
 from paceline_workers.server.output import Output, Piece
 from paceline_workers.server.tokenizer import Tokenizer
@@ -139,11 +139,9 @@ async def _job(
 ) -> Job:
     if request.min_tokens > prompt.max_tokens:
         raise _invalid(f"`min_tokens` is above the {prompt.max_tokens} tokens that may be generated.", "min_tokens")
-    if any(token >= model.tokenizer.size for token in request.logit_bias):
-        raise _invalid(f"`logit_bias` names a token id that is not in 0 to {model.tokenizer.size - 1}.", "logit_bias")
     if resume and not request.stream:
         raise _invalid("Only a stream can be resumed; send the request again.", "stream")
-    submit = _submit(model, request, asked.caller, prompt)
+    submit = _submit(model, request, asked, prompt)
     choices = tuple(_choice(request, one, prompt) for one in _one_each(submit, request.candidates))
     identity, created = f"{prompt.kind.id_prefix}-{submit.id}", int(model.clock.utc().timestamp())
     if resume:
@@ -153,12 +151,14 @@ async def _job(
     return Job(choices, writer, request.stream, request.stream_options, request.n)
 
 
-def _submit(model: ServedModel, request: GenerateRequest, caller: Caller, prompt: _Prompt) -> Submit:
+def _submit(model: ServedModel, request: GenerateRequest, asked: Asked, prompt: _Prompt) -> Submit:
+    caller = asked.caller
+    seed = _seed(model, request, caller)
     return Submit(
         id=secrets.token_hex(12),
         prompt=prompt.ids,
         max_tokens=prompt.max_tokens,
-        sampling=_sampling(model, request, caller, prompt.logprobs),
+        sampling=sampling(request, asked.started, seed, prompt.logprobs, model.tokenizer.size),
         request_class=caller.request_class,
         min_tokens=request.min_tokens,
         stop_ids=request.stop_token_ids,
@@ -177,21 +177,10 @@ def _one_each(submit: Submit, count: int) -> list[Submit]:
     ]
 
 
-def _sampling(model: ServedModel, request: GenerateRequest, caller: Caller, logprobs: int) -> Sampling:
-    seed = next((seed for seed in (request.seed, caller.seed) if seed is not None), None)
-    return Sampling(
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=max(request.top_k, 0),
-        seed=model.new_seed() if seed is None else seed,
-        logprobs=logprobs,
-        min_p=request.min_p,
-        repetition=request.repetition_penalty,
-        presence=request.presence_penalty,
-        frequency=request.frequency_penalty,
-        bias=request.logit_bias,
-        grammar=checked(*request.wished),
-    )
+def _seed(model: ServedModel, request: GenerateRequest, caller: Caller) -> int:
+    """The request's own, else the gateway's, else a drawn one."""
+    named = [seed for seed in (request.seed, caller.seed) if seed is not None]
+    return named[0] if named else model.new_seed()
 
 
 def _choice(request: GenerateRequest, submit: Submit, prompt: _Prompt) -> Choice:
