@@ -1,5 +1,8 @@
-"""Why a request can never run, in words for its client; "" if it can. Checked once, so that no step meets it."""
+"""Why a request is not queued, in words for its client; "" if it is. Checked once, so that no step meets it."""
 
+from collections.abc import Mapping
+
+from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.scheduling.plan import Limits
 from paceline_workers.engine.scheduling.request import Request
 
@@ -20,4 +23,14 @@ def too_large(request: Request, limits: Limits, pages: int) -> str:
         return f"the prompt has {length} tokens; this model takes fewer than {limits.max_model_len}"
     if limits.pages(min(length + request.max_tokens, limits.max_model_len)) > pages:
         return f"the request needs more KV memory than there is ({pages * limits.page_tokens} tokens)"
+    return ""
+
+
+def crowded(name: RequestClass, waiting: Mapping[RequestClass, int], limits: Limits) -> str:
+    """As many requests wait as may, of all classes or of its own."""
+    if sum(waiting.values()) >= limits.max_waiting:
+        return f"the engine's queue is full ({limits.max_waiting} requests)"
+    limit = limits.class_waiting.get(name, limits.max_waiting)
+    if waiting[name] >= limit:
+        return f"the engine's queue for class {name} is full ({limit} requests)"
     return ""

@@ -19,14 +19,14 @@ from operator import attrgetter, itemgetter
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.memory.kv import KvMemory
-from paceline_workers.engine.scheduling import pace
+from paceline_workers.engine.scheduling import pace, shedding
 from paceline_workers.engine.scheduling.batching import Batching, House, batching
 from paceline_workers.engine.scheduling.deadlines import Deadlines
 from paceline_workers.engine.scheduling.draft import Draft
 from paceline_workers.engine.scheduling.forecast import Forecast, Load, peak
 from paceline_workers.engine.scheduling.plan import Counters, Limits, Plan, Sample
 from paceline_workers.engine.scheduling.policy import Policy, WeightedShares
-from paceline_workers.engine.scheduling.refusal import malformed, too_large
+from paceline_workers.engine.scheduling.refusal import crowded, malformed, too_large
 from paceline_workers.engine.scheduling.request import Request, State
 from paceline_workers.engine.scheduling.victim import Candidate, Choice, cheapest, rests
 from paceline_workers.engine.scheduling.waiting import Waiting, lane, response_ratio
@@ -74,10 +74,11 @@ class Scheduler:
             return refusal
         if request.id in self._requests:
             return f"a request {request.id!r} is running already"
-        if reason := self._crowded(request.request_class):
+        if reason := crowded(request.request_class, self.waiting.counts(), self.limits):
             return reason
         self._appraise(request)
-        if reason := self._hopeless(request):
+        ahead = 0 if request.deadline is None else self.waiting.ahead(request)
+        if reason := shedding.hopeless(self.model, request, ahead):
             self.counters.shed += 1
             return reason
         self._requests[request.id] = request
@@ -113,7 +114,9 @@ class Scheduler:
 
     def expire(self, now: float) -> list[Tokens]:
         """End what can no longer have its first token in time. Once begun, a stream is finished, however late."""
-        return [self._end(request, "abort", self._too_late(request, now), now) for request in self._deadlines.due(now)]
+        due = list(self._deadlines.due(now))
+        self.counters.shed += sum(1 for request in due if request.deadline is not None and now < request.deadline)
+        return [self._end(request, "abort", shedding.too_late(request, now), now) for request in due]
 
     def fail(self, plan: Plan, reason: str, now: float) -> list[Tokens]:
         """End every request of a step that could not be executed; what they had computed is not trusted."""
@@ -378,40 +381,8 @@ class Scheduler:
         self.waiting.add(request)
         return True
 
-    def _crowded(self, name: RequestClass) -> str:
-        if len(self.waiting) >= self.limits.max_waiting:
-            return f"the engine's queue is full ({self.limits.max_waiting} requests)"
-        limit = self.limits.class_waiting.get(name, self.limits.max_waiting)
-        if self.waiting.counts()[name] >= limit:
-            return f"the engine's queue for class {name} is full ({limit} requests)"
-        return ""
-
-    def _hopeless(self, request: Request) -> str:
-        """Why its first token would be late even if only the shorter ones of its class went before it; "" if not."""
-        if request.deadline is None or not pace.known(self.model):
-            return ""
-        tokens, left = self.waiting.ahead(request), request.deadline - request.arrival
-        own = pace.service(self.model, request.uncached, request.wanted)
-        if not tokens or tokens * self.model.prefill + own <= left:
-            return ""
-        return f"shed: {tokens} tokens are to compute before, which takes longer than the {left:.3f} s to the deadline"
-
     def _latest_start(self, request: Request) -> float:
-        assert request.deadline is not None
-        if request.state is State.RUNNING or not pace.known(self.model):
-            return request.deadline
-        uncached = self.memory.uncached(request)
-        return request.deadline - pace.service(self.model, uncached, request.wanted)
-
-    def _too_late(self, request: Request, now: float) -> str:
-        assert request.deadline is not None
-        if now >= request.deadline:
-            return f"no token before the deadline, {now - request.arrival:.3f} s"
-        self.counters.shed += 1
-        left = request.deadline - now
-        return (
-            f"shed: {request.uncached} tokens are to compute, which takes longer than the {left:.3f} s to the deadline"
-        )
+        return shedding.latest_start(self.model, request, self.memory.uncached(request))
 
     # --- commit
 
