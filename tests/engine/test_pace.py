@@ -8,7 +8,7 @@ from paceline_core.wire import StepTime
 from paceline_workers.engine.scheduling import pace
 
 INTERACTIVE, BATCH, _ = RequestClass
-MODEL = StepTime(base=0.010, prefill=0.001, sequence=0.0005, kv=0.00001, context=0.000002)
+MODEL = StepTime(base=0.010, prefill=0.001, sequence=0.0005, kv=0.00001, context=0.000002, observations=99)
 
 
 def promising(tpot: float, budget: int = 64) -> Shadow:
@@ -109,7 +109,8 @@ def test_a_cached_prompt_is_not_shed() -> None:
     assert run.text("known") == expected([7] * 40, 2)
 
 
-def test_without_a_model_nothing_is_shed() -> None:
-    run = Shadow(scheduler())
+@pytest.mark.parametrize("model", [None, MODEL.model_copy(update={"observations": 9})])
+def test_without_a_model_that_has_seen_enough_nothing_is_shed(model: StepTime | None) -> None:
+    run = Shadow(scheduler(model=model))
     assert run.core.submit(request("a", [7] * 40, 2, deadline=0.001)) == ""
     assert run.core.expire(0.0) == []

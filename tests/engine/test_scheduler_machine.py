@@ -16,7 +16,7 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 
 PAGES = st.integers(3, 24)
-MODEL = StepTime(base=0.01, prefill=0.001, sequence=0.0001, kv=0.0001, context=0.0001)
+MODEL = StepTime(base=0.01, prefill=0.001, sequence=0.0001, kv=0.0001, context=0.0001, observations=99)
 CLASSES = st.sampled_from(RequestClass)
 LETTERS = st.integers(0, 1)
 PROMPTS = st.builds(

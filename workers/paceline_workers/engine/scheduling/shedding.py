@@ -1,17 +1,20 @@
 """When a request's first token would be late, and what its client is told. Pure; times are the scheduler's seconds.
 
 Every estimate is from below: its own prompt, or that and the shorter ones of its class, computed without a pause. So
-what is shed could not have been in time; what is not shed may still be late, and then ends at its deadline.
+what is shed could not have been in time; what is not shed may still be late, and then ends at its deadline. A model
+that has seen fewer than OBSERVATIONS steps is a guess, and sheds nothing.
 """
 
 from paceline_core.wire import StepTime
 from paceline_workers.engine.scheduling import pace
 from paceline_workers.engine.scheduling.request import Request, State
 
+OBSERVATIONS = 16
+
 
 def hopeless(model: StepTime, request: Request, ahead: int) -> str:
     """Why a new request is not queued behind `ahead` tokens; "" if it is."""
-    if request.deadline is None or not ahead or not pace.known(model):
+    if request.deadline is None or not ahead or not _trusted(model):
         return ""
     left = request.deadline - request.arrival
     if ahead * model.prefill + pace.service(model, request.uncached, request.wanted) <= left:
@@ -22,7 +25,7 @@ def hopeless(model: StepTime, request: Request, ahead: int) -> str:
 def latest_start(model: StepTime, request: Request, uncached: int) -> float:
     """Until when a request may wait, or, if it runs, have no token. It must have a deadline."""
     assert request.deadline is not None
-    if request.state is State.RUNNING or not pace.known(model):
+    if request.state is State.RUNNING or not _trusted(model):
         return request.deadline
     return request.deadline - pace.service(model, uncached, request.wanted)
 
@@ -34,3 +37,7 @@ def too_late(request: Request, now: float) -> str:
         return f"no token before the deadline, {now - request.arrival:.3f} s"
     left = request.deadline - now
     return f"shed: {request.uncached} tokens are to compute, which takes longer than the {left:.3f} s to the deadline"
+
+
+def _trusted(model: StepTime) -> bool:
+    return pace.known(model) and model.observations >= OBSERVATIONS
