@@ -1,0 +1,105 @@
+"""The scheduler against first come, first served, by virtual clock on published traces; and its Python per step.
+
+The load is where first come, first served has a median TTFT five times that of an unloaded machine, found by bisection
+on the speed of the trace. Preemption is compared on an eighth of the KV memory (Mooncake's longest prompts need all of
+it): admission of whatever fits now with the last admitted as the victim, the same with the cheapest, and ours.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.harness import Bar, Measured, Row, main, median_row
+from benchmarks.scheduling import host
+from benchmarks.scheduling.simulation import CHEAPEST, FCFS, LAST_ADMITTED, OURS, Machine, Outcome, simulate, unloaded
+from benchmarks.scheduling.traces import BLOCK, Call, azure, mooncake
+
+LOADED = 5.0
+HALVINGS = 5
+SCARCE = 1 / 8
+AZURE_PAGE = 64
+
+
+def measure(quick: bool) -> Measured:
+    """All rows; `quick` takes a fifth of each trace."""
+    share = 5 if quick else 1
+    rows, details = _host(quick)
+    traces: dict[str, tuple[Callable[[int], list[Call]], int, int, tuple[float, float]]] = {
+        "Azure conversation": (azure, 3000, AZURE_PAGE, (3.0, 4.6)),
+        "Mooncake conversation": (mooncake, 1000, BLOCK, (0.15, 0.4)),
+    }
+    for name, (read, count, page, speeds) in traces.items():
+        calls = read(count // share)
+        found, more = _order(name, calls, Machine.h100(page), speeds)
+        preempted, most = _preemption(
+            name, calls, Machine.h100(page, SCARCE if page == AZURE_PAGE else 1.0), more["speed"]
+        )
+        rows += found + preempted
+        details[name] = more | most
+    return rows, details
+
+
+def _host(quick: bool) -> Measured:
+    runs = [host.step_seconds(200 if quick else 600) for _ in range(3)]
+    medians = [sorted(taken)[len(taken) // 2] * 1e3 for taken, _ in runs]
+    name = f"Python of a step, {host.RUNNING} running, {host.WAITING} waiting"
+    core = runs[-1][1]
+    facts = {"preemptions": core.counters.preemptions, "pages_held": core.memory.held / core.memory.total}
+    return [median_row(name, medians, "ms CPU", Bar(1.0))], {"host": facts}
+
+
+def _order(name: str, calls: list[Call], machine: Machine, speeds: tuple[float, float]) -> Measured:
+    idle = unloaded(calls, machine)
+    speed, first = _loaded(calls, machine, speeds, LOADED * idle)
+    ours = simulate(calls, machine, OURS, speed)
+    rows = [
+        Row(f"{name}: mean TTFT over first come, first served", ours.mean / first.mean, "", bar=Bar(0.5)),
+        Row(
+            f"{name}: p99 TTFT over first come, first served",
+            ours.quantile(0.99) / first.quantile(0.99),
+            "",
+            bar=Bar(1.05),
+        ),
+        Row(f"{name}: mean TTFT", ours.mean, "s", peer=first.mean),
+        Row(f"{name}: median TTFT", ours.quantile(0.5), "s", peer=first.quantile(0.5)),
+    ]
+    return rows, {"speed": speed, "unloaded": idle, "ours": _facts(ours), "first come": _facts(first)}
+
+
+def _loaded(calls: list[Call], machine: Machine, speeds: tuple[float, float], target: float) -> tuple[float, Outcome]:
+    """The speed of the trace at which first come, first served has this median."""
+    low, high = speeds
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        outcome = simulate(calls, machine, FCFS, middle)
+        low, high = (middle, high) if outcome.quantile(0.5) < target else (low, middle)
+    return middle, outcome
+
+
+def _preemption(name: str, calls: list[Call], machine: Machine, speed: float) -> Measured:
+    ways = {"last": LAST_ADMITTED, "cheapest": CHEAPEST, "ours": OURS}
+    found = {way: simulate(calls, machine, ways[way], speed) for way in ways}
+    tokens = {way: outcome.recomputed for way, outcome in found.items()}
+    rows = [
+        Row(f"{name}: recomputed, cheapest victim", tokens["cheapest"], "tokens", peer=tokens["last"]),
+        Row(f"{name}: recomputed, with admission by peak", tokens["ours"], "tokens", peer=tokens["last"]),
+    ]
+    if tokens["last"]:
+        rows.append(Row(f"{name}: recomputed over last admitted", tokens["ours"] / tokens["last"], "", bar=Bar(0.5)))
+    return rows, {f"scarce, {way}": _facts(outcome) for way, outcome in found.items()}
+
+
+def _facts(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "ttft_mean": outcome.mean,
+        "ttft": {str(share): outcome.quantile(share) for share in (0.5, 0.9, 0.99)},
+        "ttft_max": outcome.ttft[-1],
+        "preemptions": outcome.preemptions,
+        "recomputed": outcome.recomputed,
+        "prefilled": outcome.prefilled,
+        "steps": outcome.steps,
+        "seconds": outcome.seconds,
+    }
+
+
+if __name__ == "__main__":
+    main("scheduling", measure)
