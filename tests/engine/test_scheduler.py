@@ -239,6 +239,20 @@ def test_a_second_request_with_the_same_prompt_computes_only_what_is_not_cached(
     assert [event.cached for event in run.events if event.id == "b"] == [8, 8]
 
 
+def test_a_resumed_request_is_looked_up_whole_and_its_cached_prompt_is_no_longer_than_its_prompt() -> None:
+    run = Shadow(scheduler(64))
+    first = request("first", PROMPT, 12)
+    assert run.core.submit(first) == ""
+    run.drain()
+    resumed = request("resumed", PROMPT, 20)
+    resumed.tokens += run.text("first")
+    assert run.core.submit(resumed) == ""
+    run.drain()
+    looked, hit = run.core.counters.lookup_tokens, run.core.counters.hit_tokens
+    assert (looked, hit) == (10 + 22, 20)
+    assert resumed.cached == len(PROMPT)
+
+
 def test_a_whole_prompt_in_the_cache_still_leaves_one_token_to_compute() -> None:
     run = started()
     for name in "ab":

@@ -114,6 +114,14 @@ class Request:
         """Sort key: most urgent class first, then oldest. The greatest rank is the first to be preempted."""
         return self.urgency, self.arrival
 
+    def finish(self, produced: int, longest: int) -> str:
+        """Why it ends with the token it has just got, the `produced`-th; "" if it goes on. `longest` is the model's."""
+        if self.tokens[-1] in self.stop_ids and produced > self.min_tokens:
+            return "stop"
+        if produced >= self.max_tokens or len(self.tokens) >= longest:
+            return "length"
+        return ""
+
     def timing(self, now: float) -> Timing:
         """How its time up to `now` divides into phases."""
         admitted = now if self.admitted is None else self.admitted

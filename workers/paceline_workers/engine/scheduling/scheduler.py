@@ -1,10 +1,10 @@
 """Continuous batching as a state machine: `step` plans the tokens of one forward pass, `commit` takes its results in.
 
 Each step spends a token budget. Decodes come first, one token each; the rest goes to prefills, class by class in the
-policy's order, running ones before new ones, cut into chunks where the budget, or the time promised to the decodes,
-ends. Pages for all that is wanted are taken at admission, and a request is admitted only if the predicted peak of all
-running ones fits; so a decode runs out of pages only where outputs get longer than foreseen. It then preempts the
-request that costs least (`victim`), which comes back before all new ones of its class.
+policy's order, running ones and new ones by their response ratio, cut into chunks where the budget, or the time
+promised to the decodes, ends. Pages for all that is wanted are taken at admission, and a request is admitted only if
+the predicted peak of all running ones fits; so a decode runs out of pages only where outputs get longer than foreseen.
+It then preempts the request that costs least (`victim`), which comes back before all new ones of its class.
 
 No livelock: the oldest running request is never preempted for want of pages, and alone it always fits, since `submit`
 refuses what does not; so it ends, and then the next one is the oldest. A request preempted to make room for another
@@ -20,15 +20,16 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling import pace, shedding
+from paceline_workers.engine.scheduling.admission import Admission
 from paceline_workers.engine.scheduling.batching import Batching, House, batching
 from paceline_workers.engine.scheduling.deadlines import Deadlines
 from paceline_workers.engine.scheduling.draft import Draft
-from paceline_workers.engine.scheduling.forecast import Forecast, Load, peak
+from paceline_workers.engine.scheduling.forecast import Forecast
 from paceline_workers.engine.scheduling.plan import Counters, Limits, Plan, Sample
 from paceline_workers.engine.scheduling.policy import Policy, WeightedShares
 from paceline_workers.engine.scheduling.refusal import crowded, malformed, too_large
 from paceline_workers.engine.scheduling.request import Request, State
-from paceline_workers.engine.scheduling.victim import Candidate, Choice, cheapest, rests
+from paceline_workers.engine.scheduling.victim import Candidate, Choice, cheapest, yielding
 from paceline_workers.engine.scheduling.waiting import Waiting, lane, response_ratio
 from paceline_workers.messages import Tokens
 
@@ -63,7 +64,7 @@ class Scheduler:
         self._requests: dict[str, Request] = {}
         self._deadlines = Deadlines(self._latest_start)
         self._window_since: float | None = None
-        self._loads: list[Load] | None = None
+        self._admission = Admission(memory, limits, self._forecast)
 
     # --- requests come and go
 
@@ -192,7 +193,7 @@ class Scheduler:
 
     def _decode(self, draft: Draft) -> list[Request]:
         """A token for each request that lacks nothing else; returns the others, whose prompts are not through."""
-        self._loads = None
+        self._admission.changed()
         prefills, kv_tokens, promises = [], 0, set()
         for request in tuple(self.running):
             if request.state is not State.RUNNING:
@@ -260,7 +261,7 @@ class Scheduler:
         return request
 
     def _make_room(self, request: Request, draft: Draft) -> bool:
-        while not self._fits(request):
+        while not self._admission.fits(request, self.running):
             victim = self._outranked(request)
             if victim is None:
                 return False
@@ -268,39 +269,10 @@ class Scheduler:
             self._preempt(victim)
         return True
 
-    def _fits(self, request: Request) -> bool:
-        cost = self.memory.cost(request)
-        if len(self.running) >= self.limits.slots or cost > self.memory.available:
-            return False
-        return not self.running or self._peak(request, cost) <= self.memory.total
-
-    def _peak(self, request: Request, cost: int) -> float:
-        """Pages that the running requests and this one will need at the worst moment to come."""
-        if self._loads is None:
-            remaining = self._forecast.remaining
-            self._loads = [(remaining(other), len(other.pages) - other.shared) for other in self.running]
-            self._loads.sort(reverse=True)
-        loads = [*self._loads, (self._forecast.remaining(request), cost)]
-        loads.sort(reverse=True)
-        common = self.memory.held - sum(pages for _, pages in self._loads)
-        return max(common, 0) + peak(loads, self.limits.page_tokens)
-
-    def _load(self, request: Request) -> Load:
-        return self._forecast.remaining(request), len(request.pages) - request.shared
-
     def _outranked(self, request: Request) -> Request | None:
         """Whom a waiting request may put back: the cheapest of the least urgent class that has to yield."""
         classes = {name for name in RequestClass if self._policy.yields(name, request.request_class)}
-        if not classes:
-            return None
-        yielding = [
-            other
-            for other in self.running
-            if other.request_class in classes
-            and (not other.preemptions or other.produced > other.resumed_at)
-            and rests(other, self.counters.steps)
-        ]
-        lowest = [other for other in yielding if other.urgency == yielding[-1].urgency]
+        lowest = yielding(self.running, classes, self.counters.steps) if classes else []
         return self._choose(map(self._candidate, lowest), self.counters.steps) if lowest else None
 
     def _cheapest_but_oldest(self) -> Request:
@@ -328,8 +300,7 @@ class Scheduler:
         request.state = State.RUNNING
         insort(self.running, request, key=attrgetter("rank"))
         self._batching.seat(1)
-        if self._loads is not None:
-            self._loads.append(self._load(request))
+        self._admission.seated(request)
 
     def _note_placement(self, request: Request, opened: float, now: float) -> None:
         if request.preemptions:
@@ -338,9 +309,9 @@ class Scheduler:
         if request.admitted is not None:
             return
         request.admitted = now
-        request.cached = request.computed
+        request.cached = min(request.computed, request.prompt_len)
         request.batch_wait = self._waited(request, opened, now)
-        self.counters.lookup_tokens += request.prompt_len if self.memory.prefix_cache else 0
+        self.counters.lookup_tokens += request.wanted if self.memory.prefix_cache else 0
         self.counters.hit_tokens += request.computed
 
     def _waited(self, request: Request, opened: float, now: float) -> float:
@@ -352,7 +323,7 @@ class Scheduler:
     def _preempt(self, victim: Request) -> None:
         self.running.remove(victim)
         self.memory.release(victim)
-        self._loads = None
+        self._admission.changed()
         self._batching.seat(-1)
         victim.state = State.WAITING
         victim.had = victim.computed
@@ -391,7 +362,7 @@ class Scheduler:
         if request.first_token is None:
             request.first_token = now
         produced = len(request.tokens) - request.prompt_len
-        finish = "stop" if sample.ended else self._finish_reason(request, produced)
+        finish = "stop" if sample.ended else request.finish(produced, self.limits.max_model_len)
         if finish:
             self._forecast.observe(request)
             self._remove(request)
@@ -405,13 +376,6 @@ class Scheduler:
             timing=request.timing(now) if finish else None,
         )
 
-    def _finish_reason(self, request: Request, produced: int) -> str:
-        if request.tokens[-1] in request.stop_ids and produced > request.min_tokens:
-            return "stop"
-        if produced >= request.max_tokens or len(request.tokens) >= self.limits.max_model_len:
-            return "length"
-        return ""
-
     # --- the end of a request
 
     def _end(self, request: Request, finish: str, error: str, now: float) -> Tokens:
@@ -423,7 +387,7 @@ class Scheduler:
         if request.state is State.RUNNING:
             self.running.remove(request)
             self.memory.release(request)
-            self._loads = None
+            self._admission.changed()
         else:
             self.waiting.remove(request)
         request.state = State.DONE

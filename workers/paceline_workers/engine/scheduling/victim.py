@@ -7,9 +7,10 @@ turns in undoing each other; and the oldest running request is never chosen for 
 that only moves forward: no livelock.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 
+from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.scheduling.request import Request
 
 RESPITE = 4
@@ -34,6 +35,21 @@ def cheapest(candidates: Iterable[Candidate], step: int) -> Request:
     if not rested:
         return listed[-1].request
     return min(reversed(rested), key=lambda found: (not found.freed, found.lost)).request
+
+
+def yielding(running: Iterable[Request], classes: Set[RequestClass], step: int) -> list[Request]:
+    """Of those that run, most urgent first, who may be put back for others: the least urgent that belong to `classes`.
+
+    Not again before it has produced a token since the last time.
+    """
+    able = [
+        request
+        for request in running
+        if request.request_class in classes
+        and (not request.preemptions or request.produced > request.resumed_at)
+        and rests(request, step)
+    ]
+    return [request for request in able if request.urgency == able[-1].urgency]
 
 
 def rests(request: Request, step: int) -> bool:
