@@ -90,7 +90,7 @@ def test_lint_notes_what_up_would_refuse_here_and_fails_nothing(
     file.write_text(text)
     code, out, err = call("lint", str(file))
     assert (code, out) == (0, f"{file}: ok\n")
-    assert err.startswith("note: paceline up on this machine: ")
+    assert err.startswith("note: not served by this version here: ")
     assert message in err
     assert len(json.loads(call("lint", "--json", str(file))[1])["notes"][str(file)]) == 1
 

@@ -17,12 +17,12 @@ capabilities: {drop: [ALL]}
 {{- define "paceline.placement" -}}
 enableServiceLinks: false
 {{- with .root.Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ quote . }}
 {{- end }}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ quote . }}
   {{- end }}
 {{- end }}
 {{- with .root.Values.nodeSelector }}

@@ -51,7 +51,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
   name: {{ .name }}
-  namespace: {{ .namespace }}
+  namespace: {{ quote .namespace }}
   labels:
     {{- include "paceline.labels" . | nindent 4 }}
 rules:
@@ -61,7 +61,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
   name: {{ .name }}
-  namespace: {{ .namespace }}
+  namespace: {{ quote .namespace }}
   labels:
     {{- include "paceline.labels" . | nindent 4 }}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: "{{ .name }}"}

@@ -1,6 +1,7 @@
 """`paceline lint`: every fault of the given manifests, as the API server would find them.
 
-What only `paceline up` on this machine would refuse is a note, since a cluster may well have it; notes fail nothing.
+What the objects may say but this version does not serve is a note, here or on a cluster; so is what only this machine
+lacks. Notes fail nothing: a manifest may be written for a version to come.
 """
 
 import json
@@ -58,7 +59,7 @@ def examine(file: Path) -> Findings:
 
 def _notes(manifests: Sequence[Manifest]) -> Iterator[str]:
     yield from notes(manifests)
-    yield from (f"paceline up on this machine: {problem}" for problem in refused(manifests))
+    yield from (f"not served by this version here: {problem}" for problem in refused(manifests))
 
 
 def _print(found: Mapping[str, Findings]) -> None:
