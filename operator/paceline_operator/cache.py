@@ -80,16 +80,18 @@ class Cache:
 
     def put(self, manifest: Manifest, *, answer: bool = False) -> Wake | None:
         """Take a child as it was seen, or as our write was answered; who is to look at it."""
-        known = self._kinds[manifest["kind"]].get(key_of(manifest))
-        if known is not None and version_of(manifest) <= known.version:
-            return None  # mostly the watch's echo of our own write, which need not be digested again
+        if self._known(manifest["kind"], key_of(manifest), version_of(manifest)):
+            return None
         return self._put(sight(manifest, answer=answer))
+
+    def _known(self, kind: str, key: Key, version: int) -> bool:
+        """Whether this, or something younger, was taken: mostly the watch's echo of our own write."""
+        known = self._kinds[kind].get(key)
+        return known is not None and version <= known.version
 
     def _put(self, seen: Sight) -> Wake | None:
         live = seen.live
         known = self._kinds[live.kind].get(live.key)
-        if known is not None and seen.version <= known.version:
-            return None
         if live.uid in self._ended and not seen.told_by_answer:
             return None
         if known is not None and known.item != seen.item:
@@ -131,7 +133,8 @@ class Cache:
         for manifest in manifests:
             found: Sight = manifest[_SIGHT]
             seen.add(found.live.key)
-            wakes.append(self._put(found))
+            if not self._known(kind, found.live.key, found.version):
+                wakes.append(self._put(found))
         missing = [known for key, known in self._kinds[kind].items() if key not in seen]
         doubtful = [known.live.key for known in missing if known.told_by_answer]
         wakes += [self._drop(known) for known in missing if not known.told_by_answer]

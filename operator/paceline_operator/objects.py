@@ -79,15 +79,15 @@ class Objects:
     def put(self, manifest: Manifest) -> Change | None:
         """Take an object as it was seen; what is to be done about it, if anything."""
         item = _item(manifest)
+        return None if self._known(item, version_of(manifest)) else self._put(item, _stored(manifest))
+
+    def _known(self, item: Item, version: int) -> bool:
+        """Whether this, or something younger, was taken: mostly the watch's echo of our own status."""
         known = self._kinds[item.kind].get(item.key)
-        if known is not None and version_of(manifest) <= known.version:
-            return None  # mostly the watch's echo of our own status
-        return self._put(item, _stored(manifest))
+        return known is not None and version <= known.version
 
     def _put(self, item: Item, new: Stored) -> Change | None:
         known = self._kinds[item.kind].get(item.key)
-        if known is not None and new.version <= known.version:
-            return None
         self._kinds[item.kind][item.key] = new
         self._counts[item.kind, item.key.namespace] += known is None
         if new.going:
@@ -111,7 +111,8 @@ class Objects:
         for manifest in manifests:
             item, new = manifest[_SEEN]
             found.add(item.key)
-            changes.append(self._put(item, new))
+            if not self._known(item, new.version):
+                changes.append(self._put(item, new))
         absent = [
             key
             for key, known in self._kinds[kind].items()
