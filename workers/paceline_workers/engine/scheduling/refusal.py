@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from paceline_core.registry.enums import RequestClass
+from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling.plan import Limits
 from paceline_workers.engine.scheduling.request import Request
 
@@ -16,13 +17,13 @@ def malformed(request: Request, limits: Limits) -> str:
     return ""
 
 
-def too_large(request: Request, limits: Limits, pages: int) -> str:
-    """More than the model's context, or than all `pages` of the pool: it would wait for ever."""
+def too_large(request: Request, limits: Limits, memory: KvMemory) -> str:
+    """More than the model's context, or than all pages: it would wait for ever."""
     length = request.prompt_len
     if length >= limits.max_model_len:
         return f"the prompt has {length} tokens; this model takes fewer than {limits.max_model_len}"
-    if limits.pages(min(length + request.max_tokens, limits.max_model_len)) > pages:
-        return f"the request needs more KV memory than there is ({pages * limits.page_tokens} tokens)"
+    if not memory.fits_alone(min(length + request.max_tokens, limits.max_model_len)):
+        return f"the request needs more KV memory than there is ({memory.total * limits.page_tokens} tokens)"
     return ""
 
 

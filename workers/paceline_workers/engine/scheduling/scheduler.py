@@ -70,7 +70,7 @@ class Scheduler:
 
     def submit(self, request: Request) -> str:
         """Queue a request; returns why it can never run, or "" when it is queued."""
-        refusal = malformed(request, self.limits) or too_large(request, self.limits, self.memory.total)
+        refusal = malformed(request, self.limits) or too_large(request, self.limits, self.memory)
         if refusal:
             return refusal
         if request.id in self._requests:
@@ -293,7 +293,7 @@ class Scheduler:
 
     def _may_run(self, request: Request) -> bool:
         """Nothing but pages could keep it from running now."""
-        refusal = malformed(request, self.limits) or too_large(request, self.limits, self.memory.total)
+        refusal = malformed(request, self.limits) or too_large(request, self.limits, self.memory)
         return not refusal and request.id not in self._requests and len(self.running) < self.limits.slots
 
     def _seat(self, request: Request) -> None:

@@ -1,8 +1,10 @@
-"""The base of every part of a request body."""
+"""The base of every part of a request body, and the refusal of one."""
 
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
+
+from paceline_core.errors import Code, RequestError
 
 
 class Body(BaseModel):
@@ -17,3 +19,8 @@ class Body(BaseModel):
     @classmethod
     def _without_nulls(cls, data: Any) -> Any:
         return {name: value for name, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+
+def invalid(message: str, param: str | None) -> RequestError:
+    """What a client is told that asked for what cannot be; `param` is the field."""
+    return RequestError(Code.INVALID_REQUEST, message, param=param)

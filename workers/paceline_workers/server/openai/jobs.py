@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from paceline_core.errors import Code, RequestError
 from paceline_core.wire import Resume
 from paceline_workers.messages import Started, Submit
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.detokenize import Decode
 from paceline_workers.server.openai.answers import Kind, Shape, Usage, Writer
 from paceline_workers.server.openai.best import best as best_candidates
+from paceline_workers.server.openai.body import invalid
 from paceline_workers.server.openai.chat_answers import CHAT, ChatShape
 from paceline_workers.server.openai.choices import Choice
 from paceline_workers.server.openai.completion_answers import TEXT, CompletionShape
@@ -128,9 +128,9 @@ async def _ids(tokenizer: Tokenizer, prompt: str | list[int], context: int) -> l
         refuse_overlong(tokenizer.least(prompt), context, "prompt")
     ids = await tokenizer.encode(prompt, special=True) if isinstance(prompt, str) else prompt
     if not ids:
-        raise _invalid("`prompt` must hold at least one token.", "prompt")
+        raise invalid("`prompt` must hold at least one token.", "prompt")
     if not all(0 <= token < tokenizer.size for token in ids):
-        raise _invalid(f"`prompt` holds a token id that is not in 0 to {tokenizer.size - 1}.", "prompt")
+        raise invalid(f"`prompt` holds a token id that is not in 0 to {tokenizer.size - 1}.", "prompt")
     return ids
 
 
@@ -138,9 +138,9 @@ async def _job(
     model: ServedModel, request: GenerateRequest, asked: Asked, resume: Resume | None, prompt: _Prompt
 ) -> Job:
     if request.min_tokens > prompt.max_tokens:
-        raise _invalid(f"`min_tokens` is above the {prompt.max_tokens} tokens that may be generated.", "min_tokens")
+        raise invalid(f"`min_tokens` is above the {prompt.max_tokens} tokens that may be generated.", "min_tokens")
     if resume and not request.stream:
-        raise _invalid("Only a stream can be resumed; send the request again.", "stream")
+        raise invalid("Only a stream can be resumed; send the request again.", "stream")
     submit = _submit(model, request, asked, prompt)
     choices = tuple(_choice(request, one, prompt) for one in _one_each(submit, request.candidates))
     identity, created = f"{prompt.kind.id_prefix}-{submit.id}", int(model.clock.utc().timestamp())
@@ -186,7 +186,3 @@ def _seed(model: ServedModel, request: GenerateRequest, caller: Caller) -> int:
 def _choice(request: GenerateRequest, submit: Submit, prompt: _Prompt) -> Choice:
     output = Output(prompt.decode, stops=request.stop, min_tokens=request.min_tokens)
     return Choice(submit, output, prompt.shape(submit.choice))
-
-
-def _invalid(message: str, param: str) -> RequestError:
-    return RequestError(Code.INVALID_REQUEST, message, param=param)

@@ -4,8 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from paceline_core.errors import Code, RequestError
-from paceline_workers.server.openai.body import Body
+from paceline_workers.server.openai.body import Body, invalid
 from paceline_workers.server.openai.tools import CALLS_LIMIT, ToolCall
 
 MESSAGES_LIMIT = 2048
@@ -38,9 +37,9 @@ class Message(Body):
     def check_at(self, place: str) -> None:
         """Only an assistant's turn may be without content, and only it calls. Raises RequestError."""
         if self.role != "assistant" and "content" not in self.model_fields_set:
-            raise _invalid(f"`{place}.content` is required.", f"{place}.content")
+            raise invalid(f"`{place}.content` is required.", f"{place}.content")
         if self.role != "assistant" and self.tool_calls:
-            raise _invalid(f"`{place}.tool_calls` is for the role `assistant` alone.", f"{place}.tool_calls")
+            raise invalid(f"`{place}.tool_calls` is for the role `assistant` alone.", f"{place}.tool_calls")
 
     def plain(self) -> dict[str, Any]:
         """As chat templates expect it."""
@@ -48,7 +47,3 @@ class Message(Body):
         calls = [call.plain() for call in self.tool_calls]
         more = {"name": self.name, "tool_calls": calls, "tool_call_id": self.tool_call_id}
         return own | {name: value for name, value in more.items() if value}
-
-
-def _invalid(message: str, param: str) -> RequestError:
-    return RequestError(Code.INVALID_REQUEST, message, param=param)

@@ -13,7 +13,7 @@ from pydantic import Field, PlainValidator, ValidationError
 from pydantic_core import ErrorDetails
 
 from paceline_core.errors import Code, RequestError
-from paceline_workers.server.openai.body import Body
+from paceline_workers.server.openai.body import Body, invalid
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT, Message
 from paceline_workers.server.openai.structured import wished
 from paceline_workers.server.openai.tools import CALLS_LIMIT, TOOLS_LIMIT, Tool, ToolChoice
@@ -125,7 +125,7 @@ class GenerateRequest(Body):
     def check(self) -> None:
         """What no field can tell alone. Raises RequestError."""
         if "stream_options" in self.model_fields_set and not self.stream:
-            raise _invalid("`stream_options` is for requests whose `stream` is true.", "stream_options")
+            raise invalid("`stream_options` is for requests whose `stream` is true.", "stream_options")
 
 
 class ChatRequest(GenerateRequest):
@@ -149,7 +149,7 @@ class ChatRequest(GenerateRequest):
         super().check()
         limits = {self.max_tokens, self.max_completion_tokens} - {None}
         if len(limits) > 1:
-            raise _invalid("`max_tokens` and `max_completion_tokens` differ; send the latter alone.", "max_tokens")
+            raise invalid("`max_tokens` and `max_completion_tokens` differ; send the latter alone.", "max_tokens")
         self._check_choice()
         for index, message in enumerate(self.messages):
             message.check_at(f"messages[{index}]")
@@ -164,7 +164,7 @@ class ChatRequest(GenerateRequest):
         """The same, and what forces a call. Raises RequestError."""
         text, field = super().wished
         if text and self.offered:
-            raise _invalid(f"`{field}` and `tools` cannot be followed both; send one.", field)
+            raise invalid(f"`{field}` and `tools` cannot be followed both; send one.", field)
         if self.forced is None:
             return text, field
         schemas = {tool.function.name: tool.function.parameters for tool in self.tools}
@@ -174,11 +174,11 @@ class ChatRequest(GenerateRequest):
     def _check_choice(self) -> None:
         if self.offered and self.forced is None and not self.parallel_tool_calls:
             words = '`parallel_tool_calls` can be false only where a call is forced; set `tool_choice` to "required".'
-            raise _invalid(words, "parallel_tool_calls")
+            raise invalid(words, "parallel_tool_calls")
         names = {tool.function.name for tool in self.tools}
         if self.forced is not None and not (self.forced in names if self.forced else names):
             wanted = f"the function `{self.forced}`" if self.forced else "a function"
-            raise _invalid(f"`tool_choice` wants {wanted}, which `tools` does not hold.", "tool_choice")
+            raise invalid(f"`tool_choice` wants {wanted}, which `tools` does not hold.", "tool_choice")
 
 
 class CompletionRequest(GenerateRequest):
@@ -197,9 +197,9 @@ class CompletionRequest(GenerateRequest):
         """What no field can tell alone. Raises RequestError."""
         super().check()
         if self.candidates < self.n:
-            raise _invalid(f"`best_of` must be `n` ({self.n}) or more.", "best_of")
+            raise invalid(f"`best_of` must be `n` ({self.n}) or more.", "best_of")
         if self.candidates > self.n and self.stream:
-            raise _invalid("`best_of` above `n` is known at the end alone and cannot be streamed.", "best_of")
+            raise invalid("`best_of` above `n` is known at the end alone and cannot be streamed.", "best_of")
 
 
 R = TypeVar("R", bound=Body)
@@ -213,7 +213,7 @@ def parse(kind: type[R], body: bytes) -> R:
         raise _refusal(error.errors(include_url=False)[0]) from None
     for name, value in (request.model_extra or {}).items():
         if name in NEUTRAL and value not in NEUTRAL[name]:
-            raise _invalid(f"`{name}` is not supported here; leave it out.", name)
+            raise invalid(f"`{name}` is not supported here; leave it out.", name)
     request.check()
     return request
 
@@ -223,9 +223,9 @@ def _refusal(first: ErrorDetails) -> RequestError:
         return RequestError(Code.INVALID_JSON, f"The body is not valid JSON: {first['ctx']['error']}.")
     param = _param(first["loc"])
     if first["type"] == "missing":
-        return _invalid(f"`{param}` is required.", param)
+        return invalid(f"`{param}` is required.", param)
     subject = f"`{param}`" if param else "The body"
-    return _invalid(f"{subject}: {_reason(first)}.", param or None)
+    return invalid(f"{subject}: {_reason(first)}.", param or None)
 
 
 def _reason(first: ErrorDetails) -> str:
@@ -241,7 +241,3 @@ def _param(location: tuple[int | str, ...]) -> str:
     """`("messages", 0, "role")` -> `messages[0].role`."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return "".join(parts).removeprefix(".")
-
-
-def _invalid(message: str, param: str | None) -> RequestError:
-    return RequestError(Code.INVALID_REQUEST, message, param=param)

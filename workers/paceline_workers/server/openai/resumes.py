@@ -11,9 +11,11 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from paceline_core.errors import Code, InvalidInput, RequestError
+from paceline_core.errors import InvalidInput, RequestError
 from paceline_core.wire import RESUME, Resume, ResumedChoice, decode
+from paceline_workers.engine.scheduling import Request
 from paceline_workers.messages import Started, Submit
+from paceline_workers.server.openai.body import invalid
 from paceline_workers.server.openai.choices import Choice
 
 _BLOCK = 128
@@ -57,14 +59,11 @@ async def _resumed(choice: Choice, so_far: ResumedChoice, started: Started) -> C
     )
 
 
-def finish_reason(submit: Submit, ids: Sequence[int], started: Started) -> str:
+def finish_reason(submit: Submit, ids: list[int], started: Started) -> str:
     """Why output that is `ids` has ended, by the engine's rules; "" if it goes on."""
-    stops = {*submit.stop_ids, *(() if submit.ignore_eos else started.eos_ids)}
-    if len(ids) > submit.min_tokens and ids and ids[-1] in stops:
-        return "stop"
-    over = len(ids) >= submit.max_tokens or len(submit.prompt) + len(ids) >= started.max_model_len
-    return "length" if over else ""
+    request = Request.of(structs.replace(submit, produced=ids), started.eos_ids, now=0.0)
+    return request.finish(len(ids), started.max_model_len)
 
 
 def _invalid(message: str) -> RequestError:
-    return RequestError(Code.INVALID_REQUEST, message, param=RESUME)
+    return invalid(message, RESUME)

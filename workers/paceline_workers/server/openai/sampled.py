@@ -1,7 +1,7 @@
 """How a request wants its tokens chosen: its fields, the model's advice where it has none, and what must not be."""
 
-from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Sampling, Started
+from paceline_workers.server.openai.body import invalid
 from paceline_workers.server.openai.requests import GenerateRequest
 from paceline_workers.server.openai.structured import checked
 
@@ -9,7 +9,7 @@ from paceline_workers.server.openai.structured import checked
 def sampling(request: GenerateRequest, started: Started, seed: int, logprobs: int, vocabulary: int) -> Sampling:
     """What the engine is told. Raises RequestError."""
     if any(token >= vocabulary for token in request.logit_bias):
-        raise _invalid(f"`logit_bias` names a token id that is not in 0 to {vocabulary - 1}.", "logit_bias")
+        raise invalid(f"`logit_bias` names a token id that is not in 0 to {vocabulary - 1}.", "logit_bias")
     return Sampling(
         temperature=_value(request, started, "temperature"),
         top_p=_value(request, started, "top_p"),
@@ -34,9 +34,5 @@ def _value(request: GenerateRequest, started: Started, name: str) -> float:
 def _grammar(request: GenerateRequest, started: Started) -> str:
     text, field = request.wished
     if text and not started.grammars:
-        raise _invalid(f"This worker cannot follow a grammar, which `{field}` needs; leave it out.", field)
+        raise invalid(f"This worker cannot follow a grammar, which `{field}` needs; leave it out.", field)
     return checked(text, field)
-
-
-def _invalid(message: str, param: str) -> RequestError:
-    return RequestError(Code.INVALID_REQUEST, message, param=param)

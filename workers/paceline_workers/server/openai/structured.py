@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paceline_core.errors import Code, RequestError
 from paceline_workers.engine.sampling import grammar
+from paceline_workers.server.openai.body import invalid
 
 CHOICES_LIMIT = 256
 
@@ -22,14 +22,14 @@ def wished(response_format: Any, structured: Any, guided: Mapping[str, Any]) -> 
     ]
     named = [(text, field) for text, field in wishes if text]
     if len(named) > 1:
-        raise _invalid(f"`{named[1][1]}` and `{named[0][1]}` cannot be followed both; send one.", named[1][1])
+        raise invalid(f"`{named[1][1]}` and `{named[0][1]}` cannot be followed both; send one.", named[1][1])
     return named[0] if named else ("", "")
 
 
 def checked(text: str, param: str) -> str:
     """`text` if it can be followed. Raises RequestError."""
     if reason := grammar.check(text) if text else "":
-        raise _invalid(f"`{param}` cannot be followed: {reason}.", param)
+        raise invalid(f"`{param}` cannot be followed: {reason}.", param)
     return text
 
 
@@ -41,7 +41,7 @@ def _format(value: Any) -> str:
             return "json"
         case {"type": "json_schema", "json_schema": {"schema": dict() as schema}}:
             return f"json_schema:{json.dumps(schema)}"
-    raise _invalid(
+    raise invalid(
         '`response_format` must be {"type": "text"}, {"type": "json_object"} or '
         '{"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}.', "response_format"
     )  # fmt: skip
@@ -50,7 +50,7 @@ def _format(value: Any) -> str:
 def _structured(value: Any) -> str:
     wishes = {kind: wish for kind, wish in value.items() if wish is not None} if isinstance(value, dict) else {}
     if len(wishes) != 1 or not wishes.keys() <= _KINDS.keys():
-        raise _invalid(f"`structured_outputs` must hold one of {', '.join(_KINDS)}.", "structured_outputs")
+        raise invalid(f"`structured_outputs` must hold one of {', '.join(_KINDS)}.", "structured_outputs")
     ((kind, wish),) = wishes.items()
     return _kind(kind, wish, f"structured_outputs.{kind}")
 
@@ -59,7 +59,7 @@ def _kind(kind: str, value: Any, param: str) -> str:
     try:
         return _KINDS[kind](value)
     except ValueError as error:
-        raise _invalid(f"`{param}` {error}.", param) from None
+        raise invalid(f"`{param}` {error}.", param) from None
 
 
 def _schema(value: Any) -> str:
@@ -99,7 +99,3 @@ _KINDS: Mapping[str, Callable[[Any], str]] = {
     "grammar": _text("lark"),
     "json_object": _object,
 }
-
-
-def _invalid(message: str, param: str) -> RequestError:
-    return RequestError(Code.INVALID_REQUEST, message, param=param)
