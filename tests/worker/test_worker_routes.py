@@ -14,9 +14,10 @@ from tests.worker.scripted_engine import Script
 from paceline_core.errors import ERRORS, Code, RequestError
 from paceline_core.wire import LoadReport, WorkerState, decode
 from paceline_workers.server.body import read_body
+from paceline_workers.server.conduct import ComputingRoute
 from paceline_workers.server.edge import Edge
 from paceline_workers.server.engine_client import EngineState
-from paceline_workers.server.generate import GenerateRoute
+from paceline_workers.server.generate import generating
 from paceline_workers.server.openai.jobs import Job
 
 CHAT = "/v1/chat/completions"
@@ -291,7 +292,7 @@ async def test_a_fault_of_the_worker_is_answered_without_its_text(rig: Rig) -> N
     async def broken(*_: object) -> Job:
         raise ZeroDivisionError("an inner secret")
 
-    app = Edge(GenerateRoute(rig.worker.parts, broken), rig.worker.trust)
+    app = Edge(ComputingRoute(rig.worker.parts, generating(broken)), rig.worker.trust)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://worker") as client:
         message = check_error(await client.post(CHAT, json=HELLO), Code.INTERNAL_ERROR)
     assert "secret" not in message

@@ -7,8 +7,9 @@ from starlette.routing import Route
 from paceline_core.errors import Code, RequestError, answer
 from paceline_core.wire import WorkerState
 from paceline_workers.server.asgi import App
+from paceline_workers.server.conduct import ComputingRoute
 from paceline_workers.server.edge import Edge
-from paceline_workers.server.generate import GenerateRoute
+from paceline_workers.server.generate import generating
 from paceline_workers.server.load import LoadRoute
 from paceline_workers.server.openai.jobs import GENERATING
 from paceline_workers.server.openai.tokenizing import TokenRoutes
@@ -25,7 +26,7 @@ def create_app(worker: Worker) -> App:
         exception_handlers={RequestError: _refused, HTTPException: _unrouted, Exception: _failed},
     )
     for path, make_job in GENERATING.items():
-        app.routes.append(Route(path, GenerateRoute(worker.parts, make_job), methods=["POST"]))
+        app.routes.append(Route(path, ComputingRoute(worker.parts, generating(make_job)), methods=["POST"]))
     app.routes.append(Route("/internal/load", LoadRoute(worker.board, worker.parts.write_limit_s), methods=["GET"]))
     tokens = TokenRoutes(worker.parts)
     app.add_api_route("/tokenize", tokens.tokenize, methods=["POST"])

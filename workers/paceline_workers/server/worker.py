@@ -9,10 +9,10 @@ from paceline_workers import demo
 from paceline_workers.config import WorkerConfig
 from paceline_workers.server.asgi import WRITE_LIMIT_S
 from paceline_workers.server.chat import ChatTemplate
+from paceline_workers.server.conduct import Parts
 from paceline_workers.server.engine_client import EngineClient
 from paceline_workers.server.engine_link import Launch
 from paceline_workers.server.gate import Gate
-from paceline_workers.server.generate import Parts
 from paceline_workers.server.load import LoadBoard
 from paceline_workers.server.measures import Measures
 from paceline_workers.server.openai.served import ServedModel

@@ -11,7 +11,7 @@ from pydantic import Field, PlainValidator
 
 from paceline_core.errors import Code, RequestError
 from paceline_workers.server.body import read_body
-from paceline_workers.server.generate import Parts
+from paceline_workers.server.conduct import Parts
 from paceline_workers.server.openai.body import Body
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT, Message
 from paceline_workers.server.openai.requests import parse

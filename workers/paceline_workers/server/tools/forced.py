@@ -1,6 +1,7 @@
 """A call that must come: the grammar leaves nothing else, whatever form the model would choose, so text is JSON.
 
 One function: the whole text is its arguments. Any function: the text is a list of `{"name": ..., "parameters": {...}}`.
+Then each function's schema stands under `$defs` by the function's name, and its own `$ref`s point there.
 """
 
 import json
@@ -12,6 +13,7 @@ from paceline_workers.server.tools.calls import Call, Found, Names, Read, call_o
 
 Schemas = Mapping[str, Mapping[str, Any]]
 _ANY: Mapping[str, Any] = {"type": "object"}
+_QUOTED = {"const", "enum", "default", "examples"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,25 @@ def schema_of(name: str, schemas: Schemas, most: int) -> Mapping[str, Any]:
     """What `Forced(name)` reads, as a JSON schema: at most `most` calls; `schemas` are those of their arguments."""
     if name:
         return schemas[name] or _ANY
-    items = {"anyOf": [_call(*entry) for entry in schemas.items()]}
-    return {"type": "array", "minItems": 1, "maxItems": most, "items": items}
+    items = {"anyOf": [_call(entry) for entry in schemas]}
+    definitions = {entry: _moved(own or _ANY, f"#/$defs/{entry}") for entry, own in schemas.items()}
+    return {"type": "array", "minItems": 1, "maxItems": most, "items": items, "$defs": definitions}
 
 
-def _call(name: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    properties = {"name": {"const": name}, "parameters": parameters or _ANY}
+def _call(name: str) -> Mapping[str, Any]:
+    properties = {"name": {"const": name}, "parameters": {"$ref": f"#/$defs/{name}"}}
     required = ["name", "parameters"]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _moved(value: Any, root: str) -> Any:
+    """A schema that stood alone and stands at `root` now: its references, those in values that it quotes excepted."""
+    if isinstance(value, list):
+        return [_moved(inner, root) for inner in value]
+    if not isinstance(value, Mapping):
+        return value
+    moved = {key: inner if key in _QUOTED else _moved(inner, root) for key, inner in value.items()}
+    reference = value.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#"):
+        moved["$ref"] = root + reference[1:]
+    return moved

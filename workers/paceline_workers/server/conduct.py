@@ -1,0 +1,101 @@
+"""The life of one request on any route that computes: a place, an answer whatever happens, an outcome to count."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+from paceline_core.clock import Clock
+from paceline_core.errors import Code, Moment, RequestError, answer
+from paceline_core.registry import Outcome
+from paceline_core.telemetry import get_logger
+from paceline_workers.server.asgi import Receive, Scope, Send
+from paceline_workers.server.engine_client import EngineClient
+from paceline_workers.server.engine_stream import EngineStream
+from paceline_workers.server.exchange import Exchange, HttpExchange
+from paceline_workers.server.gate import Gate
+from paceline_workers.server.measures import Measures
+from paceline_workers.server.openai.served import ServedModel
+
+_log = get_logger(__name__)
+DRAINING = {"x-paceline-draining": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a computing route works with."""
+
+    gate: Gate
+    engine: EngineClient
+    model: ServedModel
+    measures: Measures
+    clock: Clock
+    body_limit: int
+    write_limit_s: float
+
+
+Serve = Callable[[Parts, Exchange], Awaitable[None]]
+"""Answer one request. Raises RequestError."""
+
+
+class ComputingRoute:
+    """A route as an ASGI application; the caller stands in `scope["caller"]`."""
+
+    def __init__(self, parts: Parts, serve: Serve) -> None:
+        self._parts = parts
+        self._serve = serve
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request over HTTP."""
+        parts = self._parts
+        exchange = HttpExchange(scope, receive, send, body_limit=parts.body_limit, write_limit_s=parts.write_limit_s)
+        await conduct(parts, exchange, self._serve)
+
+
+async def conduct(parts: Parts, exchange: Exchange, serve: Serve) -> None:
+    """Serve one request, whatever happens to it, and count its outcome."""
+    try:
+        with parts.gate.entered():
+            outcome = await _answered(parts, exchange, serve)
+    except RequestError as error:
+        outcome = await _refuse(exchange, error)
+    parts.measures.ended(outcome)
+
+
+async def _answered(parts: Parts, exchange: Exchange, serve: Serve) -> Outcome:
+    try:
+        await serve(parts, exchange)
+    except RequestError as error:
+        return await _refuse(exchange, error)
+    except Exception:  # noqa: BLE001 - the last boundary: a fault of ours must still end with an answer
+        _log.exception("a request failed", extra={"request_id": exchange.caller.request_id})
+        return await _refuse(exchange, RequestError(Code.INTERNAL_ERROR, "The worker failed on this request."))
+    return Outcome.OK
+
+
+async def _refuse(exchange: Exchange, error: RequestError) -> Outcome:
+    """End an answer with `error` in the form that its moment allows; the outcome to count."""
+    if error.code is Code.CLIENT_CLOSED:
+        return error.row.outcome  # nobody is there to read an answer
+    if exchange.reply.started:
+        late = error if error.row.moment is not Moment.BEFORE else RequestError(Code.STREAM_LOST, error.message)
+        await exchange.reply.write(answer(late).event, more=False)
+        return late.row.outcome
+    headers = DRAINING if error.code is Code.DRAINING else {}
+    await exchange.refuse(answer(error), headers, unread=error.code is Code.REQUEST_TOO_LARGE)
+    return error.row.outcome
+
+
+@contextlib.asynccontextmanager
+async def failed_when_client_leaves(stream: EngineStream, exchange: Exchange) -> AsyncIterator[None]:
+    """For the length of the block, a client that leaves fails the engine's stream: its reader is where it ends."""
+
+    async def watch() -> None:
+        await exchange.gone()
+        stream.fail(RequestError(Code.CLIENT_CLOSED, "The client left."))
+
+    task = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        task.cancel()

@@ -1,0 +1,86 @@
+"""One request and its way back, whatever carries them: what the routes need of a connection."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from paceline_core.errors import Answer
+from paceline_workers.server.asgi import Receive, Reply, Scope, Send
+from paceline_workers.server.body import discard, read_body
+from paceline_workers.server.callers import Caller
+
+LINGER_S = 2.0
+
+
+class Replies(Protocol):
+    """Where an answer goes. Each write is bounded in time: RequestError `client_closed` when nobody takes it."""
+
+    started: bool
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        """An answer of several writes begins."""
+        ...
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:
+        """One write of server-sent events."""
+        ...
+
+    async def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """A complete answer."""
+        ...
+
+
+class Exchange(Protocol):
+    """One request: who asks, what, and the way back."""
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks."""
+        ...
+
+    @property
+    def reply(self) -> Replies:
+        """The way back."""
+        ...
+
+    async def body(self) -> bytes:
+        """What is asked. Raises RequestError when it is too large, too slow or cut off."""
+        ...
+
+    async def gone(self) -> None:
+        """Return once the client has left; to be called after `body`."""
+        ...
+
+    async def refuse(self, refusal: Answer, headers: Mapping[str, str], *, unread: bool = False) -> None:
+        """A complete answer from the error table; `unread`: the body has not been read."""
+        ...
+
+
+class HttpExchange:
+    """An ASGI request, whose caller stands in `scope["caller"]`."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, body_limit: int, write_limit_s: float) -> None:
+        self._headers = scope["headers"]
+        self._receive = receive
+        self._body_limit = body_limit
+        self.caller: Caller = scope["caller"]
+        self.reply = Reply(send, write_limit_s)
+
+    async def body(self) -> bytes:
+        """The request's body."""
+        return await read_body(self._headers, self._receive, self._body_limit)
+
+    async def gone(self) -> None:
+        """Return when the connection closes."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def refuse(self, refusal: Answer, headers: Mapping[str, str], *, unread: bool = False) -> None:
+        """Status and error object. An unread body passes for a while: a close at once would take the answer with it."""
+        if not unread:
+            await self.reply.error(refusal, headers)
+            return
+        length = {"content-length": str(len(refusal.body)), "connection": "close"}
+        await self.reply.start(refusal.status, {**refusal.headers, **headers, **length})
+        await self.reply.write(refusal.body)
+        await discard(self._receive, LINGER_S)
+        await self.reply.write(b"", more=False)
