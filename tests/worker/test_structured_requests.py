@@ -99,8 +99,10 @@ def test_any_function_forces_a_list_of_calls() -> None:
     schema = json.loads(text.removeprefix("json_schema:"))
     calls = [call["properties"] for call in schema["items"]["anyOf"]]
     assert calls == [
-        {"name": {"const": "add"}, "parameters": SCHEMA}, {"name": {"const": "now"}, "parameters": {"type": "object"}},
-    ]  # fmt: skip
+        {"name": {"const": "add"}, "parameters": {"$ref": "#/$defs/add"}},
+        {"name": {"const": "now"}, "parameters": {"$ref": "#/$defs/now"}},
+    ]
+    assert schema["$defs"] == {"add": SCHEMA, "now": {"type": "object"}}
     assert (schema["minItems"], schema["maxItems"]) == (1, 128)
 
 

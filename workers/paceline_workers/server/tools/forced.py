@@ -14,6 +14,8 @@ from paceline_workers.server.tools.calls import Call, Found, Names, Read, call_o
 Schemas = Mapping[str, Mapping[str, Any]]
 _ANY: Mapping[str, Any] = {"type": "object"}
 _QUOTED = {"const", "enum", "default", "examples"}
+_NAMED = {"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"}
+"""Under these, keys are names of the schema's author."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,16 @@ def _moved(value: Any, root: str) -> Any:
         return [_moved(inner, root) for inner in value]
     if not isinstance(value, Mapping):
         return value
-    moved = {key: inner if key in _QUOTED else _moved(inner, root) for key, inner in value.items()}
+    moved = {key: _within(key, inner, root) for key, inner in value.items()}
     reference = value.get("$ref")
     if isinstance(reference, str) and reference.startswith("#"):
         moved["$ref"] = root + reference[1:]
     return moved
+
+
+def _within(key: str, inner: Any, root: str) -> Any:
+    if key in _QUOTED:
+        return inner
+    if key in _NAMED and isinstance(inner, Mapping):
+        return {name: _moved(schema, root) for name, schema in inner.items()}
+    return _moved(inner, root)
