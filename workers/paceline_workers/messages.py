@@ -35,7 +35,8 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
     """API -> engine: one sequence. `id` is unique for the engine's life; `deadline_s` counts from now, 0 is none.
 
     `produced`: output ids of an earlier life of the stream; positions, limits and noise count them as if made here.
-    `group` is the same for all choices of one request, "" where there is one choice.
+    `group` is the same for all choices of one prompt, "" where there is one choice.
+    `embed`: no token is wanted but the vector of the prompt (`Tokens.vector`).
     """
 
     id: str
@@ -51,6 +52,7 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
     deadline_s: float = 0.0
     produced: list[int] = []
     group: str = ""
+    embed: bool = False
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
@@ -79,6 +81,7 @@ class Tokens(msgspec.Struct, frozen=True, tag="tokens"):
     words for the client.
     With `stop`, the last id is the stop or EOS token itself.
     `cached` is how many prompt tokens came from the prefix cache. `logprobs`: per token (chosen, [(id, logprob)]).
+    `vector`: with `Submit.embed`, float32 little-endian of length 1, in the one frame that ends the sequence (stop).
     """
 
     id: str
@@ -89,6 +92,7 @@ class Tokens(msgspec.Struct, frozen=True, tag="tokens"):
     cached: int = 0
     logprobs: list[tuple[float, list[tuple[int, float]]]] = []
     timing: Timing | None = None
+    vector: bytes = b""
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -96,6 +100,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
     `defaults`: sampling that the model's makers advise, for fields that a request leaves out: temperature, top_p,
     top_k, min_p, repetition_penalty; each may be absent. `grammars`: requests may ask for structured output.
+    `embedding`: numbers in an embedding's vector, 0 if the backend makes none.
     """
 
     pages: int
@@ -108,6 +113,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     stages: dict[str, float]
     defaults: dict[str, float] = {}
     grammars: bool = True
+    embedding: int = 0
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
