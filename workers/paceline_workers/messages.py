@@ -142,7 +142,9 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """Engine -> API: alive, at most every 0.25 s; and the numbers for metrics and the load stream.
 
     free + cached + held = all pages; `host_pages` lie in host memory, `pages_out` and `pages_in` count the way there
-    and back; `evicted_idle_s` is the sum of how long evicted pages had been unused.
+    and back; `evicted_idle_s` is the sum of how long evicted pages had been unused. The same counts for the disk tier
+    go between host memory and disk. `slack_tokens` would fit into held pages; `shed_by` counts by reason: crowded,
+    backlog, deadline.
     `step_time`: base, prefill, sequence, kv, context, observations of `StepTime`.
     """
 
@@ -166,6 +168,11 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     restored_tokens: int = 0
     recomputed_tokens: int = 0
     shed: int = 0
+    disk_pages: int = 0
+    disk_pages_out: int = 0
+    disk_pages_in: int = 0
+    slack_tokens: int = 0
+    shed_by: dict[str, int] = {}
 
 
 ToEngine = Submit | Abort | Shutdown
