@@ -11,7 +11,7 @@ from tests.engine import reference
 from tests.engine.reference import VOCAB, Reference
 
 from paceline_workers.engine.sampling import logprobs
-from paceline_workers.engine.sampling.beams import Beam, Beams, Candidates, Search, step
+from paceline_workers.engine.scheduling.search import Beam, Beams, Candidates, Search, step
 
 PROMPTS = ([5, 6, 7], [100, 3, 44, 20, 8, 1], [9])
 TOKENS = 14
@@ -36,6 +36,7 @@ def theirs(model: Reference, prompt: list[int], search: Search) -> list[tuple[li
         num_beams=search.width,
         num_return_sequences=search.width,
         max_new_tokens=search.max_tokens,
+        min_new_tokens=search.min_tokens,
         length_penalty=search.length_penalty,
         early_stopping=search.early_stopping,
         eos_token_id=sorted(search.stop_ids) or [VOCAB],
@@ -60,6 +61,15 @@ def test_beams_are_those_of_transformers(
         beams = found(model, prompt, search)
         assert [list(beam.tokens) for beam in beams.finished] == [text for text, _ in expected]
         assert [beam.score for beam in beams.finished] == pytest.approx([score for _, score in expected], rel=1e-4)
+
+
+@pytest.mark.parametrize("width", [2, 3])
+def test_before_min_tokens_nothing_stops(model: Reference, width: int) -> None:
+    search = Search(width, TOKENS, frozenset(range(0, 120, 2)), min_tokens=5)
+    for prompt in PROMPTS:
+        texts = [list(beam.tokens) for beam in found(model, prompt, search).finished]
+        assert texts == [text for text, _ in theirs(model, prompt, search)]
+        assert all(not search.stop_ids.intersection(text[:5]) for text in texts)
 
 
 def test_the_cases_against_transformers_end_early_late_and_at_different_lengths(model: Reference) -> None:
@@ -94,6 +104,18 @@ def test_every_running_beam_names_the_one_that_it_continues() -> None:
     after = step(before, [[(5, -3.0), (6, -4.0)], [(7, -0.5), (8, -2.0)]], Search(2, 9))
     assert [(beam.tokens, beam.parent) for beam in after.running] == [((2, 7), 1), ((2, 8), 1)]
     assert [beam.score for beam in after.running] == pytest.approx([-0.7, -2.2])
+
+
+def test_what_stops_may_come_early_where_nothing_else_is_left() -> None:
+    after = step(Beams(), [[(0, -0.1), (1, -0.2)]], Search(1, 9, frozenset({0, 1}), min_tokens=3))
+    assert after.done
+    assert [beam.tokens for beam in after.finished] == [(0,)]
+
+
+def test_a_beam_tells_the_log_probabilities_along_its_way() -> None:
+    search = Search(1, 2, top=1)
+    beams = step(step(Beams(), [[(4, -0.5), (5, -2.0)]], search), [[(6, -0.25), (7, -2.0)]], search)
+    assert [beam.told for beam in beams.finished] == [((-0.5, [(4, -0.5)]), (-0.25, [(6, -0.25)]))]
 
 
 def test_a_stop_below_the_width_does_not_finish_and_does_not_run_on() -> None:

@@ -1,0 +1,133 @@
+"""Beam search as a state machine over candidates: which continuations run on, which have finished, when to stop.
+
+Pure: it sees log-probabilities and tokens, never pages. Each step takes, for every running beam, its best `Search.keep`
+next tokens, and gives the beams to run next, each with the place of the beam that it continues (whose pages to fork).
+The rules are those of transformers' `generate(num_beams=...)` for one prompt, tested against it:
+
+- before `min_tokens` nothing that stops is a continuation;
+- the best `width` continuations that do not stop run on;
+- of the best `width` of all, those that stop finish with their sum of log-probabilities / length ** length_penalty,
+  where the length counts the stop token; the best `width` finished ones are kept;
+- it is over at `max_tokens`, with `early_stopping` once `width` have finished, else when the best running beam cannot
+  become better than the worst finished one: judged by its length now, or with "never" by the longest it may have.
+Known hole: a vocabulary smaller than the width gives fewer beams in the first step than transformers pads to.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Literal
+
+Candidates = Sequence[tuple[int, float]]
+"""Next tokens of one beam with their log-probabilities, best first."""
+Told = tuple[float, list[tuple[int, float]]]
+EarlyStopping = bool | Literal["never"]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What is searched for. `top`: so many of the best tokens are told at each position; -1 tells nothing."""
+
+    width: int
+    max_tokens: int
+    stop_ids: frozenset[int] = frozenset()
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = False
+    min_tokens: int = 0
+    top: int = -1
+
+    @property
+    def keep(self) -> int:
+        """Candidates to look at for a beam: enough that `width` are left when all stop ids are among them."""
+        return max(self.width + len(self.stop_ids), self.top)
+
+
+@dataclass(frozen=True, slots=True)
+class Beam:
+    """Output tokens and their score: summed log-probability while running, over the length's power once finished."""
+
+    tokens: tuple[int, ...] = ()
+    score: float = 0.0
+    parent: int = 0
+    told: tuple[Told, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Beams:
+    """Best first. `done`: the finished ones are the answer."""
+
+    running: tuple[Beam, ...] = (Beam(),)
+    finished: tuple[Beam, ...] = ()
+    done: bool = False
+
+
+Step = tuple[float, int, int, float]
+"""A continuation: the score that it gives, the place of its beam, its token and that token's log-probability."""
+
+
+def step(beams: Beams, candidates: Sequence[Candidates], search: Search) -> Beams:
+    """One token further; `candidates` are of the running beams, in their order."""
+    length = len(beams.running[0].tokens) + 1
+    last = length >= search.max_tokens
+    found = _continuations(beams, candidates, search, early=length <= search.min_tokens)
+    grown = [_grown(beams.running, candidates, one, search) for one in _chosen(found, search)]
+    stops = [last or beam.tokens[-1] in search.stop_ids for beam in grown]
+    ended = [_finished(beam, search) for beam, stop in zip(grown[: search.width], stops, strict=False) if stop]
+    finished = tuple(sorted([*beams.finished, *ended], key=_score, reverse=True)[: search.width])
+    running = tuple([beam for beam, stop in zip(grown, stops, strict=True) if not stop][: search.width])
+    return Beams(running, finished, not running or _over(running[0], finished, search))
+
+
+def _continuations(beams: Beams, candidates: Sequence[Candidates], search: Search, *, early: bool) -> list[Step]:
+    """Best first; of equal ones the one of the earlier beam, then of the earlier candidate."""
+    steps = [
+        (beam.score + logprob, place, token, logprob)
+        for place, (beam, after) in enumerate(zip(beams.running, candidates, strict=True))
+        for token, logprob in _able(after, search, early=early)
+    ]
+    steps.sort(key=itemgetter(0), reverse=True)
+    return steps
+
+
+def _able(after: Candidates, search: Search, *, early: bool) -> Candidates:
+    """Without what would end too early, unless nothing were left."""
+    going = [pair for pair in after if pair[0] not in search.stop_ids] if early else after
+    return going or after
+
+
+def _chosen(steps: Sequence[Step], search: Search) -> Iterator[Step]:
+    """The best `width`, and behind them those that run on until they are `width`."""
+    running = 0
+    for number, one in enumerate(steps):
+        stops = one[2] in search.stop_ids
+        if number < search.width or not stops:
+            yield one
+            running += not stops
+        if running >= search.width:
+            return
+
+
+def _grown(running: Sequence[Beam], candidates: Sequence[Candidates], one: Step, search: Search) -> Beam:
+    score, place, token, logprob = one
+    beam = running[place]
+    told = beam.told if search.top < 0 else (*beam.told, (logprob, list(candidates[place][: search.top])))
+    return Beam((*beam.tokens, token), score, place, told)
+
+
+def _score(beam: Beam) -> float:
+    return beam.score
+
+
+def _finished(beam: Beam, search: Search) -> Beam:
+    return replace(beam, score=beam.score / len(beam.tokens) ** search.length_penalty)
+
+
+def _over(front: Beam, finished: Sequence[Beam], search: Search) -> bool:
+    if len(finished) < search.width:
+        return False
+    if search.early_stopping is True:
+        return True
+    longest = search.early_stopping == "never" and search.length_penalty > 0
+    length = search.max_tokens if longest else len(front.tokens)
+    possible: float = front.score / length**search.length_penalty
+    return possible <= finished[-1].score
