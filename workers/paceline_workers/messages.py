@@ -4,6 +4,8 @@ The API process owns text (templates, tokenizer, stop strings); the engine owns 
 length and one message, at most FRAME_LIMIT bytes, so that a broken peer cannot make the other allocate without bound.
 """
 
+from typing import Literal
+
 import msgspec
 
 from paceline_core.registry.enums import RequestClass
@@ -37,6 +39,8 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
     `produced`: output ids of an earlier life of the stream; positions, limits and noise count them as if made here.
     `group` is the same for all choices of one prompt, "" where there is one choice.
     `embed`: no token is wanted but the vector of the prompt (`Tokens.vector`).
+    `beams`: the width of a beam search; 0 is none. The best are told whole at its end, each under its own id of
+    `answers`, whose first is `id` ([]: the best alone).
     """
 
     id: str
@@ -53,6 +57,10 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
     produced: list[int] = []
     group: str = ""
     embed: bool = False
+    beams: int = 0
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
+    answers: list[str] = []
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
