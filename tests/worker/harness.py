@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from openai import AsyncOpenAI
 from tests.worker.scripted_engine import Script, ScriptedEngine
 
 from paceline_core.auth import HopSigner, new_hop_key, trust_entry
@@ -21,6 +22,7 @@ from paceline_workers.server.app import create_app
 from paceline_workers.server.asgi import App, Event
 from paceline_workers.server.engine_client import EngineState
 from paceline_workers.server.engine_link import EngineHandle, EngineLink, Receive
+from paceline_workers.server.serve import http_server
 from paceline_workers.server.worker import Worker, create_worker
 
 SERVICE = "team/chat"
@@ -105,6 +107,26 @@ class Rig:
     def call(self, path: str, body: Any = None, headers: Headers | None = None) -> "Call":
         """A request whose events the test sees one by one; GET without a body."""
         return Call(self.app, path, b"" if body is None else json.dumps(body).encode(), headers or {})
+
+
+@contextlib.asynccontextmanager
+async def listening(rig: Rig) -> AsyncIterator[str]:
+    """The rig's worker on a real port of this machine, for clients that bring their own transport: `host:port`."""
+    server = http_server(rig.worker)
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        serving = asyncio.create_task(server.serve([sock]))
+        try:
+            await eventually(lambda: server.started)
+            yield "{}:{}".format(*sock.getsockname())
+        finally:
+            server.should_exit = True
+            await serving
+
+
+def openai_client(address: str, **settings: Any) -> AsyncOpenAI:
+    """The official client of a listening worker."""
+    plain: dict[str, Any] = {"api_key": "none", "timeout": LIMIT_S, "max_retries": 0}
+    return AsyncOpenAI(base_url=f"http://{address}/v1", **(plain | settings))
 
 
 class Call:

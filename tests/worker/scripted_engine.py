@@ -7,6 +7,7 @@ process run it in a thread over the same kind of socketpair.
 import os
 import select
 import socket
+import struct
 import sys
 import time
 from collections import deque
@@ -52,6 +53,7 @@ class Script(msgspec.Struct, frozen=True):
     logprobs: bool = False
     context: int = 2048
     cached: int = 0
+    embedding: int = 0  # numbers in a vector: the prompt's length, then its first ids
     fault: Literal["", "hold", "hang", "crash", "garbage", "error", "failed"] = ""
     phase: Literal["", "loading", "queued", "prefill", "decode"] = ""
     once: str = ""
@@ -108,6 +110,7 @@ class ScriptedEngine:
                 eos_ids=[EOS],
                 emulated=False,
                 stages={"weights": 0.5},
+                embedding=self._script.embedding,
             )
         )
 
@@ -149,6 +152,9 @@ class ScriptedEngine:
         if self._stuck(sequence):
             return
         submit, start = sequence.submit, sequence.position
+        if submit.embed:
+            self._embed(submit)
+            return
         output = self._replies[min(submit.choice, len(self._replies) - 1)][: submit.max_tokens]
         ids = output[start : start + self._script.per_frame]
         sequence.position += len(ids)
@@ -170,6 +176,12 @@ class ScriptedEngine:
         self._recent.append(StepStats(0.01, len(submit.prompt), len(ids), 1, 10, lateness=0.0))
         if ended:
             del self._live[submit.id]
+
+    def _embed(self, submit: Submit) -> None:
+        numbers = [len(submit.prompt), *submit.prompt, *[0] * self._script.embedding][: self._script.embedding]
+        vector = struct.pack(f"<{len(numbers)}f", *numbers)
+        self._send(Tokens(submit.id, 0, [], "stop", vector=vector, timing=Timing(0.001, 0.0, 0.002, 0.0)))
+        del self._live[submit.id]
 
     def _stuck(self, sequence: Sequence) -> bool:
         """Strike the fault where the script wants it; True while the sequence makes no progress."""

@@ -194,14 +194,6 @@ async def test_an_unknown_route_and_a_wrong_method_are_named(rig: Rig) -> None:
     check_error(await rig.http.get("/healthz/"), Code.ROUTE_NOT_FOUND)
 
 
-async def test_embeddings_are_refused_in_words_for_a_client(rig: Rig) -> None:
-    message = check_error(await rig.http.post("/v1/embeddings", json={"input": "a"}), Code.ROUTE_NOT_FOUND)
-    assert message == (
-        "This model generates text and serves no embeddings; use /v1/chat/completions or /v1/completions, "
-        "or ask a model that is made for embeddings."
-    )
-
-
 async def test_a_hopeless_text_is_refused_before_it_is_encoded(folder: Path) -> None:
     text = "hello " * 500_000
     async with running(Script(), folder=folder) as rig:

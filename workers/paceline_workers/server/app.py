@@ -9,6 +9,7 @@ from paceline_core.wire import WorkerState
 from paceline_workers.server.asgi import App
 from paceline_workers.server.conduct import ComputingRoute
 from paceline_workers.server.edge import Edge
+from paceline_workers.server.embed import serve_embeddings
 from paceline_workers.server.generate import generating
 from paceline_workers.server.load import LoadRoute
 from paceline_workers.server.openai.jobs import GENERATING
@@ -27,13 +28,13 @@ def create_app(worker: Worker) -> App:
     )
     for path, make_job in GENERATING.items():
         app.routes.append(Route(path, ComputingRoute(worker.parts, generating(make_job)), methods=["POST"]))
+    app.routes.append(Route("/v1/embeddings", ComputingRoute(worker.parts, serve_embeddings), methods=["POST"]))
     app.routes.append(Route("/internal/load", LoadRoute(worker.board, worker.parts.write_limit_s), methods=["GET"]))
     tokens = TokenRoutes(worker.parts)
     app.add_api_route("/tokenize", tokens.tokenize, methods=["POST"])
     app.add_api_route("/detokenize", tokens.detokenize, methods=["POST"])
     _add_probes(app, worker)
     _add_models(app, worker)
-    app.add_api_route("/v1/embeddings", _no_embeddings, methods=["POST"])
     return Edge(app, worker.trust)
 
 
@@ -79,14 +80,6 @@ def _add_models(app: FastAPI, worker: Worker) -> None:
         """One of them."""
         worker.parts.model.known(name)
         return told(name)
-
-
-async def _no_embeddings() -> Response:
-    raise RequestError(
-        Code.ROUTE_NOT_FOUND,
-        "This model generates text and serves no embeddings; use /v1/chat/completions or /v1/completions, "
-        "or ask a model that is made for embeddings.",
-    )
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -86,13 +86,20 @@ class Output:
         self.timing = frame.timing or self.timing
         if self._stops.matched:
             return "stop"
-        if frame.finish == "error":
-            raise RequestError(Code.ENGINE_FAILED, frame.error or "The engine failed on this request.")
-        if frame.finish == "abort":
-            raise RequestError(Code.HELD_TIMEOUT, frame.error or "The deadline passed before the answer was complete.")
+        if error := gave_up(frame):
+            raise error
         return frame.finish
 
     def _piece(self, text: str, finish: str) -> Piece:
         piece = Piece(text, self.tokens - len(self._ids), self._ids, finish, self._logprobs)
         self._ids, self._logprobs = [], []
         return piece
+
+
+def gave_up(frame: Tokens) -> RequestError | None:
+    """What a client is told if the engine ended a sequence without an answer."""
+    if frame.finish == "error":
+        return RequestError(Code.ENGINE_FAILED, frame.error or "The engine failed on this request.")
+    if frame.finish == "abort":
+        return RequestError(Code.HELD_TIMEOUT, frame.error or "The deadline passed before the answer was complete.")
+    return None

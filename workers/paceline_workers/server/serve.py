@@ -46,7 +46,7 @@ def _drop_stalled(sock: socket.socket) -> None:
 async def serve(config: WorkerConfig, sock: socket.socket, engine_argv: Sequence[str]) -> None:
     """Serve until drained. Raises PacelineError when the model or the engine cannot be had."""
     worker = create_worker(config, partial(EngineProcess.spawn, engine_argv), SystemClock())
-    http = Server(_settings(worker))
+    http = http_server(worker)
     engine = asyncio.create_task(worker.parts.engine.run())
     server = asyncio.create_task(http.serve([sock]))
     host, port = sock.getsockname()[:2]
@@ -63,8 +63,9 @@ async def serve(config: WorkerConfig, sock: socket.socket, engine_argv: Sequence
             raise end
 
 
-def _settings(worker: Worker) -> uvicorn.Config:
-    return uvicorn.Config(
+def http_server(worker: Worker) -> Server:
+    """uvicorn over `worker`'s routes."""
+    settings = uvicorn.Config(
         create_app(worker),
         http="httptools",
         ws="none",
@@ -78,6 +79,7 @@ def _settings(worker: Worker) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=CLOSE_S,
     )
+    return Server(settings)
 
 
 @contextlib.contextmanager

@@ -52,9 +52,13 @@ class Tokenizer:
 
     async def encode(self, text: str, *, special: bool) -> list[int]:
         """Ids of `text`; `special` adds the tokens that the model expects around a plain prompt."""
-        if len(text) <= INLINE_CHARACTERS:
-            return self.encode_now(text, special=special)
-        encode = partial(self._encode_unlocked, text, special=special)
+        return (await self.encode_all([text], special=special))[0]
+
+    async def encode_all(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
+        """Ids of each text, in order."""
+        if sum(map(len, texts)) <= INLINE_CHARACTERS:
+            return [self.encode_now(text, special=special) for text in texts]
+        encode = partial(self._encode_unlocked, texts, special=special)
         return await asyncio.get_running_loop().run_in_executor(self._pool, encode)
 
     def encode_now(self, text: str, *, special: bool) -> list[int]:
@@ -65,8 +69,9 @@ class Tokenizer:
         """A number of tokens that `text` cannot fall below, known without encoding it; 0 where nothing is known."""
         return 0 if self._longest is None else -(-len(text.encode()) // self._longest)
 
-    def _encode_unlocked(self, text: str, *, special: bool) -> list[int]:
-        return self._inner.encode_batch_fast([text], add_special_tokens=special)[0].ids
+    def _encode_unlocked(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
+        encode = self._inner.encode_batch_fast  # one by one: a longer batch would take every core of the machine
+        return [encode([text], add_special_tokens=special)[0].ids for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of a whole sequence, special tokens left out."""

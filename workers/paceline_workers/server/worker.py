@@ -7,6 +7,7 @@ from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_workers import demo
 from paceline_workers.config import WorkerConfig
+from paceline_workers.server import pooling
 from paceline_workers.server.asgi import WRITE_LIMIT_S
 from paceline_workers.server.chat import ChatTemplate
 from paceline_workers.server.conduct import Parts
@@ -70,7 +71,9 @@ def create_worker(
     parts = Parts(
         gate=Gate(open_limit),
         engine=engine,
-        model=ServedModel(tuple(config.served_names), tokenizer, template, clock),
+        model=ServedModel(
+            tuple(config.served_names), tokenizer, template, clock, no_embeddings=pooling.refusal(folder)
+        ),
         measures=measures,
         clock=clock,
         body_limit=config.body_limit,

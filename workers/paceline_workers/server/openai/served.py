@@ -17,13 +17,14 @@ from paceline_workers.server.tools.forms import form_of
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """`new_seed` gives the seed of a request that names none."""
+    """`new_seed` gives the seed of a request that names none. `no_embeddings`: why it cannot embed, "" if it can."""
 
     names: tuple[str, ...]
     tokenizer: Tokenizer
     template: ChatTemplate | None
     clock: Clock
     new_seed: Callable[[], int] = lambda: secrets.randbits(63)
+    no_embeddings: str = ""
 
     def known(self, name: str) -> None:
         """Raises RequestError unless this model answers to `name`."""

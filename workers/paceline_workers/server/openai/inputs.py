@@ -1,0 +1,44 @@
+"""Prompts and inputs: one text, one list of token ids, or a list of either; and their ids."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from paceline_workers.server.openai.body import invalid
+from paceline_workers.server.openai.lengths import refuse_overlong
+from paceline_workers.server.tokenizer import Tokenizer
+
+Input = str | list[int]
+
+
+def inputs(value: Any, most: int) -> list[Input]:
+    """Each as one of a list. Raises ValueError."""
+    several = value if isinstance(value, list) and value and not _is_ids(value) else [value]
+    if not all(isinstance(one, str) or _is_ids(one) for one in several):
+        raise ValueError("must be a text, a list of token ids, or a list of texts or of such lists")
+    if len(several) > most:
+        raise ValueError(f"holds at most {most} texts or lists of token ids")
+    return several
+
+
+async def ids_of(tokenizer: Tokenizer, given: Sequence[Input], context: int, field: str) -> list[list[int]]:
+    """The ids of each, in order. Raises RequestError naming the one that is wrong."""
+    names = [field] if len(given) == 1 else [f"{field}[{place}]" for place in range(len(given))]
+    for one, name in zip(given, names, strict=True):
+        if isinstance(one, str):
+            refuse_overlong(tokenizer.least(one), context, name)
+    encoded = iter(await tokenizer.encode_all([one for one in given if isinstance(one, str)], special=True))
+    all_ids = [next(encoded) if isinstance(one, str) else one for one in given]
+    for ids, name in zip(all_ids, names, strict=True):
+        _check(ids, tokenizer.size, name)
+    return all_ids
+
+
+def _is_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(type(token) is int for token in value)
+
+
+def _check(ids: list[int], size: int, name: str) -> None:
+    if not ids:
+        raise invalid(f"`{name}` must hold at least one token.", name)
+    if min(ids) < 0 or max(ids) >= size:
+        raise invalid(f"`{name}` holds a token id that is not in 0 to {size - 1}.", name)
