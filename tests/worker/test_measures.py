@@ -9,7 +9,7 @@ from paceline_core.registry import METRICS, Outcome, RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.messages import Heartbeat, Started, StepStats
 from paceline_workers.server.engine_client import EngineClient
-from paceline_workers.server.measures import Measures, lateness, residual, step_time
+from paceline_workers.server.measures import Measures, lateness, predicted, step_time
 
 LABELS = {"pisvc_namespace": "team", "pisvc": "chat", "revision": "abcdefghij", "pool": "main"}
 STEP = StepStats(seconds=0.1, prefill_tokens=8, decode_tokens=2, sequences=3, kv_tokens=40, lateness=0.02, window=0.003)
@@ -36,7 +36,11 @@ def beat(steps: int, *recent: StepStats) -> Heartbeat:
         pages_in=steps,
         restored_tokens=16 * steps,
         recomputed_tokens=3 * steps,
-        shed=steps,
+        disk_pages=3,
+        disk_pages_out=4 * steps,
+        disk_pages_in=3 * steps,
+        slack_tokens=24,
+        shed_by={"crowded": steps, "deadline": 2 * steps},
     )
 
 
@@ -98,17 +102,29 @@ def test_what_goes_to_host_memory_and_comes_back_is_counted_in_bytes(scrape: Scr
     for event in (started(), beat(4), beat(10)):
         scrape.measures.on_engine(event)
     assert scrape.value("paceline_kv_host_bytes") == 6 * 1024
-    assert scrape.value("paceline_kv_swap_bytes_total", direction="out") == 20 * 1024
-    assert scrape.value("paceline_kv_swap_bytes_total", direction="in") == 10 * 1024
+    assert scrape.value("paceline_kv_swap_bytes_total", tier="host", direction="out") == 20 * 1024
+    assert scrape.value("paceline_kv_swap_bytes_total", tier="host", direction="in") == 10 * 1024
     assert scrape.value("paceline_kv_restored_tokens_total") == 160
     assert scrape.value("paceline_kv_evicted_idle_seconds_total") == 15.0
+
+
+def test_the_disk_tier_and_what_pages_hold_in_vain_are_told_in_bytes(scrape: Scrape) -> None:
+    for event in (started(), beat(4), beat(10)):
+        scrape.measures.on_engine(event)
+    assert scrape.value("paceline_kv_disk_bytes") == 3 * 1024
+    assert scrape.value("paceline_kv_swap_bytes_total", tier="disk", direction="out") == 40 * 1024
+    assert scrape.value("paceline_kv_swap_bytes_total", tier="disk", direction="in") == 30 * 1024
+    assert scrape.value("paceline_kv_slack_bytes") == 24 / 16 * 1024
+    assert scrape.value("paceline_kv_page_tokens") == 16
 
 
 def test_what_preemptions_lost_and_what_was_shed_is_counted(scrape: Scrape) -> None:
     for event in (started(), beat(4), beat(10)):
         scrape.measures.on_engine(event)
     assert scrape.value("paceline_scheduler_recomputed_tokens_total") == 30
-    assert scrape.value("paceline_scheduler_shed_requests_total") == 10
+    assert scrape.value("paceline_scheduler_shed_requests_total", reason="crowded") == 10
+    assert scrape.value("paceline_scheduler_shed_requests_total", reason="deadline") == 20
+    assert scrape.value("paceline_scheduler_shed_requests_total", reason="backlog") == 0
 
 
 def test_each_step_is_observed_once(scrape: Scrape) -> None:
@@ -120,7 +136,9 @@ def test_each_step_is_observed_once(scrape: Scrape) -> None:
     assert scrape.value("paceline_scheduler_batch_tokens_sum", kind="prefill") == 16
     assert scrape.value("paceline_scheduler_batch_tokens_sum", kind="decode") == 4
     assert scrape.value("paceline_scheduler_batch_window_seconds_sum") == pytest.approx(0.006)
+    assert scrape.value("paceline_scheduler_step_tokens_sum") == 20
     assert scrape.value("paceline_step_time_residual_ratio_count") == 2
+    assert scrape.value("paceline_step_time_predicted_seconds_total") == pytest.approx(2 * (0.01 + 8 * 0.001))
 
 
 def test_lateness_is_measured_on_emulated_steps_alone(scrape: Scrape) -> None:
@@ -159,9 +177,9 @@ def test_every_row_of_the_registry_has_a_writer(scrape: Scrape) -> None:
     assert [name for name in rows if not families[name].samples] == []
 
 
-def test_residual_and_lateness_by_hand() -> None:
+def test_a_predicted_step_and_lateness_by_hand() -> None:
     model = StepTime(base=0.01, prefill=0.001, sequence=0.02)
-    assert residual(STEP, model) == pytest.approx(abs(0.1 - (0.01 + 0.008 + 0.04)) / 0.1)
+    assert predicted(STEP, model) == pytest.approx(0.01 + 0.008 + 0.04)
     assert lateness(STEP) == pytest.approx(0.02 / 0.08)
 
 

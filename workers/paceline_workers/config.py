@@ -45,7 +45,11 @@ class EngineConfig(Config):
 
 
 class WorkerConfig(Config):
-    """Everything one worker needs to know."""
+    """Everything one worker needs to know.
+
+    `trace_ratio`: share of requests traced that bring no traceparent, if OTEL_* names a collector. `vllm_names`: show
+    the metrics under vLLM's names as well.
+    """
 
     name: str = ""
     service: str
@@ -59,3 +63,5 @@ class WorkerConfig(Config):
     drain_timeout_s: float = Field(default=300.0, gt=0)
     watchdog_s: float = Field(default=60.0, gt=0)
     body_limit: int = Field(default=8 << 20, ge=1024)
+    trace_ratio: float = Field(default=0.0, ge=0, le=1)
+    vllm_names: bool = True

@@ -9,6 +9,7 @@ from paceline_core.objects.fields import DAYS_PATTERN
 from paceline_core.objects.metadata import Object
 from paceline_core.objects.schema import Schema, walk
 from paceline_core.registry import METRICS
+from paceline_core.registry.aliases import ALIASES, CACHE_CONFIG, LABELS, Alias
 from paceline_core.units import DURATION_PATTERN, MONEY_PATTERN, QUANTITY_PATTERN
 
 _FORMS: Final = {
@@ -44,7 +45,29 @@ def metrics_page() -> str:
         for row in METRICS.values()
     ]
     lead = "Every metric that paceline exports. Buckets of histograms are fixed; units are seconds, bytes and tokens."
-    return _page("Metrics", lead, _table(("Name", "Type", "Written by", "Labels", "Meaning"), rows))
+    head = ("Name", "Type", "Written by", "Labels", "Meaning")
+    return _page("Metrics", lead, _table(head, rows), _alias_lead(), _table(("Name", "Ours", "Means"), _alias_rows()))
+
+
+def _alias_lead() -> str:
+    labels = " and ".join(f"`{label}`" for label in LABELS)
+    return (
+        "## vLLM's names\n\n"
+        f"A worker also shows these, with the labels {labels}, so that boards and autoscalers made for vLLM read it. "
+        "They are made from our own series at each scrape, with our buckets. Leave them out with `vllm_names: false` "
+        "in the worker's file, or drop `vllm:.*` where they are scraped."
+    )
+
+
+def _alias_rows() -> list[tuple[str, ...]]:
+    told = [(f"`{alias.name}`", _origin(alias), _cell(alias.help)) for alias in ALIASES]
+    info = " / ".join(f"`{label}` of `{source}`" for label, source in CACHE_CONFIG.labels.items())
+    return [*told, (f"`{CACHE_CONFIG.name}`", info, _cell(CACHE_CONFIG.help))]
+
+
+def _origin(alias: Alias) -> str:
+    labels = ", ".join(f"{name}={'/'.join(values)}" for name, values in alias.match.items())
+    return f"`{alias.source}{{{labels}}}`" if labels else f"`{alias.source}`"
 
 
 def errors_page() -> str:

@@ -33,6 +33,7 @@ TOKEN_TIME = (
 )
 TOKENS = tuple(float(2**n) for n in range(18))
 RATIO = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+CHOICES = (1.0, 2.0, 5.0, 10.0, 20.0)
 
 
 class Kind(StrEnum):
@@ -62,7 +63,7 @@ _WORKER = (*SERVICE, "revision", "pool")
 
 
 def _rows() -> list[Metric]:
-    return [*_gateway(), *_worker(), *_autoscaler(), *_operator()]
+    return [*_gateway(), *_served(), *_scheduler(), *_kv(), *_engine(), *_autoscaler(), *_operator()]
 
 
 def _gateway() -> list[Metric]:
@@ -96,41 +97,90 @@ def _gateway() -> list[Metric]:
     ]
 
 
-def _worker() -> list[Metric]:
-    c, g, h, o = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, "worker"
+def _served() -> list[Metric]:
+    c, h, o = Kind.COUNTER, Kind.HISTOGRAM, "worker"
+    by_kind = (*_WORKER, "kind")
     return [
         Metric("paceline_worker_requests_total", c, "Requests ended in the engine.", o, (*_WORKER, "outcome")),
-        Metric("paceline_scheduler_running_requests", g, "Requests holding KV pages.", o, _WORKER),
-        Metric("paceline_scheduler_waiting_requests", g, "Requests waiting, by class.", o, (*_WORKER, "class")),
+        Metric("paceline_worker_sequences_total", c, "Choices ended, by finish reason.", o, (*_WORKER, "finish")),
+        Metric("paceline_worker_tokens_total", c, "Tokens of begun requests: input, output, cached.", o, by_kind),
+        Metric("paceline_worker_ttft_seconds", h, "Headers read to the engine's first tokens.", o, _WORKER, LATENCY),
+        Metric("paceline_worker_itl_seconds", h, "Gap between tokens, mean over a read.", o, _WORKER, TOKEN_TIME),
+        Metric("paceline_worker_tpot_seconds", h, "(last - first) / (n - 1), n >= 2 tokens.", o, _WORKER, TOKEN_TIME),
+        Metric("paceline_worker_duration_seconds", h, "Headers to last byte, ended well.", o, _WORKER, LATENCY),
+        Metric("paceline_worker_phase_seconds", h, "Where that time went.", o, (*_WORKER, "phase"), LATENCY),
         Metric(
-            "paceline_scheduler_waiting_uncached_tokens", g, "Prompt tokens yet to prefill.", o, (*_WORKER, "class")
+            "paceline_worker_request_tokens",
+            h,
+            "Tokens of a request that ended well: input, cached, output, longest choice, limit.",
+            o,
+            by_kind,
+            TOKENS,
         ),
+        Metric("paceline_worker_request_choices", h, "Choices of a request that ended well.", o, _WORKER, CHOICES),
+        Metric("paceline_trace_dropped_spans_total", c, "Spans lost: queue full, or collector away.", o, _WORKER),
+    ]
+
+
+def _scheduler() -> list[Metric]:
+    c, g, h, o = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, "worker"
+    by_class, by_kind = (*_WORKER, "class"), (*_WORKER, "kind")
+    return [
+        Metric("paceline_scheduler_running_requests", g, "Requests holding KV pages.", o, _WORKER),
+        Metric("paceline_scheduler_waiting_requests", g, "Requests waiting, by class.", o, by_class),
+        Metric("paceline_scheduler_waiting_uncached_tokens", g, "Prompt tokens yet to prefill.", o, by_class),
+        Metric("paceline_scheduler_drain_seconds", g, "Predicted engine time to prefill them.", o, by_class),
         Metric("paceline_scheduler_oldest_wait_seconds", g, "Age of the oldest waiting request.", o, _WORKER),
         Metric("paceline_scheduler_steps_total", c, "Engine steps executed.", o, _WORKER),
         Metric("paceline_scheduler_step_seconds", h, "Time of one engine step.", o, _WORKER, TOKEN_TIME),
+        Metric("paceline_scheduler_step_tokens", h, "Tokens in a step.", o, _WORKER, TOKENS),
         Metric("paceline_scheduler_batch_requests", h, "Requests in a step.", o, _WORKER, TOKENS[:11]),
-        Metric(
-            "paceline_scheduler_batch_tokens", h, "Tokens in a step: prefill, decode.", o, (*_WORKER, "kind"), TOKENS
-        ),
+        Metric("paceline_scheduler_batch_tokens", h, "Tokens in a step: prefill, decode.", o, by_kind, TOKENS),
         Metric("paceline_scheduler_batch_window_seconds", h, "Window actually waited.", o, _WORKER, TOKEN_TIME),
         Metric("paceline_scheduler_preemptions_total", c, "Requests put back, by mode.", o, (*_WORKER, "mode")),
         Metric("paceline_scheduler_recomputed_tokens_total", c, "Tokens that preemptions lost.", o, _WORKER),
-        Metric("paceline_scheduler_shed_requests_total", c, "Requests that could not be in time.", o, _WORKER),
+        Metric(
+            "paceline_scheduler_shed_requests_total",
+            c,
+            "Requests refused or ended unserved: crowded, backlog, deadline.",
+            o,
+            (*_WORKER, "reason"),
+        ),
+    ]
+
+
+def _kv() -> list[Metric]:
+    c, g, o = Kind.COUNTER, Kind.GAUGE, "worker"
+    return [
         Metric("paceline_kv_pages", g, "KV pages: free, active, cached.", o, (*_WORKER, "state")),
+        Metric("paceline_kv_page_tokens", g, "Tokens that fill a KV page.", o, _WORKER),
         Metric("paceline_kv_capacity_bytes", g, "Bytes of the KV pool.", o, _WORKER),
+        Metric("paceline_kv_slack_bytes", g, "Bytes of active pages that no token fills.", o, _WORKER),
         Metric("paceline_kv_evicted_pages_total", c, "Cached pages given up.", o, _WORKER),
         Metric("paceline_kv_evicted_idle_seconds_total", c, "Sum of how long they had been unused.", o, _WORKER),
         Metric("paceline_kv_host_bytes", g, "Bytes of pages kept in host memory.", o, _WORKER),
+        Metric("paceline_kv_disk_bytes", g, "Bytes of pages kept on disk.", o, _WORKER),
         Metric(
-            "paceline_kv_swap_bytes_total", c, "Bytes to and from host memory: out, in.", o, (*_WORKER, "direction")
+            "paceline_kv_swap_bytes_total",
+            c,
+            "Bytes between the device and host, and host and disk: out, in.",
+            o,
+            (*_WORKER, "tier", "direction"),
         ),
         Metric("paceline_kv_restored_tokens_total", c, "Tokens brought back, not computed again.", o, _WORKER),
         Metric("paceline_prefix_lookup_tokens_total", c, "Prompt tokens looked up in the prefix cache.", o, _WORKER),
         Metric("paceline_prefix_hit_tokens_total", c, "Prompt tokens found in the prefix cache.", o, _WORKER),
+    ]
+
+
+def _engine() -> list[Metric]:
+    c, g, h, o = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, "worker"
+    return [
         Metric("paceline_engine_heartbeat_age_seconds", g, "Since the engine process last spoke.", o, _WORKER),
         Metric("paceline_engine_restarts_total", c, "Engine processes ended by the watchdog.", o, _WORKER),
         Metric("paceline_step_time_coefficient", g, "Fitted step-time model, by term.", o, (*_WORKER, "term")),
         Metric("paceline_step_time_residual_ratio", h, "|measured - fitted| / measured.", o, _WORKER, RATIO),
+        Metric("paceline_step_time_predicted_seconds_total", c, "Fitted time of the measured steps.", o, _WORKER),
         Metric("paceline_emulated", g, "1 if steps are padded, not computed.", o, _WORKER),
         Metric(
             "paceline_emulated_step_lateness_ratio", h, "How late a padded step ended / its time.", o, _WORKER, RATIO

@@ -6,7 +6,7 @@ from any.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
@@ -19,21 +19,29 @@ from paceline_core.registry.metrics import Metric
 class Histogram:
     """One child: observations counted by bucket, and their sum."""
 
-    __slots__ = ("_bounds", "counts", "total")
+    __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
+        self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
     def observe(self, value: float) -> None:
         """Count a value into the first bucket whose bound it does not exceed."""
-        self.counts[bisect_left(self._bounds, value)] += 1
+        self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+
+    @classmethod
+    def sum(cls, children: Sequence["Histogram"]) -> "Histogram":
+        """All observations of some children of one row, at least one."""
+        whole = cls(children[0].bounds)
+        whole.counts = [sum(counts) for counts in zip(*(child.counts for child in children), strict=True)]
+        whole.total = sum(child.total for child in children)
+        return whole
 
     def buckets(self) -> list[tuple[str, float]]:
         """Cumulative counts by upper bound, as Prometheus wants them."""
-        bounds = (*map(str, self._bounds), "+Inf")
+        bounds = (*map(str, self.bounds), "+Inf")
         return list(zip(bounds, accumulate(map(float, self.counts)), strict=True))
 
 
@@ -55,6 +63,10 @@ class HistogramFamily(Collector):
                 raise ValueError(f"{self._row.name} has the labels {', '.join(self._row.labels)}")
             child = self._children[values] = Histogram(self._row.buckets)
         return child
+
+    def children(self) -> list[tuple[dict[str, str], Histogram]]:
+        """Every child with its labels."""
+        return [(dict(zip(self._row.labels, values, strict=True)), child) for values, child in self._children.items()]
 
     def remove_by_labels(self, labels: Mapping[str, str]) -> None:
         """Drop the children that have all of these."""

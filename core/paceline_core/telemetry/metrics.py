@@ -1,5 +1,6 @@
 """The registry's rows as live metrics; one CollectorRegistry a process, nothing global."""
 
+from collections.abc import Iterator
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -29,6 +30,18 @@ class Metrics:
     def histogram(self, name: str, *labels: str) -> Histogram:
         """The child histogram with these label values."""
         return self._child(name, labels, Histogram)
+
+    def numbers(self, name: str) -> Iterator[tuple[dict[str, str], float]]:
+        """Labels and value of every child of a counter or a gauge."""
+        for family in self._families[name].collect():
+            yield from ((sample.labels, sample.value) for sample in family.samples if sample.name == name)
+
+    def histograms(self, name: str) -> list[tuple[dict[str, str], Histogram]]:
+        """Labels and child, for every child of a histogram."""
+        family = self._families[name]
+        if not isinstance(family, HistogramFamily):
+            raise TypeError(f"{name} is a {METRICS[name].kind}")
+        return family.children()
 
     def forget(self, name: str, *labels: str) -> None:
         """Drop the children whose leading label values are these: their object is gone."""

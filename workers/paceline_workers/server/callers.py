@@ -22,7 +22,7 @@ class Caller:
     """`deadline_s` counts from now, 0 is none; `trusted` callers hold a valid hop token.
 
     `resume`: how many bytes at the body's end say what the stream has given out already. `seed` is for a request that
-    names none.
+    names none. `traceparent` is anybody's.
     """
 
     request_id: str
@@ -32,6 +32,7 @@ class Caller:
     deadline_s: float = 0.0
     resume: int = 0
     seed: int | None = None
+    traceparent: str = ""
 
 
 def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], bool]) -> Caller:
@@ -41,7 +42,7 @@ def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], bool]
     if not _REQUEST_ID.fullmatch(request_id):
         request_id = secrets.token_hex(12)
     if not verify(values.get(HOP_HEADER, "")):
-        return Caller(request_id)
+        return Caller(request_id, traceparent=values.get("traceparent", ""))
     return Caller(
         request_id,
         trusted=True,
@@ -50,6 +51,7 @@ def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], bool]
         deadline_s=_deadline(values.get("x-paceline-deadline-ms", "")),
         resume=_whole(values.get(RESUME, "")) or 0,
         seed=_whole(values.get(SEED, "")),
+        traceparent=values.get("traceparent", ""),
     )
 
 

@@ -13,7 +13,6 @@ from paceline_workers.server.exchange import Exchange
 from paceline_workers.server.openai.events import Events
 from paceline_workers.server.openai.jobs import Asked, MakeJob
 from paceline_workers.server.output import Piece
-from paceline_workers.server.phases import Stopwatch
 from paceline_workers.server.run import Run
 
 
@@ -21,11 +20,15 @@ def generating(make_job: MakeJob) -> Serve:
     """How a route answers whose bodies `make_job` understands."""
 
     async def serve(parts: Parts, exchange: Exchange) -> None:
-        watch = Stopwatch(parts.clock.monotonic())
+        measures = parts.measures.requests
+        watch = measures.watch(parts.clock.monotonic())
         started = parts.engine.ready()
         body = await exchange.body()
         job = await make_job(parts.model, Asked(body, exchange.caller, started))
-        with Run.of(job, parts.engine, watch, parts.clock) as run:
+        with (
+            Run.of(job, parts.engine, watch, parts.clock) as run,
+            measures.following(run, exchange.caller, parts.clock),
+        ):
             async with failed_when_client_leaves(run.stream, exchange):
                 await (_stream if job.stream else _whole)(run, exchange)
 

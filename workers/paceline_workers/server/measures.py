@@ -3,16 +3,22 @@
 The engine counts from its own start; each heartbeat is turned into increments, and a new engine begins again at 0.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 
 from paceline_core.registry import Outcome, RequestClass
-from paceline_core.telemetry import Metrics
+from paceline_core.registry.aliases import ALIASES, CACHE_CONFIG, LABELS
+from paceline_core.telemetry import AliasCollector, Metrics
 from paceline_core.wire import StepTime
 from paceline_workers.config import WorkerConfig
 from paceline_workers.messages import Heartbeat, Started, StepStats
+from paceline_workers.server.backlog import drain_seconds
 from paceline_workers.server.engine_client import EngineClient, EngineState
+from paceline_workers.server.request_measures import RequestMeasures
+from paceline_workers.server.tracing import Tracing
 
 _TERMS = ("base", "prefill", "sequence", "kv", "context")
+SHED = ("crowded", "backlog", "deadline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,9 @@ class _Counts:
     pages_in: int = 0
     restored_tokens: int = 0
     recomputed_tokens: int = 0
-    shed: int = 0
+    disk_pages_out: int = 0
+    disk_pages_in: int = 0
+    shed_by: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, beat: Heartbeat) -> "_Counts":
@@ -37,14 +45,20 @@ class _Counts:
 
 
 class Measures:
-    """One worker's metrics; every label set is the worker's own plus a closed set."""
+    """One worker's metrics; every label set is the worker's own plus a closed set. `requests`: those about requests."""
 
-    def __init__(self, config: WorkerConfig) -> None:
+    def __init__(self, config: WorkerConfig, tracing: Tracing | None = None) -> None:
         namespace, _, service = config.service.rpartition("/")
         self._labels = (namespace, service, config.revision, config.pool)
         self._metrics = Metrics("worker")
+        self.requests = RequestMeasures(self._metrics, self._labels, tracing)
+        if config.vllm_names:
+            labels = dict(zip(LABELS, (config.served_names[0], "0"), strict=True))
+            self._metrics.registry.register(AliasCollector(self._metrics, ALIASES, (CACHE_CONFIG,), labels))
+        self._step_tokens = config.engine.step_tokens
         self._counts = _Counts()
         self._pages = self._page_bytes = 0
+        self._page_tokens = 1
         self._restarts = 0
         self._emulated = False
 
@@ -65,13 +79,15 @@ class Measures:
         self._set("paceline_engine_heartbeat_age_seconds", engine.since_heard)
         self._count("paceline_engine_restarts_total", engine.restarts - self._restarts)
         self._restarts = engine.restarts
+        self.requests.settle()
         return self._metrics.exposition(accept)
 
     def _on_start(self, started: Started) -> None:
         self._counts, self._pages, self._emulated = _Counts(), started.pages, started.emulated
-        self._page_bytes = started.page_bytes
+        self._page_bytes, self._page_tokens = started.page_bytes, started.page_tokens
         self._set("paceline_emulated", started.emulated)
         self._set("paceline_kv_capacity_bytes", started.pages * started.page_bytes)
+        self._set("paceline_kv_page_tokens", started.page_tokens)
         for stage, seconds in started.stages.items():
             self._set("paceline_cold_start_seconds", seconds, stage)
 
@@ -81,12 +97,22 @@ class Measures:
         for name in RequestClass:
             self._set("paceline_scheduler_waiting_requests", beat.waiting.get(name, 0), name)
             self._set("paceline_scheduler_waiting_uncached_tokens", beat.queued_tokens.get(name, 0), name)
+        self._hold(beat)
+        self._advance(beat)
+        self._model(beat)
+
+    def _hold(self, beat: Heartbeat) -> None:
         self._set("paceline_kv_pages", beat.pages_free, "free")
         self._set("paceline_kv_pages", beat.pages_cached, "cached")
         self._set("paceline_kv_pages", max(self._pages - beat.pages_free - beat.pages_cached, 0), "active")
         self._set("paceline_kv_host_bytes", beat.host_pages * self._page_bytes)
-        self._advance(beat)
+        self._set("paceline_kv_disk_bytes", beat.disk_pages * self._page_bytes)
+        self._set("paceline_kv_slack_bytes", beat.slack_tokens * self._page_bytes / self._page_tokens)
+
+    def _model(self, beat: Heartbeat) -> None:
         model = step_time(beat.step_time)
+        for name, seconds in drain_seconds(beat, model, self._step_tokens).items():
+            self._set("paceline_scheduler_drain_seconds", seconds, name)
         for term in _TERMS:
             self._set("paceline_step_time_coefficient", getattr(model, term), term)
         for step in beat.recent:
@@ -99,24 +125,33 @@ class Measures:
         self._count("paceline_scheduler_preemptions_total", now.preemptions - before.preemptions, "recompute")
         recomputed = now.recomputed_tokens - before.recomputed_tokens
         self._count("paceline_scheduler_recomputed_tokens_total", recomputed)
-        self._count("paceline_scheduler_shed_requests_total", now.shed - before.shed)
+        for reason in SHED:
+            shed = now.shed_by.get(reason, 0) - before.shed_by.get(reason, 0)
+            self._count("paceline_scheduler_shed_requests_total", shed, reason)
         self._count("paceline_kv_evicted_pages_total", now.evicted_pages - before.evicted_pages)
         self._count("paceline_kv_evicted_idle_seconds_total", now.evicted_idle_s - before.evicted_idle_s)
         self._count("paceline_kv_restored_tokens_total", now.restored_tokens - before.restored_tokens)
-        self._count("paceline_kv_swap_bytes_total", (now.pages_out - before.pages_out) * self._page_bytes, "out")
-        self._count("paceline_kv_swap_bytes_total", (now.pages_in - before.pages_in) * self._page_bytes, "in")
+        self._swap("host", now.pages_out - before.pages_out, now.pages_in - before.pages_in)
+        self._swap("disk", now.disk_pages_out - before.disk_pages_out, now.disk_pages_in - before.disk_pages_in)
         self._count("paceline_prefix_lookup_tokens_total", now.lookup_tokens - before.lookup_tokens)
         self._count("paceline_prefix_hit_tokens_total", now.hit_tokens - before.hit_tokens)
 
+    def _swap(self, tier: str, out: int, back: int) -> None:
+        self._count("paceline_kv_swap_bytes_total", out * self._page_bytes, tier, "out")
+        self._count("paceline_kv_swap_bytes_total", back * self._page_bytes, tier, "in")
+
     def _on_step(self, step: StepStats, model: StepTime) -> None:
         self._observe("paceline_scheduler_step_seconds", step.seconds)
+        self._observe("paceline_scheduler_step_tokens", step.prefill_tokens + step.decode_tokens)
         self._observe("paceline_scheduler_batch_requests", step.sequences)
         self._observe("paceline_scheduler_batch_tokens", step.prefill_tokens, "prefill")
         self._observe("paceline_scheduler_batch_tokens", step.decode_tokens, "decode")
         if step.window > 0:
             self._observe("paceline_scheduler_batch_window_seconds", step.window)
         if step.seconds > 0 and model.observations > 0:
-            self._observe("paceline_step_time_residual_ratio", residual(step, model))
+            fitted = predicted(step, model)
+            self._observe("paceline_step_time_residual_ratio", abs(step.seconds - fitted) / step.seconds)
+            self._count("paceline_step_time_predicted_seconds_total", fitted)
         if self._emulated:
             self._observe("paceline_emulated_step_lateness_ratio", lateness(step))
 
@@ -138,15 +173,14 @@ def step_time(terms: list[float]) -> StepTime:
     )
 
 
-def residual(step: StepStats, model: StepTime) -> float:
-    """|measured - fitted| / measured of one step."""
-    fitted = model.seconds(
+def predicted(step: StepStats, model: StepTime) -> float:
+    """The fitted time of a step, in seconds."""
+    return model.seconds(
         prefill_tokens=step.prefill_tokens,
         sequences=step.decode_tokens,
         kv_tokens=step.kv_tokens,
         context=step.context,
     )
-    return abs(step.seconds - fitted) / step.seconds
 
 
 def lateness(step: StepStats) -> float:

@@ -17,16 +17,17 @@ Pieces = list[tuple[int, Piece]]
 
 
 class Run:
-    """`finished` once the last piece of each choice has been given out."""
+    """`finished` once the last piece of each choice has been given out; `ends` are those that came here."""
 
     def __init__(self, job: Job, engine: EngineClient, stream: EngineStream, watch: Stopwatch, clock: Clock) -> None:
         self.job = job
         self._engine = engine
         self._stream = stream
-        self._watch = watch
+        self.watch = watch
         self._clock = clock
         self._open = {choice.submit.id: index for index, choice in enumerate(job.choices) if not choice.finish}
         self._ended = ended(job)
+        self.ends: dict[int, str] = {}
 
     @classmethod
     @contextmanager
@@ -51,14 +52,19 @@ class Run:
         pieces, self._ended = self._ended, []
         while self._open and not pieces:
             frames = await self._stream.read()
-            self._watch.token(self._clock.monotonic())
+            self.watch.read(self._clock.monotonic(), frames)
             pieces = self._feed(frames)
         return pieces
 
     def spent(self) -> phases.Phases:
         """Seconds by phase until now; those of the engine by the choice that took it longest."""
         timings = [choice.output.timing for choice in self.job.choices if choice.output.timing]
-        return self._watch.phases(self._clock.monotonic(), max(timings, key=_total, default=None))
+        return self.watch.phases(self._clock.monotonic(), max(timings, key=_total, default=None))
+
+    @property
+    def running(self) -> int:
+        """Choices that have not ended."""
+        return len(self._open)
 
     def _feed(self, frames: list[Tokens]) -> Pieces:
         by_sequence: dict[str, list[Tokens]] = {}
@@ -70,7 +76,7 @@ class Run:
         pieces = [(self._open[sequence], piece) for sequence, piece in fed if piece]
         for sequence, piece in fed:
             if piece and piece.finish:
-                del self._open[sequence]
+                self.ends[self._open.pop(sequence)] = piece.finish
                 self._engine.drop(self._stream, sequence)
         return pieces
 

@@ -6,6 +6,7 @@ SIGTERM or SIGINT drains, the second ends now; either way every open request get
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 from collections.abc import Awaitable, Iterator, Sequence
@@ -22,6 +23,7 @@ from paceline_workers.config import WorkerConfig
 from paceline_workers.server.app import create_app
 from paceline_workers.server.asgi import WRITE_LIMIT_S
 from paceline_workers.server.engine_link import EngineProcess
+from paceline_workers.server.tracing import tracing
 from paceline_workers.server.worker import Worker, create_worker
 
 _log = get_logger(__name__)
@@ -45,7 +47,8 @@ def _drop_stalled(sock: socket.socket) -> None:
 
 async def serve(config: WorkerConfig, sock: socket.socket, engine_argv: Sequence[str]) -> None:
     """Serve until drained. Raises PacelineError when the model or the engine cannot be had."""
-    worker = create_worker(config, partial(EngineProcess.spawn, engine_argv), SystemClock())
+    launch = partial(EngineProcess.spawn, engine_argv)
+    worker = create_worker(config, launch, SystemClock(), tracing=tracing(config, os.environ))
     http = http_server(worker)
     engine = asyncio.create_task(worker.parts.engine.run())
     server = asyncio.create_task(http.serve([sock]))
@@ -58,6 +61,7 @@ async def serve(config: WorkerConfig, sock: socket.socket, engine_argv: Sequence
     engine.cancel()
     ends = await asyncio.gather(engine, server, return_exceptions=True)
     worker.parts.model.tokenizer.close()
+    await asyncio.to_thread(worker.parts.measures.requests.close)
     for end in ends:
         if isinstance(end, Exception):
             raise end

@@ -18,6 +18,7 @@ from paceline_workers.server.load import LoadBoard
 from paceline_workers.server.measures import Measures
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.tracing import Tracing
 from paceline_workers.source import locate
 
 OPEN_PER_SLOT, OPEN_LEAST, OPEN_MOST = 8, 256, 4096
@@ -56,7 +57,12 @@ class Worker:
 
 
 def create_worker(
-    config: WorkerConfig, launch: Launch, clock: Clock, *, write_limit_s: float = WRITE_LIMIT_S
+    config: WorkerConfig,
+    launch: Launch,
+    clock: Clock,
+    *,
+    write_limit_s: float = WRITE_LIMIT_S,
+    tracing: Tracing | None = None,
 ) -> Worker:
     """Read the model's text side and join the parts; starts nothing. Raises InvalidInput."""
     # an emulated model has no files; it speaks with the demo model's tokenizer
@@ -65,7 +71,7 @@ def create_worker(
     template = ChatTemplate.load(folder, tokenizer.special_tokens, clock.utc)
     open_limit = min(max(OPEN_PER_SLOT * config.engine.max_seqs, OPEN_LEAST), OPEN_MOST)
     engine = EngineClient(launch, clock, watchdog_s=config.watchdog_s)
-    board, measures = LoadBoard(config), Measures(config)
+    board, measures = LoadBoard(config), Measures(config, tracing)
     engine.listen(board.on_engine)
     engine.listen(measures.on_engine)
     parts = Parts(

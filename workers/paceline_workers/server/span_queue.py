@@ -1,0 +1,91 @@
+"""Spans on their way out: a bounded queue and one thread, so that a slow collector costs spans, never tokens.
+
+The SDK's own batching would do, but it does not say how many spans it lost, nor keep to a limit when it closes.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Iterator
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from paceline_core.telemetry import Complaints, get_logger
+
+LIMIT = 4096
+BATCH = 512
+DELAY_S = 1.0
+CLOSE_S = 2.0
+
+logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it tells of each failed try; we complain once
+
+
+class SpanQueue(SpanProcessor):
+    """Exports batches of what ends, at most DELAY_S after it; `dropped` counts what did not fit or arrive."""
+
+    def __init__(self, exporter: SpanExporter, limit: int = LIMIT) -> None:
+        self._exporter = exporter
+        self._queue: queue.Queue[ReadableSpan | None] = queue.Queue(limit)
+        self._overflow = 0
+        self._unsent = 0
+        self._complaints = Complaints(get_logger(__name__))
+        self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
+        self._thread.start()
+
+    @property
+    def dropped(self) -> int:
+        """Spans lost so far."""
+        return self._overflow + self._unsent
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """OpenTelemetry's call; nothing to do."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """OpenTelemetry's call: take the span, or count it as lost."""
+        try:
+            self._queue.put_nowait(span)
+        except queue.Full:
+            self._overflow += 1
+
+    def shutdown(self) -> None:
+        """Send what is queued within CLOSE_S; what is not out by then is lost with the process."""
+        end = time.monotonic() + CLOSE_S
+        try:
+            self._queue.put(None, timeout=CLOSE_S)
+        except queue.Full:
+            return
+        self._thread.join(max(end - time.monotonic(), 0.0))
+        self._exporter.shutdown()
+
+    def _run(self) -> None:
+        while (first := self._queue.get()) is not None:
+            batch = [first, *self._more()]
+            self._export([span for span in batch if span is not None])
+            if batch[-1] is None:
+                return
+
+    def _more(self) -> Iterator[ReadableSpan | None]:
+        """What else comes before the batch is full or due; None, the last, if it is the end."""
+        due = time.monotonic() + DELAY_S
+        for _ in range(BATCH - 1):
+            try:
+                span = self._queue.get(timeout=max(due - time.monotonic(), 0.0))
+            except queue.Empty:
+                return
+            yield span
+            if span is None:
+                return
+
+    def _export(self, batch: list[ReadableSpan]) -> None:
+        try:
+            sent = self._exporter.export(batch) is SpanExportResult.SUCCESS
+        except Exception:  # noqa: BLE001 - whatever a collector's answer does to the exporter, the worker serves on
+            sent = False
+        if sent:
+            self._complaints.end("spans cannot be exported")
+        else:
+            self._unsent += len(batch)
+            self._complaints.begin("spans cannot be exported", "the collector did not take them")
