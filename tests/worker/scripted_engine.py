@@ -155,6 +155,9 @@ class ScriptedEngine:
         if submit.embed:
             self._embed(submit)
             return
+        if submit.beams:
+            self._tell_beams(submit)
+            return
         output = self._replies[min(submit.choice, len(self._replies) - 1)][: submit.max_tokens]
         ids = output[start : start + self._script.per_frame]
         sequence.position += len(ids)
@@ -176,6 +179,12 @@ class ScriptedEngine:
         self._recent.append(StepStats(0.01, len(submit.prompt), len(ids), 1, 10, lateness=0.0))
         if ended:
             del self._live[submit.id]
+
+    def _tell_beams(self, submit: Submit) -> None:
+        for name, reply in zip(submit.answers, self._replies, strict=False):
+            ids = reply[: submit.max_tokens]
+            self._send(Tokens(name, 0, ids, "stop", cached=self._script.cached, logprobs=[(-0.5, [])] * len(ids)))
+        del self._live[submit.id]
 
     def _embed(self, submit: Submit) -> None:
         numbers = [len(submit.prompt), *submit.prompt, *[0] * self._script.embedding][: self._script.embedding]

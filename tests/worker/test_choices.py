@@ -125,6 +125,7 @@ async def test_several_choices_resume_each_at_its_place(rig: Rig, script: Script
         (CHAT, {"n": 0}, "n"),
         (CHAT, {"n": 33}, "n"),
         (CHAT, {"best_of": 2}, "best_of"),
+        (CHAT, {"best_of": 4, "stream": True}, "best_of"),
         (TEXTS, {"best_of": 33}, "best_of"),
         (TEXTS, {"n": 3, "best_of": 2}, "best_of"),
         (TEXTS, {"best_of": 2, "stream": True}, "best_of"),
@@ -134,6 +135,13 @@ async def test_wrong_counts_of_choices_are_refused(rig: Rig, path: str, fields: 
     body = (THREE if path == CHAT else PROMPT) | fields
     response = await rig.http.post(path, json=body)
     assert (response.status_code, response.json()["error"]["param"]) == (400, param)
+
+
+async def test_the_best_of_a_chat_are_told_without_their_logprobs(folder: Path, script: Script) -> None:
+    async with running(Script(reply=script.reply, others=script.others, logprobs=True), folder=folder) as rig:
+        answer = (await rig.http.post(CHAT, json=THREE | {"n": 1, "best_of": 3})).json()
+    assert [(choice["index"], choice["logprobs"]) for choice in answer["choices"]] == [(0, None)]
+    assert answer["usage"]["completion_tokens"] == length(script)
 
 
 async def test_best_of_counts_all_candidates_and_tells_n(folder: Path, script: Script) -> None:

@@ -50,6 +50,14 @@ async def test_an_error_wakes_a_waiting_reader() -> None:
         await reader
 
 
+async def test_whole_answers_are_taken_however_long_they_are() -> None:
+    stream = EngineStream("s", "t", unread_limit=2)
+    frames = [Tokens("s", 0, [7] * 5, "length"), Tokens("t", 0, [7] * 5, "length")]
+    for one in frames:
+        stream.put(one)
+    assert await stream.read() == frames
+
+
 async def test_a_reader_too_far_behind_is_given_up_without_a_gap() -> None:
     stream = EngineStream("s", unread_limit=2)
     for position in range(4):

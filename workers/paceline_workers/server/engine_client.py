@@ -86,12 +86,16 @@ class EngineClient:
 
     @contextlib.contextmanager
     def submit(self, *submits: Submit) -> Iterator[EngineStream]:
-        """Start the sequences of one request; leaving the block aborts those that still run. Raises RequestError."""
+        """Start the sequences of one request; leaving the block aborts those that still run. Raises RequestError.
+
+        Of the answers of one beam search the first one stands for all.
+        """
         self.ready()
         stream = EngineStream(*(submit.id for submit in submits))
         self._open(stream)
         for submit in submits:
-            self._send(submit)
+            if not submit.answers or submit.answers[0] == submit.id:
+                self._send(submit)
         try:
             yield stream
         finally:

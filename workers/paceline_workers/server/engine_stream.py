@@ -1,7 +1,8 @@
 """The frames of one request's sequences on their way from the engine to its one reader.
 
 A slow reader finds all that came meanwhile in one batch, so a stalled client costs one list of at most LIMIT tokens;
-beyond that the request is given up, which frees its KV pages for clients that do read.
+beyond that the request is given up, which frees its KV pages for clients that do read. A last frame is always taken:
+it frees them itself, and those of a beam search bring whole answers.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ class EngineStream:
         if self._error is not None:
             return
         self._count += len(frame.ids)
-        if self._count > self._unread_limit:
+        if self._count > self._unread_limit and not frame.finish:
             self.fail(RequestError(Code.CLIENT_CLOSED, f"{self._count} tokens were not read; the stream was given up"))
             return
         if frame.finish:

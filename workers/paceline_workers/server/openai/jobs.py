@@ -11,6 +11,7 @@ from paceline_workers.messages import Started, Submit
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.detokenize import Decode
 from paceline_workers.server.openai.answers import Kind, Shape, Usage, Writer
+from paceline_workers.server.openai.beam_search import searched
 from paceline_workers.server.openai.best import best as best_candidates
 from paceline_workers.server.openai.body import invalid
 from paceline_workers.server.openai.chat_answers import CHAT, ChatShape
@@ -105,8 +106,6 @@ async def completion_job(model: ServedModel, asked: Asked) -> Job:
     max_tokens = room(len(ids), request.max_tokens, COMPLETION_TOKENS, context, "prompt")
     token_bytes = None if request.logprobs is None else model.tokenizer.token_bytes
     logprobs = -1 if request.logprobs is None else request.logprobs
-    if request.candidates > request.n:
-        logprobs = max(logprobs, 0)  # the best ones are told by them
     prompt = _Prompt(
         ids, max_tokens, logprobs, TEXT, lambda index: CompletionShape(index, token_bytes), model.tokenizer.decode
     )
@@ -142,7 +141,7 @@ async def _job(
     if resume and not request.stream:
         raise invalid("Only a stream can be resumed; send the request again.", "stream")
     submit = _submit(model, request, asked, prompt)
-    choices = tuple(_choice(request, one, prompt) for one in _one_each(submit, request.candidates))
+    choices = tuple(_choice(request, one, prompt) for one in _sequences(submit, request, asked.started))
     identity, created = f"{prompt.kind.id_prefix}-{submit.id}", int(model.clock.utc().timestamp())
     if resume:
         choices = await resumed(choices, resume, asked.started, model.tokenizer.size)
@@ -158,7 +157,7 @@ def _submit(model: ServedModel, request: GenerateRequest, asked: Asked, prompt: 
         id=secrets.token_hex(12),
         prompt=prompt.ids,
         max_tokens=prompt.max_tokens,
-        sampling=sampling(request, asked.started, seed, prompt.logprobs, model.tokenizer.size),
+        sampling=sampling(request, asked.started, seed, _logprobs(request, prompt), model.tokenizer.size),
         request_class=caller.request_class,
         min_tokens=request.min_tokens,
         stop_ids=request.stop_token_ids,
@@ -168,13 +167,20 @@ def _submit(model: ServedModel, request: GenerateRequest, asked: Asked, prompt: 
     )
 
 
-def _one_each(submit: Submit, count: int) -> list[Submit]:
-    """The same sequence once for each choice."""
-    if count == 1:
+def _logprobs(request: GenerateRequest, prompt: _Prompt) -> int:
+    """What is asked for; the best of several need their tokens' own."""
+    drawn = not request.use_beam_search and request.candidates > request.n
+    return max(prompt.logprobs, 0) if drawn else prompt.logprobs
+
+
+def _sequences(submit: Submit, request: GenerateRequest, started: Started) -> list[Submit]:
+    """One for each choice: the same sequence, or the answers of one search."""
+    if request.use_beam_search:
+        return searched(submit, request, started)
+    if request.candidates == 1:
         return [submit]
-    return [
-        structs.replace(submit, id=f"{submit.id}-{choice}", choice=choice, group=submit.id) for choice in range(count)
-    ]
+    ids = [f"{submit.id}-{choice}" for choice in range(request.candidates)]
+    return [structs.replace(submit, id=one, choice=choice, group=submit.id) for choice, one in enumerate(ids)]
 
 
 def _seed(model: ServedModel, request: GenerateRequest, caller: Caller) -> int:

@@ -7,7 +7,7 @@ supported is refused by name, unless it has the value that changes nothing. `nul
 import json
 from collections.abc import Mapping
 from math import inf
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, PlainValidator, ValidationError
 from pydantic_core import ErrorDetails
@@ -25,17 +25,19 @@ STOPS_LIMIT = 16
 STOP_CHARACTERS = 256
 CHOICES_LIMIT = 32
 """Each is a sequence of its own in the engine's queue."""
+PENALTY_MOST = 8.0
+"""Of a length's exponent: a higher one means the longest beam, whatever it says."""
+_SCORES = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "logit_bias": {}}
+"""What would change a beam's score, and the values that do not."""
 
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
-    "best_of": (1,),
     "echo": (False,),
     "function_call": ("none", "auto"),
     "functions": ([],),
     "modalities": (["text"],),
     "prompt_logprobs": (),
     "suffix": ("",),
-    "use_beam_search": (False,),
     "web_search_options": (),
 }
 """Known fields that are not supported, and the values of them that ask for nothing."""
@@ -103,6 +105,10 @@ class GenerateRequest(Body):
     stop_token_ids: list[int] = Field(default=[], max_length=64)
     ignore_eos: bool = False
     n: int = Field(default=1, ge=1, le=CHOICES_LIMIT)
+    best_of: int | None = Field(default=None, ge=1, le=CHOICES_LIMIT)
+    use_beam_search: bool = False
+    length_penalty: float = Field(default=1.0, ge=-PENALTY_MOST, le=PENALTY_MOST)
+    early_stopping: bool | Literal["never"] = False
     response_format: Any = None
     structured_outputs: Any = None
     guided_json: Any = None
@@ -119,13 +125,27 @@ class GenerateRequest(Body):
 
     @property
     def candidates(self) -> int:
-        """How many answers are generated; the best `n` of them are told."""
-        return self.n
+        """How many answers are generated, or beams run; the best `n` of them are told."""
+        return self.best_of or self.n
 
     def check(self) -> None:
         """What no field can tell alone. Raises RequestError."""
+        if self.candidates < self.n:
+            raise invalid(f"`best_of` must be `n` ({self.n}) or more.", "best_of")
+        if self.candidates > self.n and self.stream:
+            raise invalid("`best_of` above `n` is known at the end alone and cannot be streamed.", "best_of")
+        if self.use_beam_search:
+            self._check_beams()
         if "stream_options" in self.model_fields_set and not self.stream:
             raise invalid("`stream_options` is for requests whose `stream` is true.", "stream_options")
+
+    def _check_beams(self) -> None:
+        """A search knows its answers at the end alone, and scores them by the model's own distribution."""
+        if self.stream:
+            raise invalid("`use_beam_search` knows its answers at the end alone; leave `stream` out.", "stream")
+        changed = [name for name, value in _SCORES.items() if getattr(self, name) != value]
+        if field := self.wished[1] or "".join(changed[:1]):
+            raise invalid(f"`{field}` cannot be followed together with `use_beam_search`; send one.", field)
 
 
 class ChatRequest(GenerateRequest):
@@ -186,20 +206,6 @@ class CompletionRequest(GenerateRequest):
 
     prompt: Annotated[str | list[int], PlainValidator(_prompt)]
     logprobs: int | None = Field(default=None, ge=0, le=5)
-    best_of: int | None = Field(default=None, ge=1, le=CHOICES_LIMIT)
-
-    @property
-    def candidates(self) -> int:
-        """How many answers are generated; the best `n` of them are told."""
-        return self.best_of or self.n
-
-    def check(self) -> None:
-        """What no field can tell alone. Raises RequestError."""
-        super().check()
-        if self.candidates < self.n:
-            raise invalid(f"`best_of` must be `n` ({self.n}) or more.", "best_of")
-        if self.candidates > self.n and self.stream:
-            raise invalid("`best_of` above `n` is known at the end alone and cannot be streamed.", "best_of")
 
 
 R = TypeVar("R", bound=Body)

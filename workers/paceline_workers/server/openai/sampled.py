@@ -8,6 +8,8 @@ from paceline_workers.server.openai.structured import checked
 
 def sampling(request: GenerateRequest, started: Started, seed: int, logprobs: int, vocabulary: int) -> Sampling:
     """What the engine is told. Raises RequestError."""
+    if request.use_beam_search:
+        return Sampling(temperature=0.0, logprobs=logprobs)
     if any(token >= vocabulary for token in request.logit_bias):
         raise invalid(f"`logit_bias` names a token id that is not in 0 to {vocabulary - 1}.", "logit_bias")
     return Sampling(
