@@ -1,5 +1,6 @@
 """Requests through scheduler and torch backend in one process, without sockets."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from tests.engine.shadow import Hopeful, request
 
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine.memory.kv import KvMemory
-from paceline_workers.engine.scheduling import Request, Scheduler
+from paceline_workers.engine.scheduling import Plan, Request, Scheduler
 from paceline_workers.engine.torch_cpu import TorchBackend
 from paceline_workers.messages import Sampling, Tokens
 
@@ -25,11 +26,22 @@ def load(folder: Path, **engine: Any) -> TorchBackend:
 class Driver:
     """One engine's life, admitting by hope alone, so that few pages mean preemptions.
 
-    Limits can be narrowed without loading the model again; pages keep what they held.
+    Limits can be narrowed without loading the model again; pages keep what they held. `ahead`: each step is planned
+    before the last one's results are in.
     """
 
-    def __init__(self, backend: TorchBackend, *, pages: int | None = None, cache: bool = True, **limits: Any) -> None:
+    def __init__(
+        self,
+        backend: TorchBackend,
+        *,
+        pages: int | None = None,
+        cache: bool = True,
+        ahead: bool = False,
+        **limits: Any,
+    ) -> None:
         self.backend = backend
+        self.ahead = ahead
+        self.flights: deque[Plan] = deque()
         bounds = replace(backend.facts.limits, **limits)
         memory = KvMemory(
             pages or backend.facts.pages, bounds.page_tokens, prefix_cache=cache, host_pages=backend.facts.host_pages
@@ -45,7 +57,11 @@ class Driver:
 
     def step(self) -> None:
         plan = self.core.step(0.0)
-        self.events += self.core.commit(plan, self.backend.execute(plan, 0.0).samples, 0.0)
+        if plan.chunks:
+            self.backend.launch(plan, 0.0)
+            self.flights.append(plan)
+        if len(self.flights) > (self.ahead and bool(plan.chunks)):
+            self.events += self.core.commit(self.flights.popleft(), self.backend.collect().samples, 0.0)
 
     def drain(self) -> int:
         while self.core.running or len(self.core.waiting):

@@ -9,10 +9,12 @@ from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling import Limits, Plan, Request, Sample, Scheduler
 from paceline_workers.engine.scheduling.forecast import Forecast
+from paceline_workers.engine.scheduling.request import State
 from paceline_workers.messages import Sampling, Tokens
 
 PAGE = 4
 VOCAB = 50
+LOST = -1
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
 Draw = Callable[[Request], int]
 
@@ -87,31 +89,61 @@ def next_token(request: Request) -> int:
 
 
 class Shadow:
-    """Drives a scheduler and plays its memory."""
+    """Drives a scheduler and plays its memory; `ahead`: each step is planned before the last one's results are in."""
 
-    def __init__(self, core: Scheduler, draw: Draw = next_token) -> None:
+    def __init__(self, core: Scheduler, draw: Draw = next_token, *, ahead: bool = False) -> None:
         self.core = core
         self.draw = draw
+        self.ahead = ahead
+        self.flights: list[tuple[Plan, list[list[int]]]] = []
         self.memory: dict[tuple[int, int], tuple[int, int]] = {}
         self.host: dict[tuple[int, int], tuple[int, int]] = {}
         self.now = 0.0
+        self.moved = False
         self.events: list[Tokens] = []
 
-    def execute(self, plan: Plan) -> list[Sample]:
-        """Copy, write, then let every chunk read its context: the order of a forward pass."""
+    def execute(self, plan: Plan, tables: list[list[int]] | None = None) -> list[Sample]:
+        """Copy, write, then let every chunk read its context: the order of a forward pass.
+
+        `tables`: the pages of each chunk's request as they were when the step was launched.
+        """
+        tables = tables or [chunk.request.pages for chunk in plan.chunks]
         for copy in plan.copies:
             self.copy(copy)
-        for chunk in plan.chunks:
+        for chunk, pages in zip(plan.chunks, tables, strict=True):
             for place in range(chunk.start, chunk.start + chunk.count):
-                slot = (chunk.request.pages[place // PAGE], place % PAGE)
-                self.memory[slot] = (place, chunk.request.tokens[place])
-        for chunk in plan.chunks:
-            seen = [
-                self.memory[chunk.request.pages[place // PAGE], place % PAGE]
-                for place in range(chunk.start + chunk.count)
-            ]
-            assert seen == list(enumerate(chunk.request.tokens[: chunk.start + chunk.count]))
+                self.memory[pages[place // PAGE], place % PAGE] = (place, self.token(chunk.request, place))
+        for chunk, pages in zip(plan.chunks, tables, strict=True):
+            seen = [self.memory[pages[place // PAGE], place % PAGE] for place in range(chunk.start + chunk.count)]
+            assert seen == [(place, self.token(chunk.request, place)) for place in range(chunk.start + chunk.count)]
         return [Sample(self.draw(chunk.request)) for chunk in plan.chunks if chunk.samples]
+
+    def token(self, request: Request, place: int) -> int:
+        """One that an ended or preempted request will never know is nobody's concern."""
+        known = place < len(request.tokens)
+        assert known or request.state is not State.RUNNING
+        return request.tokens[place] if known else LOST
+
+    def launch(self) -> Plan:
+        """Plan a step, and begin it if there is anything to do."""
+        plan = self.core.step(self.now)
+        self.check(plan)
+        if plan.chunks:
+            self.flights.append((plan, [list(chunk.request.pages) for chunk in plan.chunks]))
+        return plan
+
+    def collect(self) -> None:
+        """Execute the oldest step and take its results in."""
+        plan, tables = self.flights.pop(0)
+        self.events += self.core.commit(plan, self.execute(plan, tables), self.now)
+
+    def fail(self) -> None:
+        """The oldest step raises, and with it go those after it."""
+        while self.flights:
+            plan, _ = self.flights.pop(0)
+            self.events += self.core.fail(plan, "injected", self.now)
+            while self.flights:
+                self.core.retract(self.flights.pop(0)[0])
 
     def copy(self, copy: Copy) -> None:
         source = self.host if copy.kind is CopyKind.IN else self.memory
@@ -122,13 +154,12 @@ class Shadow:
                 target[copy.target, place] = source[copy.source, place]
 
     def step(self, seconds: float = 0.01) -> Plan:
-        """One whole step."""
-        plan = self.core.step(self.now)
-        self.check(plan)
-        samples = self.execute(plan)
+        """One whole step, or one begun and the last one ended."""
+        plan = self.launch()
         self.now += seconds
-        if plan.chunks:
-            self.events += self.core.commit(plan, samples, self.now)
+        self.moved = bool(plan.chunks or self.flights)
+        if len(self.flights) > (self.ahead and bool(plan.chunks)):
+            self.collect()
         self.check_books()
         return plan
 
@@ -138,7 +169,7 @@ class Shadow:
             if not self.core.running and not len(self.core.waiting):
                 return count
             plan = self.step()
-            if not plan.chunks:
+            if not self.moved:
                 assert plan.wake is not None
                 self.now = max(self.now, plan.wake)
         raise AssertionError(f"requests are left after {limit} steps")

@@ -13,6 +13,7 @@ from paceline_core.registry.enums import RequestClass
 from paceline_planner import hardware, shapes, steptime
 from paceline_workers import demo
 from paceline_workers.config import EmulateConfig, EngineConfig
+from paceline_workers.engine.backend import Executed
 from paceline_workers.engine.emulated import EmulatedBackend, Vocabulary
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.kv import KvMemory
@@ -25,6 +26,11 @@ ENGINE = EngineConfig(max_model_len=8192, step_tokens=2048)
 
 def backend(timer: ManualTimer, engine: EngineConfig = ENGINE, emulate: EmulateConfig = EMULATE) -> EmulatedBackend:
     return EmulatedBackend.load(engine, emulate, timer, timer.pause)
+
+
+def execute(emulated: EmulatedBackend, plan: Plan, since: float) -> Executed:
+    emulated.launch(plan, since)
+    return emulated.collect()
 
 
 def seconds(work: steptime.StepWork) -> float:
@@ -66,7 +72,7 @@ def test_a_step_ends_at_the_planners_time_whatever_the_host_did_meanwhile() -> N
     plan = Plan((decoding("a", 1000), decoding("b", 3000)))
     since = timer.time
     timer.time += 0.002
-    executed = emulated.execute(plan, since)
+    executed = execute(emulated, plan, since)
     assert timer.time - since == pytest.approx(seconds(steptime.StepWork(sequences=2, kv_tokens=4002)))
     assert executed.lateness == 0.0
     assert len(executed.samples) == 2
@@ -76,7 +82,7 @@ def test_a_mixed_step_takes_the_time_of_its_chunk_and_its_decodes() -> None:
     timer = ManualTimer()
     emulated, since = backend(timer), timer.time
     plan = Plan((decoding("a", 1000), Chunk(request("b", [9] * 4096), 1024, 2047, False)))
-    executed = emulated.execute(plan, since)
+    executed = execute(emulated, plan, since)
     work = steptime.StepWork(prefill_tokens=2047, context=1024 + 1024, sequences=1, kv_tokens=1001)
     assert timer.time - since == pytest.approx(seconds(work))
     assert len(executed.samples) == 1
@@ -85,7 +91,7 @@ def test_a_mixed_step_takes_the_time_of_its_chunk_and_its_decodes() -> None:
 def test_lateness_is_how_long_after_its_time_a_step_ended() -> None:
     timer = ManualTimer(late=0.0015)
     emulated = backend(timer)
-    assert emulated.execute(Plan((decoding("a", 10),)), timer.time).lateness == pytest.approx(0.0015)
+    assert execute(emulated, Plan((decoding("a", 10),)), timer.time).lateness == pytest.approx(0.0015)
 
 
 def test_host_work_longer_than_the_step_is_lateness_too() -> None:
@@ -93,7 +99,7 @@ def test_host_work_longer_than_the_step_is_lateness_too() -> None:
     emulated, since = backend(timer), timer.time
     timer.time += 1.0
     whole = seconds(steptime.StepWork(sequences=1, kv_tokens=11))
-    assert emulated.execute(Plan((decoding("a", 10),)), since).lateness == pytest.approx(1.0 - whole)
+    assert execute(emulated, Plan((decoding("a", 10),)), since).lateness == pytest.approx(1.0 - whole)
 
 
 def test_the_prior_of_the_fit_is_the_planners() -> None:
@@ -201,7 +207,7 @@ def test_sixteen_streams_take_few_more_seconds_than_one() -> None:
         begin = timer.time
         while len(core.waiting) or core.running:
             plan = core.step(timer.time)
-            core.commit(plan, emulated.execute(plan, timer.time).samples, timer.time)
+            core.commit(plan, execute(emulated, plan, timer.time).samples, timer.time)
         return timer.time - begin
 
     assert run(16) < 2 * run(1)
@@ -215,7 +221,7 @@ def test_pages_over_the_hosts_link_take_their_time_and_copies_on_the_device_none
 
     def seconds(plan: Plan) -> float:
         begin = timer.time
-        emulated.execute(plan, begin)
+        execute(emulated, plan, begin)
         return timer.time - begin
 
     facts = emulated.facts

@@ -28,23 +28,32 @@ class Scripted:
 
     timer: ManualTimer
     faults: int = 0
+    ahead: bool = False
     plans: list[Plan] = field(default_factory=list)
+    flights: list[tuple[Plan, float]] = field(default_factory=list)
     host_pages: int = 0
     page_copy_s: float = 0.0
 
     @property
     def facts(self) -> Facts:
         facts = Facts(LIMITS, 50, 4096, (49,), StepTime(base=0.01, prefill=1e-5), {"load": 1.0})
-        return replace(facts, host_pages=self.host_pages, page_copy_s=self.page_copy_s)
+        return replace(facts, host_pages=self.host_pages, page_copy_s=self.page_copy_s, ahead=self.ahead)
 
-    def execute(self, plan: Plan, since: float) -> Executed:
+    def launch(self, plan: Plan, since: float) -> None:
+        assert len(self.flights) <= self.ahead
         self.plans.append(plan)
-        self.timer.until(since + 0.01)
+        begin = self.flights[-1][1] if self.flights else since
+        self.flights.append((plan, begin + 0.01))
+
+    def collect(self) -> Executed:
+        plan, end = self.flights.pop(0)
+        self.timer.until(end)
         if self.faults:
             self.faults -= 1
+            self.flights.clear()
             raise RuntimeError("injected")
         samples = [Sample(next_token(chunk.request)) for chunk in plan.chunks if chunk.samples]
-        return Executed(samples, 0.001)
+        return Executed(samples, 0.001, 0.01 if self.ahead else None)
 
 
 class Bench:
@@ -198,6 +207,45 @@ def test_a_step_that_raises_costs_its_requests_and_not_the_engine(bench: Bench) 
     assert (last.finish, last.error) == ("error", "The engine failed while computing this request.")
     bench.serve(submit("b", [1], 4))
     assert len(bench.peer.tokens("b")) == 4
+
+
+def test_a_backend_that_computes_beside_the_host_gets_the_next_step_before_it_is_asked_for_the_last(ends: Ends) -> None:
+    bench = Bench(ends, ahead=True)
+    for number in range(4):
+        bench.peer.send(submit(f"r{number}", [number, 7], 10))
+    while bench.peer.last("r3") is None:
+        bench.timer.pause(0.001)
+        bench.turn()
+    for number in range(4):
+        assert len(bench.peer.tokens(f"r{number}")) == 10
+    assert len(bench.backend.plans) == 10
+    assert bench.timer.time - 100.0 == pytest.approx(0.1, abs=0.002)
+
+
+def test_the_next_step_waits_for_who_may_come_while_one_computes(ends: Ends) -> None:
+    bench = Bench(ends, ahead=True)
+    bench.peer.send(submit("a", [1], 20))
+    bench.turn()
+    bench.peer.send(submit("b", [2], 20))
+    bench.turn()
+    assert len(bench.backend.plans) == 1
+    bench.timer.pause(0.0095)
+    bench.turn()
+    assert {chunk.request.id for chunk in bench.backend.plans[1].chunks} == {"a", "b"}
+
+
+def test_a_step_that_raises_spares_the_requests_of_the_step_launched_after_it(ends: Ends) -> None:
+    bench = Bench(ends, ahead=True)
+    bench.peer.send(submit("a", [1], 20))
+    bench.turn()
+    bench.peer.send(submit("b", [2] * 31, 3))
+    bench.backend.faults = 1
+    while bench.peer.last("a") is None or bench.peer.last("b") is None:
+        bench.timer.pause(0.001)
+        bench.turn()
+    last = bench.peer.last("a")
+    assert last is not None
+    assert (last.finish, len(bench.peer.tokens("b"))) == ("error", 3)
 
 
 def test_an_engine_whose_every_step_raises_ends(bench: Bench) -> None:

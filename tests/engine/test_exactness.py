@@ -3,6 +3,8 @@
 import random
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from tests.engine.reference import MODELS, VOCAB, Reference
 from tests.engine.shadow import request
 
 from paceline_workers import demo
+from paceline_workers.engine.runner import Runner
+from paceline_workers.engine.sampling import Sampler
 from paceline_workers.engine.scheduling import Chunk, Plan
 from paceline_workers.engine.torch_cpu import TorchBackend
 from paceline_workers.messages import Sampling
@@ -105,6 +109,18 @@ def test_preemption_by_recompute_changes_no_token(pair: Pair, tally: Tally, cach
     tally.check_all(pair[0], run, asked, 44)
 
 
+@pytest.mark.parametrize("threaded", [False, True])
+def test_results_one_step_late_change_no_token(llama: Pair, tally: Tally, threaded: bool) -> None:
+    expected, backend = llama
+    asked = {f"r{place}": prompt for place, prompt in enumerate(prompts((30, 31, 47, 5, 16, 1)))}
+    with ThreadPoolExecutor(1) as pool:
+        runner = Runner(backend.decoder, backend.cache, Sampler(), pool if threaded else None)
+        run = Driver(replace(backend, runner=runner), pages=14, max_model_len=200, ahead=True, step_tokens=23)
+        serve(run, asked, 44)
+    assert run.core.counters.preemptions > 0
+    tally.check_all(expected, run, asked, 44)
+
+
 def test_resuming_from_any_position_continues_the_same_text(pair: Pair, tally: Tally) -> None:
     (prompt,) = prompts((190,))
     whole = Driver(pair[1])
@@ -133,6 +149,7 @@ def test_seeded_sampling_does_not_depend_on_batch_chunks_preemption_or_resumptio
     assert run(tight) == plain
     assert tight.core.counters.preemptions > 0
     assert run(Driver(llama[1], step_tokens=16)) == plain
+    assert run(Driver(llama[1], ahead=True)) == plain
     resumed = Driver(llama[1])
     for place, prompt in enumerate(asked):
         resumed.submit(f"r{place}", prompt + plain[place][:17], 23, how[place])

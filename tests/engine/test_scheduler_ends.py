@@ -97,6 +97,47 @@ def test_a_failed_step_ends_its_requests_with_the_reason_and_spares_the_others()
     assert run.text("b") == expected(PROMPT, 1)
 
 
+# --- results one step late
+
+
+def test_a_stop_that_is_seen_a_step_late_costs_one_row_and_no_word() -> None:
+    run = Shadow(scheduler(), ahead=True)
+    text = expected(PROMPT, 6)
+    run.core.submit(request("a", PROMPT, 9, stop_ids=frozenset({text[3]})))
+    run.drain()
+    assert (run.text("a"), run.ends()) == (text[: text.index(text[3]) + 1], {"a": "stop"})
+    assert run.core.counters.steps == len(run.text("a")) + 1
+    assert run.core.memory.held == 0
+
+
+def test_a_request_is_not_planned_past_its_own_limit() -> None:
+    run = Shadow(scheduler(), ahead=True)
+    run.core.submit(request("a", PROMPT, 3))
+    run.drain()
+    assert (run.text("a"), run.core.counters.steps) == (expected(PROMPT, 3), 3)
+
+
+def test_the_late_token_of_a_preempted_request_is_dropped_and_drawn_again() -> None:
+    run = Shadow(scheduler(6, hopeful=True), ahead=True)
+    for name in "ab":
+        run.core.submit(request(name, [*PROMPT, ord(name) % 7], 9))
+    run.drain()
+    assert run.core.counters.preemptions > 0
+    assert {name: run.text(name) for name in "ab"} == {name: expected([*PROMPT, ord(name) % 7], 9) for name in "ab"}
+
+
+def test_a_step_that_fails_sends_those_of_the_next_one_back_and_ends_its_own() -> None:
+    run = Shadow(scheduler(budget=10), ahead=True)
+    run.core.submit(request("a", PROMPT, 9))
+    run.launch()
+    run.core.submit(request("b", PROMPT[::-1], 3, arrival=1.0))
+    run.launch()
+    run.fail()
+    assert run.ends() == {"a": "error"}
+    run.drain()
+    assert run.text("b") == expected(PROMPT[::-1], 3)
+
+
 # --- deadlines
 
 

@@ -36,6 +36,7 @@ class Engine(RuleBasedStateMachine):
         budget=st.integers(1, 20),
         cache=st.booleans(),
         host=st.integers(0, 6),
+        ahead=st.booleans(),
         others=st.fixed_dictionaries(
             {
                 "hopeful": st.booleans(),
@@ -45,10 +46,12 @@ class Engine(RuleBasedStateMachine):
             }
         ),
     )
-    def begin(self, pages: int, slots: int, budget: int, cache: bool, host: int, others: dict[str, Any]) -> None:
+    def begin(
+        self, pages: int, slots: int, budget: int, cache: bool, host: int, ahead: bool, others: dict[str, Any]
+    ) -> None:
         windows = {RequestClass.INTERACTIVE: 0.003, RequestClass.BATCH: 0.02}
         core = scheduler(pages, slots=slots, budget=budget, prefix_cache=cache, windows=windows, host=host, **others)
-        self.run = Shadow(core)
+        self.run = Shadow(core, ahead=ahead)
         self.prompts: dict[str, list[int]] = {}
         self.aborted: set[str] = set()
 
@@ -67,8 +70,8 @@ class Engine(RuleBasedStateMachine):
     def fork(self, data: st.DataObject, more: list[int], outputs: int) -> None:
         """A second choice of a part of the parent, or of all of it and something else behind."""
         parent = data.draw(st.sampled_from(self.run.core.running))
-        cut = data.draw(st.integers(1, parent.wanted))
-        prompt = parent.tokens[:cut] + (more if cut == parent.wanted else [])
+        cut = data.draw(st.integers(1, len(parent.tokens)))
+        prompt = parent.tokens[:cut] + (more if cut == len(parent.tokens) else [])
         name = f"r{len(self.prompts)}"
         child = request(name, prompt, outputs, arrival=self.run.now, cls=parent.request_class)
         if self.run.core.fork(parent.id, child, self.run.now) or not self.run.core.submit(child):
@@ -79,10 +82,10 @@ class Engine(RuleBasedStateMachine):
         """Whoever runs gets on, but for those preempted; and a plan that runs requests is never empty."""
         self.run.events += self.run.core.expire(self.run.now)
         before = {entry.id: entry.wanted for entry in self.run.core.running if entry.decoding}
-        plan = self.run.step()
+        self.run.step()
         for entry in self.run.core.running:
             assert entry.id not in before or entry.preemptions or entry.wanted == before[entry.id] + 1
-        assert plan.chunks or not self.run.core.running
+        assert self.run.moved or not self.run.core.running
 
     @rule(seconds=st.sampled_from([0.001, 1.0, 40.0]))
     def wait(self, seconds: float) -> None:
@@ -97,17 +100,17 @@ class Engine(RuleBasedStateMachine):
     @rule(data=st.data(), during=st.booleans())
     def abort(self, data: st.DataObject, during: bool) -> None:
         name = data.draw(st.sampled_from(sorted(self.prompts)))
-        plan = self.run.core.step(self.run.now) if during else None
-        samples = self.run.execute(plan) if plan else []
+        if during:
+            self.run.launch()
         if self.run.core.abort(name):
             self.aborted.add(name)
-        if plan and plan.chunks:
-            self.run.events += self.run.core.commit(plan, samples, self.run.now)
+        while len(self.run.flights) > self.run.ahead:
+            self.run.collect()
 
     @rule()
     def fail(self) -> None:
-        plan = self.run.core.step(self.run.now)
-        self.run.events += self.run.core.fail(plan, "injected", self.run.now)
+        self.run.launch()
+        self.run.fail()
 
     @invariant()
     def balanced(self) -> None:

@@ -1,4 +1,4 @@
-"""What the loop needs of whatever computes: facts once, then the execution of plan after plan."""
+"""What the loop needs of whatever computes: facts once, then step after step, begun and collected in order."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ class Facts:
 
     `host_pages`: how many pages it can keep outside the device; `page_copy_s`: seconds to bring one back.
     `grammars`: whether requests may ask for structured output. `defaults`: see `Started`.
+    `ahead`: a step computes beside the host's work, so the next one should be planned before it is collected.
     """
 
     limits: Limits
@@ -26,6 +27,7 @@ class Facts:
     prior: StepTime
     stages: dict[str, float]
     emulated: bool = False
+    ahead: bool = False
     grammars: bool = False
     host_pages: int = 0
     page_copy_s: float = 0.0
@@ -34,10 +36,14 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """One sample per chunk that samples, in the plan's order; `lateness` in seconds, of emulated steps alone."""
+    """One sample per chunk that samples, in the plan's order; `lateness` in seconds, of emulated steps alone.
+
+    `seconds` that the step took by itself; None where it began with its launch and was over when collected.
+    """
 
     samples: list[Sample]
     lateness: float = 0.0
+    seconds: float | None = None
 
 
 class Backend(Protocol):
@@ -48,9 +54,18 @@ class Backend(Protocol):
         """What it is and what it can bear."""
         ...
 
-    def execute(self, plan: Plan, since: float) -> Executed:
-        """Make the plan's copies in order, then compute the step, which began at `since` (the loop's clock).
+    def launch(self, plan: Plan, since: float) -> None:
+        """Begin a step at `since` (the loop's clock), or after the one in flight, of which there is at most one.
 
-        Any exception fails the plan's requests, and what the copies should have brought.
+        Its copies are made in their order, before any chunk is computed. All that is needed of the requests is read
+        before this returns; the token of a chunk that is still being drawn comes from the step in flight. What this
+        raises costs the plan's requests, and what its copies should have brought.
+        """
+        ...
+
+    def collect(self) -> Executed:
+        """Wait for the oldest step in flight, whose requests know all tokens before the ones to draw now.
+
+        What this raises costs the same, and the step launched after it is dropped.
         """
         ...

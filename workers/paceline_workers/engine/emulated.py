@@ -9,9 +9,10 @@ import json
 import math
 import re
 import struct
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
@@ -56,7 +57,8 @@ class Vocabulary:
         """The next word of a request."""
         sampling = request.sampling
         recent = request.tokens[-_MEMORY:]
-        seen = struct.pack(f"<QII{len(recent)}i", sampling.seed % 2**64, request.choice, request.wanted, *recent)
+        place = len(request.tokens)
+        seen = struct.pack(f"<QII{len(recent)}i", sampling.seed % 2**64, request.choice, place, *recent)
         number = int.from_bytes(blake2b(seen, digest_size=8).digest(), "little")
         token = self.words[number % len(self.words)]
         return Sample(token, self._logprobs(token, sampling.logprobs))
@@ -64,6 +66,15 @@ class Vocabulary:
     def _logprobs(self, token: int, top: int) -> tuple[float, list[tuple[int, float]]] | None:
         even = -math.log(len(self.words))
         return None if top < 0 else (even, [(word, even) for word in (token, *self.words)[:top]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A step, how long it takes, and when it is over."""
+
+    plan: Plan
+    seconds: float
+    end: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,7 @@ class EmulatedBackend:
     device: hardware.Accelerator
     vocabulary: Vocabulary
     timer: Timer
+    _flights: deque[_Flight] = field(default_factory=deque)
 
     @classmethod
     def load(cls, engine: EngineConfig, emulate: EmulateConfig, timer: Timer, pause: Pause) -> "EmulatedBackend":
@@ -88,12 +100,18 @@ class EmulatedBackend:
             pause(stage.seconds)
         return cls(facts, shape, device, vocabulary, timer)
 
-    def execute(self, plan: Plan, since: float) -> Executed:
+    def launch(self, plan: Plan, since: float) -> None:
+        """It takes the planner's time, from when the step in flight is over."""
+        begin = self._flights[-1].end if self._flights else since
+        seconds = self._seconds(plan) + self._copying(plan)
+        self._flights.append(_Flight(plan, seconds, begin + seconds))
+
+    def collect(self) -> Executed:
         """Draw the words, then wait until the step's time is over."""
-        samples = [self.vocabulary.draw(chunk.request) for chunk in plan.chunks if chunk.samples]
-        end = since + self._seconds(plan) + self._copying(plan)
-        self.timer.until(end)
-        return Executed(samples, max(self.timer.now() - end, 0.0))
+        flight = self._flights.popleft()
+        samples = [self.vocabulary.draw(chunk.request) for chunk in flight.plan.chunks if chunk.samples]
+        self.timer.until(flight.end)
+        return Executed(samples, max(self.timer.now() - flight.end, 0.0), flight.seconds)
 
     def _seconds(self, plan: Plan) -> float:
         work = steptime.StepWork(plan.prefill_tokens, plan.context, plan.decode_tokens, plan.kv_tokens)
@@ -121,6 +139,7 @@ def _facts(
         prior=steptime.prior(shape, device, caps=caps),
         stages={stage.name: stage.seconds for stage in stages},
         emulated=True,
+        ahead=True,
         host_pages=sizing.host_pages(engine, page_bytes),
         page_copy_s=page_bytes / HOST_LINK,
     )

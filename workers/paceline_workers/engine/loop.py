@@ -1,10 +1,15 @@
-"""The engine's only thread: inbox, plan, execute, commit, outbox; again.
+"""The engine's loop: inbox, plan, launch, collect, commit, outbox; again.
+
+Where a backend computes beside the host (`facts.ahead`), the next step is planned and laid out while one computes, and
+results are taken in one step late. It is planned as late as the step-time model and the host's own pace allow, since
+who comes after that waits one step longer.
 
 Everything happens here, heartbeats too, so that a loop which hangs falls silent and the watchdog sees it. A step that
 raises costs its requests, not the engine, unless ATTEMPTS in a row do: then the process ends and the next one is tried.
 """
 
 from collections import deque
+from dataclasses import dataclass
 from typing import NoReturn
 
 from paceline_core.errors import PacelineError
@@ -20,8 +25,20 @@ from paceline_workers.messages import Abort, Heartbeat, Started, StepStats, Subm
 BEAT = 0.2
 ATTEMPTS = 3
 _RECENT = 1024
+_HEADROOM = 0.1
+"""Of a step's predicted seconds: how far it may be over early."""
+_RECALL = 0.9
+"""What the host's seconds a step keep of their past maximum at each step."""
 
 _log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A launched step; it began at `since`, or when the one before it was collected."""
+
+    plan: Plan
+    since: float
 
 
 class EngineLoop:
@@ -37,7 +54,9 @@ class EngineLoop:
         self._scheduler.model = facts.prior
         self._fit = StepTimeFit(facts.prior)
         self._recent: deque[StepStats] = deque(maxlen=_RECENT)
-        self._since: float | None = None
+        self._flights: deque[_Flight] = deque()
+        self._ended: float | None = None
+        self._host = 0.0
         self._wake = self._next_beat = timer.now()
         self._failures = 0
 
@@ -48,16 +67,14 @@ class EngineLoop:
             self.turn()
 
     def turn(self) -> None:
-        """One round; sleeps only when there is nothing to compute."""
-        for message in self._channel.receive(self._wake - self._timer.now()):
+        """One round; sleeps when there is nothing to compute, or while it is too early to plan the next step."""
+        for message in self._channel.receive(min(self._wake, self._next_beat) - self._timer.now()):
             self._take(message)
         now = self._timer.now()
         self._tell(self._scheduler.expire(now))
-        plan = Plan() if self._channel.full else self._scheduler.step(now)
-        if plan.chunks:
-            self._execute(plan)
+        if not self._flights or now >= self._wake:
+            self._step(now)
         self._beat()
-        self._rest(plan)
         self._channel.flush()
 
     def _take(self, message: Submit | Abort) -> None:
@@ -73,17 +90,44 @@ class EngineLoop:
         able = self._backend.facts.grammars or not request.sampling.grammar
         return "" if able else "this worker's backend cannot follow a grammar"
 
-    def _execute(self, plan: Plan) -> None:
-        since = self._timer.now() if self._since is None else self._since
+    def _step(self, now: float) -> None:
+        plan = Plan() if self._channel.full else self._scheduler.step(now)
+        launched = bool(plan.chunks) and self._launch(plan, now)
+        self._host = max(self._timer.now() - now, self._host * _RECALL)
+        if collects := bool(self._flights) and not (launched and self._ahead):
+            self._collect()
+        self._rest(plan, busy=collects or bool(plan.chunks))
+
+    @property
+    def _ahead(self) -> bool:
+        """The step in flight may stay there."""
+        return self._backend.facts.ahead and len(self._flights) == 1
+
+    def _launch(self, plan: Plan, now: float) -> bool:
+        since = now if self._ended is None else self._ended
         try:
-            executed = self._backend.execute(plan, since)
+            self._backend.launch(plan, since)
         except Exception as error:  # noqa: BLE001 - whatever a step raises must cost its own requests alone
             self._fail(plan, error)
+            return False
+        self._flights.append(_Flight(plan, since))
+        return True
+
+    def _collect(self) -> None:
+        flight = self._flights.popleft()
+        try:
+            executed = self._backend.collect()
+        except Exception as error:  # noqa: BLE001 - the same
+            self._fail(flight.plan, error)
+            while self._flights:
+                self._scheduler.retract(self._flights.popleft().plan)
             return
         self._failures = 0
-        self._since = self._timer.now()
-        self._tell(self._scheduler.commit(plan, executed.samples, self._since))
-        self._note(plan, self._since - since, executed.lateness)
+        self._ended = now = self._timer.now()
+        for other in self._flights:
+            other.since = now
+        self._tell(self._scheduler.commit(flight.plan, executed.samples, now))
+        self._note(flight.plan, executed.seconds or now - flight.since, executed.lateness)
 
     def _fail(self, plan: Plan, error: Exception) -> None:
         _log.error("a step failed", exc_info=error, extra={"requests": len(plan.chunks)})
@@ -110,13 +154,25 @@ class EngineLoop:
         for event in events:
             self._channel.send(event)
 
-    def _rest(self, plan: Plan) -> None:
-        """When the next round must begin: at once while there is work, else at a wake-up or the next heartbeat."""
-        if plan.chunks:
+    def _rest(self, plan: Plan, *, busy: bool) -> None:
+        """When the next round must begin: for the next step while there is work, else at a wake-up or a heartbeat."""
+        if self._flights:
+            self._wake = self._flights[0].since + self._head_start(self._flights[0].plan)
+        elif busy:
             self._wake = self._timer.now()
-            return
-        self._since = None
-        self._wake = self._next_beat if plan.wake is None else min(plan.wake, self._next_beat)
+        else:
+            self._ended = None
+            self._wake = self._next_beat if plan.wake is None else min(plan.wake, self._next_beat)
+
+    def _head_start(self, plan: Plan) -> float:
+        """Seconds into a step at which the next one should be planned, to be laid out when this one is over."""
+        seconds = self._fit.model.seconds(
+            prefill_tokens=plan.prefill_tokens,
+            sequences=plan.decode_tokens,
+            kv_tokens=plan.kv_tokens,
+            context=plan.context,
+        )
+        return seconds * (1 - _HEADROOM) - 2 * self._host
 
     def _beat(self) -> None:
         now = self._timer.now()

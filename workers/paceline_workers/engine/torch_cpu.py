@@ -24,6 +24,7 @@ from paceline_workers.engine.model import config, decoder
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.products import Products
 from paceline_workers.engine.model.weights import TORCH_TYPES, Weights
+from paceline_workers.engine.runner import Runner
 from paceline_workers.engine.sampling import Grammars, Sampler
 from paceline_workers.engine.scheduling import Chunk, Plan, Request
 from paceline_workers.engine.timer import Timer
@@ -42,7 +43,7 @@ class TorchBackend:
     facts: Facts
     decoder: decoder.Decoder
     cache: PagedCache
-    sampler: Sampler
+    runner: Runner
 
     @classmethod
     def load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause) -> "TorchBackend":
@@ -76,13 +77,16 @@ class TorchBackend:
             page_copy_s=copy_s,
             grammars=grammars is not None,
         )
-        return cls(facts, model, cache, Sampler(grammars))
+        return cls(facts, model, cache, Runner(model, cache, Sampler(grammars)))
 
-    def execute(self, plan: Plan, since: float) -> Executed:  # noqa: ARG002 - only emulation keeps to a time
-        """The copies, one forward pass, and one sample for each chunk that closes its request's gap."""
-        self.cache.copy(plan.copies)
-        logits = self.decoder(self.decoder.lay_out(plan, self.facts.limits.page_tokens), self.cache)
-        return Executed(self.sampler(logits.numpy(), [chunk.request for chunk in plan.chunks if chunk.samples]))
+    def launch(self, plan: Plan, since: float) -> None:  # noqa: ARG002 - only emulation keeps to a time
+        """The copies and one forward pass."""
+        self.runner.launch(plan, self.facts.limits.page_tokens)
+
+    def collect(self) -> Executed:
+        """One sample for each chunk that closes its request's gap."""
+        samples, seconds = self.runner.collect()
+        return Executed(samples, seconds=seconds if self.facts.ahead else None)
 
 
 class _Stages:

@@ -148,11 +148,15 @@ class KvMemory:
         owner.computed = len(known) * self.page_tokens
         owner.pages += self._pool.take(self._pages(len(owner.tokens)) - len(known))
 
-    def grow(self, owner: Owner) -> bool:
-        """Pages for all its tokens, and a first page to write that is its own; False, taking none, if some lack."""
-        if not self._forked and len(owner.tokens) <= len(owner.pages) * self.page_tokens:
+    def grow(self, owner: Owner, coming: int = 0) -> bool:
+        """Pages for all its tokens and those `coming`, and a first page to write that is its own.
+
+        False, taking none, if some lack.
+        """
+        tokens = len(owner.tokens) + coming
+        if not self._forked and tokens <= len(owner.pages) * self.page_tokens:
             return True
-        missing = self._pages(len(owner.tokens)) - len(owner.pages)
+        missing = self._pages(tokens) - len(owner.pages)
         place = owner.computed // self.page_tokens
         shared = place < len(owner.pages) and not self._pool.writable(owner.pages[place])
         if missing + shared > self._pool.available:

@@ -92,7 +92,9 @@ class _Sight:
 
 
 def _tokens(chunk: Chunk) -> list[int]:
-    return chunk.request.tokens[chunk.start : chunk.start + chunk.count]
+    """A zero stands for a last token that is still being drawn."""
+    tokens = chunk.request.tokens[chunk.start : chunk.start + chunk.count]
+    return tokens if len(tokens) == chunk.count else [*tokens, 0]
 
 
 def _slots(chunk: Chunk, page_tokens: int) -> Tensor:

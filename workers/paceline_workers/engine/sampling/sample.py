@@ -107,4 +107,4 @@ def _choose(row: Logits | Row, request: Request) -> int:
 
 
 def _bits(sampling: Sampling, request: Request, size: int) -> NDArray[np.uint64]:
-    return bits(sampling.seed, request.choice, request.wanted, Purpose.TOKEN, size)
+    return bits(sampling.seed, request.choice, len(request.tokens), Purpose.TOKEN, size)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.memory.copies import Copy
-from paceline_workers.engine.scheduling.request import Request
+from paceline_workers.engine.scheduling.request import Request, State
 
 TokenLogprobs = tuple[float, list[tuple[int, float]]]
 
@@ -60,7 +60,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step. Empty when there is nothing to do before `wake` (monotonic seconds; None: before the next message).
+    """One step. Empty when there is nothing to do before `wake` (monotonic seconds), a commit or a message.
 
     `copies` are made in their order, before any chunk is computed.
     """
@@ -69,6 +69,11 @@ class Plan:
     wake: float | None = None
     window: float = 0.0
     copies: tuple[Copy, ...] = ()
+
+    @property
+    def live(self) -> list[Request]:
+        """The requests that have not ended or been preempted since."""
+        return [chunk.request for chunk in self.chunks if chunk.request.state is State.RUNNING]
 
     @property
     def prefill_tokens(self) -> int:

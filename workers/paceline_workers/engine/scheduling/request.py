@@ -3,6 +3,9 @@
 There is no prefill phase and no decode phase: a request has `wanted` tokens (its prompt and what it has produced) and
 `computed` of them, whose keys and values lie in its pages. Every step closes a part of the gap; closing it whole
 yields the next token. Chunked prefill, prefix hits and recompute after preemption all follow from these two numbers.
+
+Steps are planned before the last one's results are known. So a chunk counts as computed once it is planned, and a
+token that is still being drawn is `pending`: it is wanted like any other, but `tokens` does not hold it yet.
 """
 
 from collections.abc import Iterable
@@ -28,9 +31,9 @@ class Request:
     """Identity, limits and progress. Times are seconds of the caller's monotonic clock; `deadline` is for token one.
 
     While it waits: `uncached` tokens to compute and their predicted seconds, `service`, as last looked up. `shared`
-    pages had another holder when it was placed. A preempted one `had` so many tokens
-    computed, and came back at `resumed_at` output tokens in `resumed_step`. `foreseen` outputs in all are
-    expected, to be looked up again at `review`.
+    pages had another holder when it was placed. A preempted one `had` so many tokens computed when it left in
+    `left_round`, and came back at `resumed_at` output tokens in `resumed_step`. `foreseen` outputs in all are expected,
+    to be looked up again at `review`.
     """
 
     id: str
@@ -48,10 +51,12 @@ class Request:
 
     state: State = State.WAITING
     computed: int = 0
+    pending: int = 0
     pages: list[int] = field(default_factory=list)
     digests: list[bytes] = field(default_factory=list)
     cached: int = 0
     preemptions: int = 0
+    left_round: int = -1
     resumed_at: int = 0
     resumed_step: int = 0
     uncached: int = 0
@@ -87,22 +92,22 @@ class Request:
     @property
     def wanted(self) -> int:
         """Tokens whose keys and values the next token needs."""
-        return len(self.tokens)
+        return len(self.tokens) + self.pending
 
     @property
     def gap(self) -> int:
         """Tokens yet to compute before the next one can be sampled."""
-        return len(self.tokens) - self.computed
+        return self.wanted - self.computed
 
     @property
     def produced(self) -> int:
-        """Output tokens so far."""
+        """Output tokens that are known."""
         return len(self.tokens) - self.prompt_len
 
     @property
     def decoding(self) -> bool:
         """Nothing is missing but the token sampled last."""
-        return self.produced > 0 and self.gap == 1
+        return self.wanted > self.prompt_len and self.gap == 1
 
     @property
     def urgency(self) -> int:
@@ -118,9 +123,11 @@ class Request:
         """Why it ends with the token it has just got, the `produced`-th; "" if it goes on. `longest` is the model's."""
         if self.tokens[-1] in self.stop_ids and produced > self.min_tokens:
             return "stop"
-        if produced >= self.max_tokens or len(self.tokens) >= longest:
-            return "length"
-        return ""
+        return "length" if self.full(len(self.tokens), longest) else ""
+
+    def full(self, length: int, longest: int) -> bool:
+        """Nothing follows the token that makes it so long."""
+        return length - self.prompt_len >= self.max_tokens or length >= longest
 
     def timing(self, now: float) -> Timing:
         """How its time up to `now` divides into phases."""

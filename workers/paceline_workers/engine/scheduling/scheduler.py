@@ -1,5 +1,8 @@
 """Continuous batching as a state machine: `step` plans the tokens of one forward pass, `commit` takes its results in.
 
+Results may be one step late: `step` may be called again before the last plan is committed. Plans are executed and
+committed in their order, and who leaves meanwhile (ended, aborted, preempted) has its late token dropped.
+
 Each step spends a token budget. Decodes come first, one token each; the rest goes to prefills, class by class in the
 policy's order, running ones and new ones by their response ratio, cut into chunks where the budget, or the time
 promised to the decodes, ends. Pages for all that is wanted are taken at admission, and a request is admitted only if
@@ -12,7 +15,7 @@ class is not preempted so again before it has produced a token, and only for a c
 """
 
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from operator import attrgetter, itemgetter
 
@@ -31,16 +34,14 @@ from paceline_workers.engine.scheduling.refusal import crowded, malformed, too_l
 from paceline_workers.engine.scheduling.request import Request, State
 from paceline_workers.engine.scheduling.victim import Candidate, Choice, cheapest, yielding
 from paceline_workers.engine.scheduling.waiting import Waiting, lane, response_ratio
+from paceline_workers.engine.scheduling.window import Window, shut
 from paceline_workers.messages import Tokens
 
 TURN = 8
 
 
 class Scheduler:
-    """All requests of one engine. `now` is seconds of any clock that never goes back; `model` is the caller's to set.
-
-    `policy`, `choose` and `forecast` are replaceable; the batching is what the limits name.
-    """
+    """All requests of one engine. `now`: seconds of a clock that never goes back; `model` is the caller's to set."""
 
     def __init__(
         self,
@@ -63,7 +64,8 @@ class Scheduler:
         self._batching: Batching = batching(limits)
         self._requests: dict[str, Request] = {}
         self._deadlines = Deadlines(self._latest_start)
-        self._window_since: float | None = None
+        self._window = Window()
+        self._round = 0
         self._admission = Admission(memory, limits, self._forecast)
 
     # --- requests come and go
@@ -121,34 +123,34 @@ class Scheduler:
 
     def fail(self, plan: Plan, reason: str, now: float) -> list[Tokens]:
         """End every request of a step that could not be executed; what they had computed is not trusted."""
-        live = [chunk.request for chunk in plan.chunks if chunk.request.state is State.RUNNING]
-        ends = [self._end(request, "error", reason, now) for request in live]
+        ends = [self._end(request, "error", reason, now) for request in plan.live]
         self._distrust(plan)
         return ends
+
+    def retract(self, plan: Plan) -> None:
+        """A plan will not be executed after all: its requests come back and are computed again."""
+        for request in plan.live:
+            self._preempt(request)
+        self._distrust(plan)
 
     # --- one step
 
     def step(self, now: float) -> Plan:
-        """What to compute next; empty while idle, or while a batch window is open."""
+        """What to compute next; empty while idle, while a batch window is open, or until a commit tells more."""
+        self._round += 1
         opens = self._batching.opens(self._house())
-        if not self.running and min(opens.values(), default=inf) > now:
-            return self._hold(opens, now)
+        if not self.running and shut(opens, now):
+            return self._window.hold(opens, self._deadlines.next(), now)
         self.memory.now = now
         draft = Draft(self.limits.step_tokens, self.model, min(self.limits.page_tokens, self.limits.step_tokens))
-        window = 0.0 if self._window_since is None else now - self._window_since
         prefills = self._decode(draft)
         self._fill(draft, prefills, opens, now)
-        self._window_since = None
-        for name, tokens in draft.spent.items():
-            self._policy.charge(name, tokens)
-        chunks = tuple(draft.chunks.values())
-        return Plan(chunks, window=window, copies=self.memory.copies() if chunks else ())
+        return self._planned(draft, self._window.close(now))
 
     def commit(self, plan: Plan, samples: Sequence[Sample], now: float) -> list[Tokens]:
         """Take in one sample per chunk that `samples`, in order; returns what to tell the clients."""
         sampled = [chunk for chunk in plan.chunks if chunk.samples]
         drawn = iter([sample for _, sample in zip(sampled, samples, strict=True)])
-        self.counters.steps += 1
         self.memory.now = now
         events = []
         size = self.limits.page_tokens
@@ -156,7 +158,7 @@ class Scheduler:
             request = chunk.request
             sample = next(drawn) if chunk.samples else None
             if request.state is State.RUNNING:
-                request.computed = end = chunk.start + chunk.count
+                end = chunk.start + chunk.count
                 if end // size > chunk.start // size:
                     self.memory.publish(request, chunk.start, end)
                 if sample:
@@ -183,14 +185,6 @@ class Scheduler:
         free = self.limits.slots - len(self.running)
         return House(oldest, self.waiting.counts(), len(self.running), free)
 
-    def _hold(self, opens: Mapping[RequestClass, float], now: float) -> Plan:
-        if not opens:
-            self._window_since = None
-        elif self._window_since is None:
-            self._window_since = now
-        wakes = [time for time in (*opens.values(), self._deadlines.next()) if time is not None]
-        return Plan(wake=min(wakes, default=None))
-
     def _decode(self, draft: Draft) -> list[Request]:
         """A token for each request that lacks nothing else; returns the others, whose prompts are not through."""
         self._admission.changed()
@@ -198,10 +192,12 @@ class Scheduler:
         for request in tuple(self.running):
             if request.state is not State.RUNNING:
                 continue
-            length = len(request.tokens)
+            length = len(request.tokens) + request.pending
             if length - request.computed != 1 or length == request.prompt_len:
                 prefills.append(request)
-            elif self.memory.grow(request) or self._grow(request, draft):
+            elif request.pending and request.full(length, self.limits.max_model_len):
+                continue
+            elif self.memory.grow(request, request.pending) or self._grow(request, draft):
                 draft.decode(request)
                 kv_tokens += length
                 promises.add(request.request_class)
@@ -210,7 +206,7 @@ class Scheduler:
         return prefills
 
     def _grow(self, request: Request, draft: Draft) -> bool:
-        while not self.memory.grow(request):
+        while not self.memory.grow(request, request.pending):
             victim = self._cheapest_but_oldest()
             draft.drop(victim)
             self._preempt(victim)
@@ -244,7 +240,7 @@ class Scheduler:
 
     def _admit(self, name: RequestClass, draft: Draft, opened: float, now: float, *, above: float = -inf) -> None:
         while draft.room and not draft.closed and (request := self._head(name, now)):
-            if response_ratio(request, now) <= above:
+            if response_ratio(request, now) <= above or request.left_round == self._round:
                 return
             if not self._make_room(request, draft):
                 draft.closed = True
@@ -273,17 +269,15 @@ class Scheduler:
         """Whom a waiting request may put back: the cheapest of the least urgent class that has to yield."""
         classes = {name for name in RequestClass if self._policy.yields(name, request.request_class)}
         lowest = yielding(self.running, classes, self.counters.steps) if classes else []
-        return self._choose(map(self._candidate, lowest), self.counters.steps) if lowest else None
+        return self._victim(lowest) if lowest else None
 
     def _cheapest_but_oldest(self) -> Request:
         oldest = min(self.running, key=attrgetter("arrival"))
-        others = [request for request in self.running if request is not oldest]
-        return self._choose(map(self._candidate, others), self.counters.steps)
+        return self._victim(request for request in self.running if request is not oldest)
 
-    def _candidate(self, request: Request) -> Candidate:
-        lost = request.computed - request.shared * self.limits.page_tokens
-        seconds = pace.service(self.model, max(lost, 1), request.computed)
-        return Candidate(request, len(request.pages) - request.shared, seconds)
+    def _victim(self, requests: Iterable[Request]) -> Request:
+        candidates = (Candidate.of(request, self.model, self.limits.page_tokens) for request in requests)
+        return self._choose(candidates, self.counters.steps)
 
     def _place(self, request: Request) -> None:
         pages = self.limits.pages(request.wanted)
@@ -310,15 +304,9 @@ class Scheduler:
             return
         request.admitted = now
         request.cached = min(request.computed, request.prompt_len)
-        request.batch_wait = self._waited(request, opened, now)
+        request.batch_wait = self._window.waited(request, opened, now)
         self.counters.lookup_tokens += request.wanted if self.memory.prefix_cache else 0
         self.counters.hit_tokens += request.computed
-
-    def _waited(self, request: Request, opened: float, now: float) -> float:
-        """Seconds that a window, and nothing else, kept it waiting."""
-        if self._window_since is not None:
-            return now - max(request.arrival, self._window_since)
-        return max(min(opened, now) - request.arrival, 0.0)
 
     def _preempt(self, victim: Request) -> None:
         self.running.remove(victim)
@@ -327,12 +315,26 @@ class Scheduler:
         self._batching.seat(-1)
         victim.state = State.WAITING
         victim.had = victim.computed
-        victim.computed = 0
+        victim.computed = victim.pending = 0
         victim.preemptions += 1
+        victim.left_round = self._round
         victim.resumed_at = victim.produced
         self.counters.preemptions += 1
         self._appraise(victim)
         self.waiting.add(victim)
+
+    def _planned(self, draft: Draft, window: float) -> Plan:
+        """The draft as a plan; what it computes counts as computed from here on."""
+        for name, tokens in draft.spent.items():
+            self._policy.charge(name, tokens)
+        chunks = tuple(draft.chunks.values())
+        if not chunks:
+            return Plan(window=window)
+        for chunk in chunks:
+            chunk.request.computed = chunk.start + chunk.count
+            chunk.request.pending += chunk.samples
+        self.counters.steps += 1
+        return Plan(chunks, window=window, copies=self.memory.copies())
 
     # --- what waiting requests would take
 
@@ -359,6 +361,7 @@ class Scheduler:
 
     def _append(self, request: Request, sample: Sample, now: float) -> Tokens:
         request.tokens.append(sample.token)
+        request.pending -= 1
         if request.first_token is None:
             request.first_token = now
         produced = len(request.tokens) - request.prompt_len

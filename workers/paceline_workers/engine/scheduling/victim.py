@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 
 from paceline_core.registry.enums import RequestClass
+from paceline_core.wire import StepTime
+from paceline_workers.engine.scheduling import pace
 from paceline_workers.engine.scheduling.request import Request
 
 RESPITE = 4
@@ -23,6 +25,12 @@ class Candidate:
     request: Request
     freed: int
     lost: float
+
+    @classmethod
+    def of(cls, request: Request, model: StepTime, page_tokens: int) -> "Candidate":
+        """Pages that others hold too are neither freed nor lost."""
+        lost = request.computed - request.shared * page_tokens
+        return cls(request, len(request.pages) - request.shared, pace.service(model, max(lost, 1), request.computed))
 
 
 Choice = Callable[[Iterable[Candidate], int], Request]

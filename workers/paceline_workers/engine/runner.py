@@ -1,0 +1,86 @@
+"""Steps of a torch model: laid out by the host, computed one after the other, sampled by the host.
+
+With a `pool` of one thread a step computes there while the host plans and lays out the next one; that thread sees
+tensors alone, never a request. A token still being drawn is filled into the next step between the two.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from paceline_workers.engine.model.attention import PagedCache
+from paceline_workers.engine.model.batch import Batch
+from paceline_workers.engine.model.decoder import Decoder
+from paceline_workers.engine.sampling import Sampler
+from paceline_workers.engine.scheduling import Plan, Request, Sample
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A step: its work, the requests that sample in their order, and rows whose token the step before it draws."""
+
+    compute: Callable[[], tuple[Tensor, float]]
+    batch: Batch
+    requests: list[Request]
+    unknown: list[tuple[int, Request]]
+    result: Future[tuple[Tensor, float]] | None = None
+
+
+class Runner:
+    """At most two steps in flight: one that computes, one that waits for its tokens."""
+
+    def __init__(self, decoder: Decoder, cache: PagedCache, sampler: Sampler, pool: Executor | None = None) -> None:
+        self._decoder = decoder
+        self._cache = cache
+        self._sampler = sampler
+        self._pool = pool
+        self._flights: deque[_Flight] = deque()
+
+    def launch(self, plan: Plan, page_tokens: int) -> None:
+        """Lay a step out; it begins at once, or when the one in flight is collected."""
+        batch = self._decoder.lay_out(plan, page_tokens)
+
+        def compute() -> tuple[Tensor, float]:
+            begin = time.perf_counter()
+            self._cache.copy(plan.copies)
+            return self._decoder(batch, self._cache), time.perf_counter() - begin
+
+        requests = [chunk.request for chunk in plan.chunks if chunk.samples]
+        self._flights.append(_Flight(compute, batch, requests, unknown(plan)))
+        if len(self._flights) == 1:
+            self._begin(self._flights[0])
+
+    def collect(self) -> tuple[list[Sample], float]:
+        """Samples of the oldest step, and its seconds. If it raises, nothing is in flight any more."""
+        flight, waiting = self._flights.popleft(), list(self._flights)
+        self._flights.clear()
+        logits, seconds = flight.compute() if flight.result is None else flight.result.result()
+        begin = time.perf_counter()
+        samples = self._sampler(logits.numpy(), flight.requests)
+        for following in waiting:
+            self._fill(following, dict(zip(flight.requests, samples, strict=True)))
+            self._begin(following)
+            self._flights.append(following)
+        return samples, seconds + time.perf_counter() - begin
+
+    def _begin(self, flight: _Flight) -> None:
+        if self._pool:
+            flight.result = self._pool.submit(flight.compute)
+
+    def _fill(self, flight: _Flight, drawn: dict[Request, Sample]) -> None:
+        for row, request in flight.unknown:
+            flight.batch.tokens[row] = drawn[request].token
+
+
+def unknown(plan: Plan) -> list[tuple[int, Request]]:
+    """The last row of each chunk whose last token is still being drawn."""
+    found, row = [], 0
+    for chunk in plan.chunks:
+        row += chunk.count
+        if chunk.start + chunk.count > len(chunk.request.tokens):
+            found.append((row - 1, chunk.request))
+    return found
