@@ -47,6 +47,7 @@ class Script(msgspec.Struct, frozen=True):
 
     reply: list[int] = []  # EOS follows
     others: list[list[int]] = []  # what choices 1, 2, ... answer, instead of `reply`
+    mirror: bool = False  # answer with the prompt's own ids
     times: int = 1
     per_frame: int = 1
     pause_s: float = 0.0
@@ -158,7 +159,8 @@ class ScriptedEngine:
         if submit.beams:
             self._tell_beams(submit)
             return
-        output = self._replies[min(submit.choice, len(self._replies) - 1)][: submit.max_tokens]
+        reply = self._replies[min(submit.choice, len(self._replies) - 1)]
+        output = ([*submit.prompt, EOS] if self._script.mirror else reply)[: submit.max_tokens]
         ids = output[start : start + self._script.per_frame]
         sequence.position += len(ids)
         ended = sequence.position >= len(output)

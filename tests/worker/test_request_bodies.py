@@ -172,17 +172,32 @@ def test_json_that_is_no_object_is_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_prompt", "taken"), [("a", "a"), (["a"], "a"), ([1, 2], [1, 2]), ([[1, 2]], [1, 2]), ([], [])]
+    ("given_prompt", "taken"),
+    [("a", ["a"]), (["a", "b"], ["a", "b"]), ([1, 2], [[1, 2]]), ([[1, 2], [3]], [[1, 2], [3]]), ([], [[]])],
 )
 def test_prompts_that_are_taken(given_prompt: Any, taken: Any) -> None:
     assert completion(prompt=given_prompt).prompt == taken
 
 
-@pytest.mark.parametrize("prompt", [["a", "b"], [[1], [2]], [1, "a"], 5, {"a": 1}, [True]])
-def test_several_prompts_are_refused(prompt: Any) -> None:
-    with pytest.raises(RequestError, match="several prompts as several requests") as caught:
+@pytest.mark.parametrize("prompt", [[1, "a"], 5, {"a": 1}, [True], [["a"]], ["a"] * 129])
+def test_what_is_no_prompt_is_refused(prompt: Any) -> None:
+    with pytest.raises(RequestError, match=r"`prompt`: (must be a text|holds at most 128)") as caught:
         completion(prompt=prompt)
     assert caught.value.param == "prompt"
+
+
+@pytest.mark.parametrize("fields", [{"n": 13}, {"best_of": 13}])
+def test_many_answers_to_many_prompts_are_counted_together(fields: Any) -> None:
+    with pytest.raises(RequestError, match="10 prompts of 13 answers each; at most 128") as caught:
+        completion(prompt=["a"] * 10, **fields)
+    assert caught.value.param == "prompt"
+
+
+def test_an_echo_with_logprobs_is_refused() -> None:
+    assert completion(echo=True).echo
+    with pytest.raises(RequestError, match="no `logprobs` of the prompt") as caught:
+        completion(echo=True, logprobs=0)
+    assert caught.value.param == "echo"
 
 
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))

@@ -27,10 +27,10 @@ class Usage(Struct, frozen=True):
     prompt_tokens_details: CachedTokens
 
     @classmethod
-    def of(cls, prompt: int, outputs: Sequence[Output]) -> "Usage":
-        """Counts so far: the prompt once, as its first choice found it cached, and the output of all choices."""
+    def of(cls, prompt: int, cached: int, outputs: Sequence[Output]) -> "Usage":
+        """Counts so far: `prompt` tokens, of which so many were found cached, and the output of all choices."""
         tokens = sum(output.tokens for output in outputs)
-        return cls(prompt, tokens, prompt + tokens, CachedTokens(min(outputs[0].cached, prompt)))
+        return cls(prompt, tokens, prompt + tokens, CachedTokens(cached))
 
 
 class Envelope(Struct, frozen=True):

@@ -31,16 +31,17 @@ class TextChoice(Struct, frozen=True):
 
 
 class CompletionShape:
-    """Plain text. `token_bytes` is None when no logprobs were asked for."""
+    """Plain text behind `echo`, the prompt's own. `token_bytes` is None when no logprobs were asked for."""
 
-    def __init__(self, index: int, token_bytes: Callable[[int], bytes] | None) -> None:
+    def __init__(self, index: int, token_bytes: Callable[[int], bytes] | None, echo: str = "") -> None:
         self._index = index
         self._token_bytes = token_bytes
+        self._echo = echo
         self._offset = 0
 
     def opening(self) -> list[Any]:
-        """Nothing comes before the text."""
-        return []
+        """The prompt, if it is wanted again."""
+        return [TextChoice(self._index, self._echo)] if self._echo else []
 
     def chunks(self, piece: Piece) -> list[Any]:
         """A piece of text; and the finish reason."""
@@ -57,7 +58,7 @@ class CompletionShape:
 
     def whole(self, pieces: Sequence[Piece]) -> TextChoice:
         """The text in one."""
-        text = "".join(piece.text for piece in pieces)
+        text = self._echo + "".join(piece.text for piece in pieces)
         return TextChoice(self._index, text, self._logprobs(pieces), pieces[-1].finish)
 
     def _logprobs(self, pieces: Sequence[Piece]) -> TextLogprobs | None:

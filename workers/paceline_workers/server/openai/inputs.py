@@ -22,7 +22,7 @@ def inputs(value: Any, most: int) -> list[Input]:
 
 async def ids_of(tokenizer: Tokenizer, given: Sequence[Input], context: int, field: str) -> list[list[int]]:
     """The ids of each, in order. Raises RequestError naming the one that is wrong."""
-    names = [field] if len(given) == 1 else [f"{field}[{place}]" for place in range(len(given))]
+    names = names_of(field, len(given))
     for one, name in zip(given, names, strict=True):
         if isinstance(one, str):
             refuse_overlong(tokenizer.least(one), context, name)
@@ -31,6 +31,11 @@ async def ids_of(tokenizer: Tokenizer, given: Sequence[Input], context: int, fie
     for ids, name in zip(all_ids, names, strict=True):
         _check(ids, tokenizer.size, name)
     return all_ids
+
+
+def names_of(field: str, count: int) -> list[str]:
+    """What each of several is called in a refusal."""
+    return [field] if count == 1 else [f"{field}[{place}]" for place in range(count)]
 
 
 def _is_ids(value: Any) -> bool:

@@ -1,13 +1,14 @@
 """From a request body to a job: what the engine gets, and how its tokens are written back."""
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec import structs
 
 from paceline_core.wire import Resume
-from paceline_workers.messages import Started, Submit
+from paceline_workers.messages import Sampling, Started, Submit
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.detokenize import Decode
 from paceline_workers.server.openai.answers import Kind, Shape, Usage, Writer
@@ -17,6 +18,7 @@ from paceline_workers.server.openai.body import invalid
 from paceline_workers.server.openai.chat_answers import CHAT, ChatShape
 from paceline_workers.server.openai.choices import Choice
 from paceline_workers.server.openai.completion_answers import TEXT, CompletionShape
+from paceline_workers.server.openai.inputs import Input, ids_of, names_of
 from paceline_workers.server.openai.lengths import refuse_overlong, room
 from paceline_workers.server.openai.requests import (
     ChatRequest,
@@ -30,7 +32,6 @@ from paceline_workers.server.openai.sampled import sampling
 from paceline_workers.server.openai.served import ServedModel, ToolParsing
 from paceline_workers.server.openai.tool_answers import TokenBytes, ToolShape
 from paceline_workers.server.output import Output, Piece
-from paceline_workers.server.tokenizer import Tokenizer
 
 COMPLETION_TOKENS = 16
 """OpenAI's default for `/v1/completions`."""
@@ -47,34 +48,49 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One request, understood. Of all `choices` the `best` ones are told."""
+    """One request, understood: `each` prompt has so many of the `choices` in turn, of which the `best` are told."""
 
     choices: tuple[Choice, ...]
     writer: Writer
     stream: bool
     options: StreamOptions
+    each: int
     best: int
 
     def usage(self) -> Usage:
-        """Token counts so far."""
-        return Usage.of(len(self.choices[0].submit.prompt), [choice.output for choice in self.choices])
+        """Token counts so far: each prompt once, as its first choice found it cached."""
+        firsts = [(len(choice.submit.prompt), choice.output.cached) for choice in self.choices[:: self.each]]
+        cached = sum(min(length, found) for length, found in firsts)
+        return Usage.of(sum(length for length, _ in firsts), cached, [choice.output for choice in self.choices])
 
     def whole(self, pieces: Sequence[Sequence[Piece]]) -> bytes:
         """The body of an answer that is not streamed, from all pieces of each choice."""
-        best = pieces if self.best == len(pieces) else best_candidates(pieces, self.best)
-        told = [choice.shape.whole(own) for choice, own in zip(self.choices, best, strict=False)]
-        return self.writer.whole(told, self.usage())
+        starts = range(0, len(self.choices), self.each)
+        return self.writer.whole([told for start in starts for told in self._told(start, pieces)], self.usage())
+
+    def _told(self, start: int, pieces: Sequence[Sequence[Piece]]) -> list[object]:
+        """The told choices of the prompt whose candidates begin at `start`."""
+        end = start + self.each
+        best = pieces[start:end] if self.best == self.each else best_candidates(pieces[start:end], self.best)
+        return [choice.shape.whole(own) for choice, own in zip(self.choices[start:end], best, strict=False)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Prompt:
-    """What differs between the routes: tokens in, tokens out, how they are written."""
+    """Tokens in, tokens out, and how the choice with a certain number is written."""
 
     ids: list[int]
     max_tokens: int
+    shape: Callable[[int], Shape]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What differs between the routes."""
+
+    prompts: list[_Prompt]
     logprobs: int
     kind: Kind
-    shape: Callable[[int], Shape]
     decode: Decode
 
 
@@ -92,8 +108,8 @@ async def chat_job(model: ServedModel, asked: Asked) -> Job:
     token_bytes = model.tokenizer.token_bytes if request.logprobs else None
     logprobs = request.top_logprobs if request.logprobs else -1
     decode = model.tokenizer.decoder(tools.form.marker) if tools else model.tokenizer.decode
-    prompt = _Prompt(ids, max_tokens, logprobs, CHAT, lambda index: _chat_shape(index, token_bytes, tools), decode)
-    return await _job(model, request, asked, resume, prompt)
+    prompt = _Prompt(ids, max_tokens, lambda index: _chat_shape(index, token_bytes, tools))
+    return await _job(model, request, asked, resume, _Wanted([prompt], logprobs, CHAT, decode))
 
 
 async def completion_job(model: ServedModel, asked: Asked) -> Job:
@@ -102,14 +118,18 @@ async def completion_job(model: ServedModel, asked: Asked) -> Job:
     request = parse(CompletionRequest, body)
     context = asked.started.max_model_len
     model.known(request.model)
-    ids = await _ids(model.tokenizer, request.prompt, context)
-    max_tokens = room(len(ids), request.max_tokens, COMPLETION_TOKENS, context, "prompt")
+    all_ids = await ids_of(model.tokenizer, request.prompt, context, "prompt")
     token_bytes = None if request.logprobs is None else model.tokenizer.token_bytes
     logprobs = -1 if request.logprobs is None else request.logprobs
-    prompt = _Prompt(
-        ids, max_tokens, logprobs, TEXT, lambda index: CompletionShape(index, token_bytes), model.tokenizer.decode
-    )
-    return await _job(model, request, asked, resume, prompt)
+    prompts = [
+        _Prompt(
+            ids,
+            room(len(ids), request.max_tokens, COMPLETION_TOKENS, context, name),
+            partial(CompletionShape, token_bytes=token_bytes, echo=_echo(model, given, request.echo)),
+        )
+        for given, ids, name in zip(request.prompt, all_ids, names_of("prompt", len(all_ids)), strict=True)
+    ]
+    return await _job(model, request, asked, resume, _Wanted(prompts, logprobs, TEXT, model.tokenizer.decode))
 
 
 MakeJob = Callable[[ServedModel, Asked], Awaitable[Job]]
@@ -122,42 +142,49 @@ def _chat_shape(index: int, token_bytes: TokenBytes | None, tools: ToolParsing |
     return ToolShape(index, token_bytes, tools) if tools else ChatShape(index, token_bytes)
 
 
-async def _ids(tokenizer: Tokenizer, prompt: str | list[int], context: int) -> list[int]:
-    if isinstance(prompt, str):
-        refuse_overlong(tokenizer.least(prompt), context, "prompt")
-    ids = await tokenizer.encode(prompt, special=True) if isinstance(prompt, str) else prompt
-    if not ids:
-        raise invalid("`prompt` must hold at least one token.", "prompt")
-    if not all(0 <= token < tokenizer.size for token in ids):
-        raise invalid(f"`prompt` holds a token id that is not in 0 to {tokenizer.size - 1}.", "prompt")
-    return ids
+def _echo(model: ServedModel, given: Input, echo: bool) -> str:
+    """What stands before each answer to this prompt."""
+    if not echo:
+        return ""
+    return given if isinstance(given, str) else model.tokenizer.decode(given)
 
 
 async def _job(
-    model: ServedModel, request: GenerateRequest, asked: Asked, resume: Resume | None, prompt: _Prompt
+    model: ServedModel, request: GenerateRequest, asked: Asked, resume: Resume | None, wanted: _Wanted
 ) -> Job:
-    if request.min_tokens > prompt.max_tokens:
-        raise invalid(f"`min_tokens` is above the {prompt.max_tokens} tokens that may be generated.", "min_tokens")
+    least = min(prompt.max_tokens for prompt in wanted.prompts)
+    if request.min_tokens > least:
+        raise invalid(f"`min_tokens` is above the {least} tokens that may be generated.", "min_tokens")
     if resume and not request.stream:
         raise invalid("Only a stream can be resumed; send the request again.", "stream")
-    submit = _submit(model, request, asked, prompt)
-    choices = tuple(_choice(request, one, prompt) for one in _sequences(submit, request, asked.started))
-    identity, created = f"{prompt.kind.id_prefix}-{submit.id}", int(model.clock.utc().timestamp())
+    name = secrets.token_hex(12)
+    choices = tuple(_choices(request, _submits(model, request, asked, name, wanted), asked.started, wanted.decode))
+    identity, created = f"{wanted.kind.id_prefix}-{name}", int(model.clock.utc().timestamp())
     if resume:
         choices = await resumed(choices, resume, asked.started, model.tokenizer.size)
         identity, created = resume.id, resume.created
-    writer = Writer(identity, created, request.model, prompt.kind)
-    return Job(choices, writer, request.stream, request.stream_options, request.n)
+    writer = Writer(identity, created, request.model, wanted.kind)
+    each = len(choices) // len(wanted.prompts)
+    return Job(choices, writer, request.stream, request.stream_options, each, request.n)
 
 
-def _submit(model: ServedModel, request: GenerateRequest, asked: Asked, prompt: _Prompt) -> Submit:
-    caller = asked.caller
-    seed = _seed(model, request, caller)
+def _submits(
+    model: ServedModel, request: GenerateRequest, asked: Asked, name: str, wanted: _Wanted
+) -> Iterator[tuple[_Prompt, Submit]]:
+    """A sequence for each prompt; all have the same seed, so each is answered as if it were asked alone."""
+    seed = _seed(model, request, asked.caller)
+    how = sampling(request, asked.started, seed, _logprobs(request, wanted.logprobs), model.tokenizer.size)
+    for place, prompt in enumerate(wanted.prompts):
+        own = name if len(wanted.prompts) == 1 else f"{name}-{place}"
+        yield prompt, _submit(request, asked.caller, own, prompt, how)
+
+
+def _submit(request: GenerateRequest, caller: Caller, name: str, prompt: _Prompt, how: Sampling) -> Submit:
     return Submit(
-        id=secrets.token_hex(12),
+        id=name,
         prompt=prompt.ids,
         max_tokens=prompt.max_tokens,
-        sampling=sampling(request, asked.started, seed, _logprobs(request, prompt), model.tokenizer.size),
+        sampling=how,
         request_class=caller.request_class,
         min_tokens=request.min_tokens,
         stop_ids=request.stop_token_ids,
@@ -167,10 +194,10 @@ def _submit(model: ServedModel, request: GenerateRequest, asked: Asked, prompt: 
     )
 
 
-def _logprobs(request: GenerateRequest, prompt: _Prompt) -> int:
+def _logprobs(request: GenerateRequest, asked: int) -> int:
     """What is asked for; the best of several need their tokens' own."""
     drawn = not request.use_beam_search and request.candidates > request.n
-    return max(prompt.logprobs, 0) if drawn else prompt.logprobs
+    return max(asked, 0) if drawn else asked
 
 
 def _sequences(submit: Submit, request: GenerateRequest, started: Started) -> list[Submit]:
@@ -189,6 +216,11 @@ def _seed(model: ServedModel, request: GenerateRequest, caller: Caller) -> int:
     return named[0] if named else model.new_seed()
 
 
-def _choice(request: GenerateRequest, submit: Submit, prompt: _Prompt) -> Choice:
-    output = Output(prompt.decode, stops=request.stop, min_tokens=request.min_tokens)
-    return Choice(submit, output, prompt.shape(submit.choice))
+def _choices(
+    request: GenerateRequest, submits: Iterable[tuple[_Prompt, Submit]], started: Started, decode: Decode
+) -> Iterator[Choice]:
+    """The candidates of each prompt in turn, numbered prompt * n + choice as OpenAI does."""
+    for place, (prompt, submit) in enumerate(submits):
+        for one in _sequences(submit, request, started):
+            output = Output(decode, stops=request.stop, min_tokens=request.min_tokens)
+            yield Choice(one, output, prompt.shape(place * request.n + one.choice))

@@ -6,6 +6,7 @@ supported is refused by name, unless it has the value that changes nothing. `nul
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from math import inf
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -14,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from paceline_core.errors import Code, RequestError
 from paceline_workers.server.openai.body import Body, invalid
+from paceline_workers.server.openai.inputs import Input, inputs
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT, Message
 from paceline_workers.server.openai.structured import wished
 from paceline_workers.server.openai.tools import CALLS_LIMIT, TOOLS_LIMIT, Tool, ToolChoice
@@ -29,6 +31,8 @@ PENALTY_MOST = 8.0
 """Of a length's exponent: a higher one means the longest beam, whatever it says."""
 _SCORES = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "logit_bias": {}}
 """What would change a beam's score, and the values that do not."""
+SEQUENCES_LIMIT = 128
+"""Of all prompts of one request together; as many as a stream can be resumed with."""
 
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
@@ -65,16 +69,6 @@ def _bias(value: Any) -> dict[int, float]:
 
 def _number(value: Any) -> float:
     return float(value) if type(value) in (int, float) else inf
-
-
-def _prompt(value: Any) -> str | list[int]:
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str | list):
-        value = value[0]
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(type(token) is int for token in value):
-        return value
-    raise ValueError("must be one text or one list of token ids; send several prompts as several requests")
 
 
 class StreamOptions(Body):
@@ -204,8 +198,18 @@ class ChatRequest(GenerateRequest):
 class CompletionRequest(GenerateRequest):
     """`POST /v1/completions`."""
 
-    prompt: Annotated[str | list[int], PlainValidator(_prompt)]
+    prompt: Annotated[list[Input], PlainValidator(partial(inputs, most=SEQUENCES_LIMIT))]
     logprobs: int | None = Field(default=None, ge=0, le=5)
+    echo: bool = False
+
+    def check(self) -> None:
+        """What no field can tell alone. Raises RequestError."""
+        super().check()
+        if self.echo and self.logprobs is not None:
+            raise invalid("`echo` tells no `logprobs` of the prompt; leave one of them out.", "echo")
+        if len(self.prompt) * self.candidates > SEQUENCES_LIMIT:
+            words = f"`prompt` holds {len(self.prompt)} prompts of {self.candidates} answers each; "
+            raise invalid(f"{words}at most {SEQUENCES_LIMIT} are answered at a time.", "prompt")
 
 
 R = TypeVar("R", bound=Body)
