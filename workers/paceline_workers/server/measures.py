@@ -52,6 +52,8 @@ class Measures:
         self._labels = (namespace, service, config.revision, config.pool)
         self._metrics = Metrics("worker")
         self.requests = RequestMeasures(self._metrics, self._labels, tracing)
+        # prometheus-client's OpenMetrics (0.26) writes the colon of a sample's name as an underscore
+        self._plain = config.vllm_names
         if config.vllm_names:
             labels = dict(zip(LABELS, (config.served_names[0], "0"), strict=True))
             self._metrics.registry.register(AliasCollector(self._metrics, ALIASES, (CACHE_CONFIG,), labels))
@@ -80,7 +82,7 @@ class Measures:
         self._count("paceline_engine_restarts_total", engine.restarts - self._restarts)
         self._restarts = engine.restarts
         self.requests.settle()
-        return self._metrics.exposition(accept)
+        return self._metrics.exposition("" if self._plain else accept)
 
     def _on_start(self, started: Started) -> None:
         self._counts, self._pages, self._emulated = _Counts(), started.pages, started.emulated
