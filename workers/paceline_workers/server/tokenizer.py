@@ -2,25 +2,32 @@
 
 A long text is encoded in a small pool of threads, as a batch of one: of the library's calls only those for batches
 release the interpreter lock, and without that a thread would not help. So one huge prompt does not hold up everybody's
-tokens. Known hole: handing the ids over holds the lock again, some 30 ms for a million of them.
+tokens. At most WAITING requests stand in line for a thread. What a chat has in common with one before it is not encoded
+again (`segments`). Known hole: handing the ids over holds the lock again, some 30 ms for a million of them.
 """
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tokenizers
 
-from paceline_core.errors import InvalidInput
+from paceline_core.errors import Code, InvalidInput, RequestError
 from paceline_workers.server.detokenize import Decode
 from paceline_workers.server.longest import longest_token
+from paceline_workers.server.segments import Segments
 
 INLINE_CHARACTERS = 4096
+CUT_CHARACTERS = 1 << 18
+"""A text that is longer is not searched for segments: that happens on the loop, some 4 microseconds a thousand."""
 THREADS = 2
+WAITING = 64
+RETRY_AFTER_S = 1.0
+R = TypeVar("R")
 
 
 class Tokenizer:
@@ -33,6 +40,8 @@ class Tokenizer:
         self._pool = ThreadPoolExecutor(THREADS, "tokenize")
         self._bytes = _byte_level() if _is_byte_level(inner) else {}
         self._longest = longest_token(inner, frozenset(self._bytes))
+        self._segments = Segments(inner, exact=self._longest is not None)
+        self._waiting = 0
         self.special_tokens = _special_tokens(settings)
         self.size: int = inner.get_vocab_size(with_added_tokens=True)
 
@@ -51,15 +60,26 @@ class Tokenizer:
             raise InvalidInput(str(path), f"is not a tokenizer: {error}") from None
 
     async def encode(self, text: str, *, special: bool) -> list[int]:
-        """Ids of `text`; `special` adds the tokens that the model expects around a plain prompt."""
+        """Ids of `text`; `special` adds the tokens that the model expects around a prompt. Raises RequestError."""
         return (await self.encode_all([text], special=special))[0]
 
+    async def encode_chat(self, text: str, salt: str) -> list[int]:
+        """The same without added tokens; what `salt` had encoded before is not encoded again. Raises RequestError."""
+        if len(text) > CUT_CHARACTERS:
+            return await self.encode(text, special=False)
+        parts = [(part, self._segments.known(salt, part)) for part in self._segments.cut(text)]
+        new = [part for part, ids in parts if ids is None]
+        encoded = await self.encode_all(new, special=False)
+        for part, ids in zip(new, encoded, strict=True):
+            self._segments.keep(salt, part, ids)
+        fresh = iter(encoded)
+        return [token for _, known in parts for token in (next(fresh) if known is None else known)]
+
     async def encode_all(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
-        """Ids of each text, in order."""
+        """Ids of each text, in order. Raises RequestError when too many long ones wait."""
         if sum(map(len, texts)) <= INLINE_CHARACTERS:
             return [self.encode_now(text, special=special) for text in texts]
-        encode = partial(self._encode_unlocked, texts, special=special)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, encode)
+        return await self._in_thread(partial(self._encode_unlocked, texts, special=special))
 
     def encode_now(self, text: str, *, special: bool) -> list[int]:
         """The same, holding up whoever calls."""
@@ -95,8 +115,7 @@ class Tokenizer:
 
     async def spell(self, ids: Sequence[int]) -> str:
         """Text of ids with special tokens as their names, off the loop: a list may be long."""
-        spell = partial(self._inner.decode_batch, [list(ids)], skip_special_tokens=False)
-        return (await asyncio.get_running_loop().run_in_executor(self._pool, spell))[0]
+        return (await self._in_thread(partial(self._inner.decode_batch, [list(ids)], skip_special_tokens=False)))[0]
 
     def token_text(self, token: int) -> str:
         """What the vocabulary calls a token: bytes as their stand-ins, special tokens as their names."""
@@ -110,6 +129,16 @@ class Tokenizer:
         if self._bytes and all(character in self._bytes for character in piece):
             return bytes(self._bytes[character] for character in piece)
         return piece.replace("▁", " ").encode()
+
+    async def _in_thread(self, work: Callable[[], R]) -> R:
+        if self._waiting >= WAITING:
+            words = f"{self._waiting} long texts wait for the tokenizer."
+            raise RequestError(Code.QUEUE_FULL, words, retry_after=RETRY_AFTER_S)
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        finally:
+            self._waiting -= 1
 
     def close(self) -> None:
         """End the threads."""

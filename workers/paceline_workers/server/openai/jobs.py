@@ -103,7 +103,7 @@ async def chat_job(model: ServedModel, asked: Asked) -> Job:
     tools = model.parser(request.offered, request.forced)
     text = model.render(request.messages, request.offered)
     refuse_overlong(model.tokenizer.least(text), context, "messages")
-    ids = await model.tokenizer.encode(text, special=False)
+    ids = await model.tokenizer.encode_chat(text, asked.caller.tenant)
     max_tokens = room(len(ids), request.max_completion_tokens or request.max_tokens, None, context, "messages")
     token_bytes = model.tokenizer.token_bytes if request.logprobs else None
     logprobs = request.top_logprobs if request.logprobs else -1
