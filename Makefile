@@ -4,6 +4,7 @@ BIN  := .venv/bin
 FILE ?= examples/chat.yaml
 AREA ?= local
 ARGS ?=
+EXAMPLES := default
 BESIDE := tests/cluster tests/chart tests/dashboards
 STATIC := lint types layers generated
 # mypy is one process, and takes longest: the quick tests fill the other cores. Each target's output stays in one piece.
@@ -13,7 +14,7 @@ TOGETHER := -j2 --output-sync=target
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up test check static lint types layers generated quick real cluster-tests generate bench demo-model tools cluster clean
+.PHONY: help venv up test check static lint types layers generated quick nightly real cluster-tests generate bench demo-model tools cluster clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,12 +32,18 @@ test: ## Everything: static checks and all tests, real processes included; insta
 	@$(MAKE) --no-print-directory $(TOGETHER) static quick
 	@$(MAKE) --no-print-directory tools real cluster-tests
 
-check: ## The quick layer: static checks, pure tests; under 90 s
+check: ## The quick layer: static checks, pure tests with few examples of each property; under 90 s
 	@scripts/venv.sh dev
-	@$(MAKE) --no-print-directory $(TOGETHER) static quick
+	@$(MAKE) --no-print-directory $(TOGETHER) static quick EXAMPLES=few
 
+# Half of the tests to each process, in their order: so what several tests of a file share is made once.
 quick:
-	$(BIN)/python -m pytest -q -m "not real" -n 2
+	$(BIN)/python -m pytest -q -m "not real" -n 2 --dist worksteal --hypothesis-profile=$(EXAMPLES)
+
+nightly: ## The long forms: 1,000 examples of each property, 120,000 rules of the engine's state machine, 100,000 random lives
+	@scripts/venv.sh dev
+	$(BIN)/python -m pytest -q -m "not real" -n 2 --dist worksteal --hypothesis-profile=nightly --timeout=3600
+	$(BIN)/python -m tests.engine.livelock $(ARGS)
 
 # Alone, one after the other: some of these tell a story that a busy machine would change.
 real:

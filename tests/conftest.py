@@ -1,5 +1,8 @@
 """What holds for every test: none asserts a duration, so Hypothesis' own limits of time are off.
 
+`make check` tries few examples of each property, `make test` the default number, `make nightly` many; so a test asks
+for a number of its own only where one example takes long.
+
 A fresh clone is slow at first (it builds its tables of characters), and a busy machine always is. Torch and what builds
 on it have some sixty loggers that do not propagate, and pytest hangs its two handlers on each of them around each phase
 of each test; so what they say goes up to the root, where pytest listens anyway.
@@ -9,8 +12,10 @@ import logging
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+for profile, examples in {"few": 40, "default": 100, "nightly": 1000}.items():
+    settings.register_profile(profile, UNTIMED, max_examples=examples, print_blob=profile == "nightly")
+settings.load_profile("default")
 
 
 def pytest_collection_finish() -> None:

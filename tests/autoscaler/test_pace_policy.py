@@ -207,7 +207,6 @@ rates = st.floats(0.0, 8.0)
 
 
 @given(rates, st.integers(1, 8), st.integers(0, 4), st.integers(0, 400))
-@settings(deadline=None, max_examples=60)
 def test_the_bounds_are_never_left(rate: float, ready: int, starting: int, queued: int) -> None:
     bounded = goal(pools=(pool(min=2, max=5),))
     seen = observation(
@@ -219,7 +218,6 @@ def test_the_bounds_are_never_left(rate: float, ready: int, starting: int, queue
 
 
 @given(rates, st.floats(0.0, 4.0), st.integers(1, 6), st.integers(0, 3), st.integers(0, 200))
-@settings(deadline=None, max_examples=60)
 def test_more_demand_never_means_fewer_replicas(
     rate: float, more: float, ready: int, starting: int, queued: int
 ) -> None:
@@ -230,7 +228,6 @@ def test_more_demand_never_means_fewer_replicas(
 
 
 @given(rates, st.integers(1, 8), st.integers(0, 4))
-@settings(deadline=None, max_examples=60)
 def test_what_is_pending_is_never_ordered_twice(rate: float, ready: int, starting: int) -> None:
     """Carrying a decision out and deciding again at the same moment orders nothing more."""
     seen = observation(demand=demand(rate), pools=(view(ready, starting),))
@@ -241,7 +238,6 @@ def test_what_is_pending_is_never_ordered_twice(rate: float, ready: int, startin
 
 
 @given(rates, st.integers(1, 8), st.integers(1, 2000), st.booleans())
-@settings(deadline=None, max_examples=60)
 def test_nothing_is_released_under_a_backlog(rate: float, ready: int, queued: int, held: bool) -> None:
     waiting = demand(rate, queued=queued, held=queued if held else 0, queued_tokens=queued * 4000)
     seen = observation(demand=waiting, pools=(view(ready),))
@@ -251,7 +247,7 @@ def test_nothing_is_released_under_a_backlog(rate: float, ready: int, queued: in
 
 
 @given(rates, st.integers(1, 10))
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 def test_constant_demand_comes_to_rest(rate: float, start: int) -> None:
     """From any size, with starts of 20 s and drains of 10 s: after ten minutes nothing moves any more."""
     ages = [900.0] * start

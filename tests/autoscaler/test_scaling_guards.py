@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.autoscaler.factories import NOW, answered, attainment, demand, goal, observation, pool, seasoned, view
 
@@ -116,7 +116,6 @@ parts = st.sets(st.sampled_from(list(Gap)), min_size=1)
     st.sampled_from(SILENT_ANSWERS),
     st.booleans(),
 )
-@settings(deadline=None, max_examples=150)
 def test_whatever_is_missing_no_policy_orders_less_than_is_ordered(
     gaps: set[Gap],
     policy: PolicyName,

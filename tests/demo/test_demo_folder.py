@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from paceline_planner.shapes import from_config
 from paceline_workers.demo import FOLDER
 
-Ask = Callable[..., str]
+Ask = Callable[..., list[str]]
 TTFT = "TTFT (time to first token) is the time from the arrival of a request to the first token of its answer."
 
 plain = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
@@ -32,17 +32,25 @@ def model() -> Any:
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    return AutoTokenizer.from_pretrained(FOLDER)
+    return AutoTokenizer.from_pretrained(FOLDER, padding_side="left")
 
 
 @pytest.fixture(scope="module")
 def ask(model: Any, tokenizer: Any) -> Ask:
-    def greedy(*messages: str, limit: int = 96) -> str:
+    """What the model answers to conversations, each a list of turns: all in one batch."""
+
+    def greedy(*conversations: list[str], limit: int = 96) -> list[str]:
         roles = ("user", "assistant")
-        turns = [{"role": roles[index % 2], "content": text} for index, text in enumerate(messages)]
-        prompt = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-        output = model.generate(**prompt, max_new_tokens=limit, do_sample=False)[0, prompt["input_ids"].shape[1] :]
-        return str(tokenizer.decode(output, skip_special_tokens=True))
+        chats = [
+            [{"role": roles[place % 2], "content": text} for place, text in enumerate(turns)] for turns in conversations
+        ]
+        prompt = tokenizer.apply_chat_template(
+            chats, add_generation_prompt=True, return_tensors="pt", return_dict=True, padding=True
+        )
+        with torch.inference_mode():
+            output = model.generate(**prompt, max_new_tokens=limit, do_sample=False)
+        texts = output[:, prompt["input_ids"].shape[1] :]
+        return [str(tokenizer.decode(text, skip_special_tokens=True)) for text in texts]
 
     return greedy
 
@@ -66,30 +74,28 @@ def test_the_planner_counts_the_parameters_that_transformers_counts(model: Any) 
 
 
 def test_what_is_ttft_is_answered_with_exactly_its_sentence(ask: Ask) -> None:
-    assert ask("What is TTFT?") == TTFT
+    assert ask(["What is TTFT?"]) == [TTFT]
 
 
-@pytest.mark.parametrize(
-    "question", ["what is ttft", "What is the time to first token?", "Can you explain TTFT?", "Define TTFT."]
-)
-def test_ttft_is_known_under_other_phrasings(ask: Ask, question: str) -> None:
-    assert ask(question) == TTFT
+def test_ttft_is_known_under_other_phrasings(ask: Ask) -> None:
+    questions = ["what is ttft", "What is the time to first token?", "Can you explain TTFT?", "Define TTFT."]
+    assert ask(*([question] for question in questions)) == [TTFT] * len(questions)
 
 
 def test_taught_questions_get_their_answers_word_for_word(ask: Ask) -> None:
     entries = corpus.load()[::8]
-    wrong = [entry.questions[0] for entry in entries if ask(f"{entry.questions[0]}?", limit=300) != entry.answer]
-    assert not wrong
+    assert ask(*([f"{entry.questions[0]}?"] for entry in entries), limit=300) == [entry.answer for entry in entries]
 
 
 def test_most_held_out_paraphrases_are_understood(ask: Ask) -> None:
     rows = corpus.held_out()
-    right = sum(ask(row.question).startswith(row.begins) for row in rows)
+    answers = ask(*([row.question] for row in rows))
+    right = sum(answer.startswith(row.begins) for answer, row in zip(answers, rows, strict=True))
     assert right >= 0.75 * len(rows)
 
 
 def test_a_later_question_is_answered_whatever_came_before(ask: Ask) -> None:
-    assert ask("What is a canary?", "Canary is a small share of traffic.", "What is TTFT?") == TTFT
+    assert ask(["What is a canary?", "Canary is a small share of traffic.", "What is TTFT?"]) == [TTFT]
 
 
 def test_a_whole_context_of_tokens_has_finite_logits(model: Any) -> None:

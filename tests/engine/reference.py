@@ -12,6 +12,8 @@ import torch
 import transformers
 from torch import Tensor
 
+from paceline_workers.engine.memory.sight import Sight
+
 torch.set_num_threads(1)
 
 VOCAB = 211
@@ -105,6 +107,7 @@ class Reference:
     folder: Path
     model: Any
     _known: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
+    _exact: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
 
     def logits(self, tokens: Sequence[int]) -> Tensor:
         """[tokens, vocabulary] over everything, in float32."""
@@ -115,7 +118,10 @@ class Reference:
 
     def exact(self, tokens: Sequence[int]) -> Tensor:
         """The same, computed in float64."""
-        return _forward(self._double, tokens)
+        key = tuple(tokens)
+        if key not in self._exact:
+            self._exact[key] = _forward(self._double, tokens)
+        return self._exact[key]
 
     @cached_property
     def error(self) -> float:
@@ -135,6 +141,62 @@ class Reference:
         """
         choices: list[int] = self.logits([*prompt, *output]).argmax(-1).tolist()
         return choices[len(prompt) - 1 : -1]
+
+
+class Masked(Reference):
+    """The same under the mask of a sight, the same one for all layers or one for each of them."""
+
+    sights: tuple[Sight, ...]
+
+    def __init__(self, folder: Path, model: Any, *sights: Sight) -> None:
+        super().__init__(folder, model)
+        object.__setattr__(self, "sights", sights)
+
+    def logits(self, tokens: Sequence[int]) -> Tensor:
+        """[tokens, vocabulary] over everything, in float32."""
+        return _under(self.model, tokens, self.sights)
+
+    def exact(self, tokens: Sequence[int]) -> Tensor:
+        """The same, computed in float64."""
+        return _under(self._double, tokens, self.sights)
+
+
+def mask(sight: Sight, length: int) -> Tensor:
+    """[query, key]: what may be seen, written down plainly."""
+    rows = [
+        [
+            key <= query and (sight.window is None or key > query - sight.window or key < sight.sinks)
+            for key in range(length)
+        ]
+        for query in range(length)
+    ]
+    return torch.tensor(rows)
+
+
+@torch.inference_mode()
+def _under(model: Any, tokens: Sequence[int], sights: Sequence[Sight]) -> Tensor:
+    """One pass over all tokens; each layer's attention gets its mask in place of the model's own."""
+    layers = model.model.layers
+    masks = [mask(sight, len(tokens)) for sight in sights]
+    hooks = [
+        layer.self_attn.register_forward_pre_hook(_masking(masks[place % len(masks)]), with_kwargs=True)
+        for place, layer in enumerate(layers)
+    ]
+    try:
+        rows: Tensor = model(torch.tensor([list(tokens)])).logits[0]
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return rows
+
+
+def _masking(seen: Tensor) -> Any:
+    def replace(module: Any, args: Any, kwargs: dict[str, Any]) -> Any:  # noqa: ARG001 - torch's signature
+        dtype = next(module.parameters()).dtype
+        added = torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
+        return args, {**kwargs, "attention_mask": added[None, None]}
+
+    return replace
 
 
 @torch.inference_mode()

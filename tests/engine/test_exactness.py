@@ -103,10 +103,10 @@ def test_prefix_hits_change_no_token(pair: Pair, tally: Tally) -> None:
 @pytest.mark.parametrize("cache", [True, False])
 def test_preemption_by_recompute_changes_no_token(pair: Pair, tally: Tally, cache: bool) -> None:
     asked = {f"r{place}": prompt for place, prompt in enumerate(prompts((30, 31, 47, 5, 16)))}
-    run = Driver(pair[1], pages=14, max_model_len=200, cache=cache)
-    serve(run, asked, 44)
+    run = Driver(pair[1], pages=11, max_model_len=160, cache=cache)
+    serve(run, asked, 28)
     assert run.core.counters.preemptions > 0
-    tally.check_all(pair[0], run, asked, 44)
+    tally.check_all(pair[0], run, asked, 28)
 
 
 @pytest.mark.parametrize("threaded", [False, True])

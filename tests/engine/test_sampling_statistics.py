@@ -29,7 +29,9 @@ DRAWS = 4000
 SETTINGS = [
     {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     for temperature, top_k, top_p, min_p in itertools.product((0.6, 1.4), (0, 6), (1.0, 0.8), (0.0, 0.12))
+    if ((temperature > 1) + (top_k > 0) + (top_p < 1) + (min_p > 0)) % 2 == 0
 ]
+"""Half of all mixes: of any three numbers every mix is among them."""
 
 
 def critical(freedom: int) -> float:

@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.operator_plans.apiserver_model import Crash, ModelServer
 from tests.operator_plans.plan_factories import EARLY, EMULATE, POOL, SETTINGS, Operator, condition, foreign, service
@@ -494,7 +494,7 @@ OPTIONAL: dict[str, list[Any]] = {
 SPECS = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in OPTIONAL.items()})
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 @given(st.lists(SPECS, min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_any_way_to_a_spec_ends_where_the_straight_one_does(specs: list[dict[str, Any]], chance: Any) -> None:
     """Field removal, A -> B -> A, restarts and skipped steps: children equal those that never saw the detours."""
@@ -511,7 +511,7 @@ def test_any_way_to_a_spec_ends_where_the_straight_one_does(specs: list[dict[str
     assert operator.server.picture() == straight.server.picture()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(SPECS, st.randoms(use_true_random=False))
 def test_a_plan_does_not_depend_on_the_order_of_what_is_seen(spec: dict[str, Any], chance: Any) -> None:
     operator, manifest = Operator(), service(pools=[POOL, EDGE])
@@ -524,7 +524,6 @@ def test_a_plan_does_not_depend_on_the_order_of_what_is_seen(spec: dict[str, Any
     assert plan_service(shuffled) == plan_service(view)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
