@@ -44,7 +44,12 @@ class Driver:
         self.flights: deque[Plan] = deque()
         bounds = replace(backend.facts.limits, **limits)
         memory = KvMemory(
-            pages or backend.facts.pages, bounds.page_tokens, prefix_cache=cache, host_pages=backend.facts.host_pages
+            pages or backend.facts.pages,
+            bounds.page_tokens,
+            prefix_cache=cache,
+            host_pages=backend.facts.host_pages,
+            sight=backend.facts.sight,
+            ahead=bounds.step_tokens,
         )
         self.core = Scheduler(memory, bounds, forecast=Hopeful(0))
         self.events: list[Tokens] = []

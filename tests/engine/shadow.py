@@ -7,7 +7,8 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.kv import KvMemory
-from paceline_workers.engine.scheduling import Limits, Plan, Request, Sample, Scheduler
+from paceline_workers.engine.memory.sight import ALL, Sight
+from paceline_workers.engine.scheduling import Chunk, Limits, Plan, Request, Sample, Scheduler
 from paceline_workers.engine.scheduling.forecast import Forecast
 from paceline_workers.engine.scheduling.request import State
 from paceline_workers.messages import Sampling, Tokens
@@ -65,10 +66,13 @@ def scheduler(
     max_waiting: int = 1000,
     model: StepTime | None = None,
     hopeful: bool = False,
+    sight: Sight = ALL,
     **others: Any,
 ) -> Scheduler:
+    least = sight.least(PAGE)
+    bounded = least is not None and least <= pages
     limits = Limits(
-        max_model_len=max_len or pages * PAGE,
+        max_model_len=max_len or (1000 if bounded else pages * PAGE),
         vocab_size=VOCAB,
         page_tokens=PAGE,
         max_seqs=slots,
@@ -77,7 +81,7 @@ def scheduler(
         windows=windows or {},
         **others,
     )
-    memory = KvMemory(pages, PAGE, prefix_cache=prefix_cache, host_pages=host)
+    memory = KvMemory(pages, PAGE, prefix_cache=prefix_cache, host_pages=host, sight=sight, ahead=budget)
     core = Scheduler(memory, limits, forecast=Hopeful(0) if hopeful else None)
     core.model = model or core.model
     return core
@@ -107,16 +111,28 @@ class Shadow:
 
         `tables`: the pages of each chunk's request as they were when the step was launched.
         """
-        tables = tables or [chunk.request.pages for chunk in plan.chunks]
+        tables = tables or [self.table(chunk.request) for chunk in plan.chunks]
         for copy in plan.copies:
             self.copy(copy)
         for chunk, pages in zip(plan.chunks, tables, strict=True):
             for place in range(chunk.start, chunk.start + chunk.count):
                 self.memory[pages[place // PAGE], place % PAGE] = (place, self.token(chunk.request, place))
         for chunk, pages in zip(plan.chunks, tables, strict=True):
-            seen = [self.memory[pages[place // PAGE], place % PAGE] for place in range(chunk.start + chunk.count)]
-            assert seen == [(place, self.token(chunk.request, place)) for place in range(chunk.start + chunk.count)]
+            places = self.seen(chunk)
+            seen = [self.memory[pages[place // PAGE], place % PAGE] for place in places]
+            assert seen == [(place, self.token(chunk.request, place)) for place in places]
         return [Sample(self.draw(chunk.request)) for chunk in plan.chunks if chunk.samples]
+
+    def seen(self, chunk: Chunk) -> list[int]:
+        """What any token of a chunk looks at: all before it, or what a window leaves in sight."""
+        sight = self.core.memory.sight
+        begin = 0 if sight.window is None else max(chunk.start + 1 - sight.window, 0)
+        return [*range(min(sight.sinks, begin)), *range(begin, chunk.start + chunk.count)]
+
+    def table(self, request: Request) -> list[int]:
+        """Its pages by number, LOST for those that were dropped."""
+        head = self.core.memory.sight.head(PAGE)
+        return request.pages[:head] + [LOST] * request.dropped + request.pages[head:]
 
     def token(self, request: Request, place: int) -> int:
         """One that an ended or preempted request will never know is nobody's concern."""
@@ -129,7 +145,7 @@ class Shadow:
         plan = self.core.step(self.now)
         self.check(plan)
         if plan.chunks:
-            self.flights.append((plan, [list(chunk.request.pages) for chunk in plan.chunks]))
+            self.flights.append((plan, [self.table(chunk.request) for chunk in plan.chunks]))
         return plan
 
     def collect(self) -> None:
@@ -181,7 +197,7 @@ class Shadow:
         assert len(self.core.running) <= limits.slots
         assert len({chunk.request.id for chunk in plan.chunks}) == len(plan.chunks)
         for chunk in plan.chunks:
-            written = chunk.request.pages[chunk.start // PAGE : limits.pages(chunk.start + chunk.count)]
+            written = self.table(chunk.request)[chunk.start // PAGE : limits.pages(chunk.start + chunk.count)]
             others = {page for other in self.core.running if other is not chunk.request for page in other.pages}
             assert not others & set(written)
             assert all(map(self.core.memory.writable, written))

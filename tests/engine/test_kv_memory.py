@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from paceline_workers.engine.memory.copies import CopyKind
 from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.memory.sight import ALL, Sight
 from paceline_workers.engine.memory.tiers import HostStore
 
 SIZE = 4
+SIGHTS = st.sampled_from([ALL, ALL, Sight(4), Sight(6, 1), Sight(5, 4)])
 
 
 @dataclass
@@ -21,6 +23,7 @@ class Table:
     salt: str = ""
     computed: int = 0
     pages: list[int] = field(default_factory=list)
+    dropped: int = 0
     digests: list[bytes] = field(default_factory=list)
 
 
@@ -32,8 +35,9 @@ def tokens(text: str) -> list[int]:
 class Device:
     """A memory and its bytes: every page and slot holds all tokens from position 0 to its own end."""
 
-    def __init__(self, pages: int, host: int = 0) -> None:
-        self.memory = KvMemory(pages, SIZE, host_pages=host)
+    def __init__(self, pages: int, host: int = 0, sight: Sight = ALL, ahead: int = SIZE) -> None:
+        self.memory = KvMemory(pages, SIZE, host_pages=host, sight=sight, ahead=ahead)
+        self.sight = sight
         self.pages: dict[int, list[int]] = {}
         self.slots: dict[int, list[int]] = {}
         self.copied: list[CopyKind] = []
@@ -45,16 +49,33 @@ class Device:
             target[copy.target] = source[copy.source]
             self.copied.append(copy.kind)
 
-    def compute(self, table: Table) -> None:
-        """One step that closes the whole gap: copies, then writes, then reads."""
-        self.settle()
-        start, table.computed = table.computed, len(table.tokens)
-        for index in range(start // SIZE, len(table.pages)):
-            assert self.memory.writable(table.pages[index])
-            self.pages[table.pages[index]] = table.tokens[: (index + 1) * SIZE]
-        for index, page in enumerate(table.pages):
-            assert self.pages[page] == table.tokens[: (index + 1) * SIZE]
-        self.memory.publish(table, start, table.computed)
+    def compute(self, table: Table) -> bool:
+        """Close the gap, in steps as long as the pages allow; False if there are none to go on with."""
+        while table.computed < len(table.tokens):
+            if not self.memory.grow(table):
+                return False
+            self.settle()
+            start, end = table.computed, min(len(table.tokens), self.memory.covered(table))
+            pages = self.pages_of(table)
+            for number in range(start // SIZE, -(-end // SIZE)):
+                assert self.memory.writable(pages[number])
+                self.pages[pages[number]] = table.tokens[: min((number + 1) * SIZE, end)]
+            for number in self.in_sight(start, end):
+                assert self.pages[pages[number]] == table.tokens[: min((number + 1) * SIZE, end)]
+            table.computed = end
+            self.memory.publish(table, start, end)
+        return True
+
+    def pages_of(self, table: Table) -> dict[int, int]:
+        """Pages by number, as the compact table means them."""
+        head = self.sight.head(SIZE)
+        numbers = [*range(head), *range(head + table.dropped, head + table.dropped + len(table.pages))]
+        return dict(zip(numbers, table.pages, strict=False))
+
+    def in_sight(self, start: int, end: int) -> list[int]:
+        """Pages that the tokens from `start` to `end` look at."""
+        first = 0 if self.sight.window is None else max(start + 1 - self.sight.window, 0)
+        return sorted({place // SIZE for place in [*range(min(self.sight.sinks, end)), *range(first, end)]})
 
     def start(self, text: str) -> Table:
         table = Table(tokens(text))
@@ -68,7 +89,8 @@ class Device:
         uncached = self.memory.uncached(table)
         self.memory.place(table)
         assert len(table.tokens) - table.computed == uncached
-        self.compute(table)
+        assert self.compute(table)
+        assert table.computed == len(table.tokens)
         self.memory.release(table)
         return uncached
 
@@ -82,10 +104,9 @@ class Device:
     def say(self, table: Table, token: int) -> bool:
         """One decode; False if there is no page for it."""
         table.tokens.append(token)
-        if not self.memory.grow(table):
+        if not self.compute(table):
             table.tokens.pop()
             return False
-        self.compute(table)
         return True
 
 
@@ -200,14 +221,15 @@ def test_a_price_that_falls_stops_the_copies_at_once() -> None:
 
 
 @given(
-    pages=st.integers(3, 6),
+    pages=st.integers(4, 6),
     host=st.integers(0, 5),
-    steps=st.lists(st.tuples(st.text("ab", min_size=1, max_size=3), st.sampled_from([True, True, False])), max_size=30),
+    sight=SIGHTS,
+    steps=st.lists(st.tuples(st.text("ab", min_size=1, max_size=4), st.sampled_from([True, True, False])), max_size=30),
 )
 def test_whatever_is_found_holds_what_it_should_though_steps_fail(
-    pages: int, host: int, steps: list[tuple[str, bool]]
+    pages: int, host: int, sight: Sight, steps: list[tuple[str, bool]]
 ) -> None:
-    device = Device(pages, host)
+    device = Device(pages, host, sight)
     for text, works in steps:
         if works:
             device.serve(text)
@@ -326,7 +348,7 @@ def test_no_page_for_the_copy_means_no_growth_and_nothing_taken() -> None:
 
 @given(st.data())
 def test_any_family_of_forks_reads_what_it_said(data: st.DataObject) -> None:
-    device = Device(data.draw(st.integers(4, 12)), host=data.draw(st.integers(0, 3)))
+    device = Device(data.draw(st.integers(4, 12)), data.draw(st.integers(0, 3)), data.draw(SIGHTS))
     family = [device.start("a" + data.draw(st.sampled_from(["1", "2", "3", "b"])))]
     for _ in range(data.draw(st.integers(0, 30))):
         who = data.draw(st.sampled_from(family))
@@ -335,9 +357,7 @@ def test_any_family_of_forks_reads_what_it_said(data: st.DataObject) -> None:
                 device.say(who, data.draw(st.integers(0, 2)))
             case "fork":
                 child = Table([*who.tokens, data.draw(st.integers(0, 2))])
-                device.memory.fork(who, child)
-                if device.memory.grow(child):
-                    device.compute(child)
+                if device.memory.fork(who, child) and device.compute(child):
                     family.append(child)
                 else:
                     device.memory.release(child)
@@ -345,3 +365,60 @@ def test_any_family_of_forks_reads_what_it_said(data: st.DataObject) -> None:
                 family = [table for table in family if table is not who]
                 device.memory.release(who)
         device.memory.check([table.pages for table in family])
+
+
+# --- a window with sinks
+
+
+def test_a_request_of_any_length_holds_a_window_and_its_sinks() -> None:
+    device = Device(8, sight=Sight(2 * SIZE, 1))
+    table = device.start("a")
+    for token in range(100):
+        assert device.say(table, token)
+        assert device.memory.held <= 4
+    assert (table.dropped, len(table.pages)) == (23, 3)
+    device.memory.check([table.pages])
+
+
+def test_a_prompt_longer_than_the_pool_is_computed_by_and_by() -> None:
+    device = Device(5, sight=Sight(SIZE, 1))
+    assert device.serve("abcdefghij") == 10 * SIZE
+    assert device.memory.held == 0
+
+
+def test_a_prefix_counts_as_known_if_its_end_and_its_sinks_are() -> None:
+    device = Device(7, sight=Sight(SIZE, 1))
+    device.serve("abcdef")
+    device.serve("xy")
+    assert device.memory.evicted > 0
+    again = Table(tokens("abcdefg"))
+    assert device.memory.uncached(again) == SIZE
+    device.memory.place(again)
+    assert (again.dropped, again.computed, len(again.pages)) == (4, 6 * SIZE, 3)
+    assert device.compute(again)
+
+
+def test_a_prefix_whose_sinks_are_gone_is_computed_from_its_first_token_on() -> None:
+    sight = Sight(SIZE, SIZE)
+    assert sight.hit([False, True, True, True], SIZE) == 0
+    assert sight.hit([True, False, False, True], SIZE) == 4
+    assert sight.hit([True, False, True, False], SIZE) == 3
+    assert Sight(SIZE + 1, SIZE).hit([True, False, False, True], SIZE) == 4
+    assert Sight(SIZE + 2, SIZE).hit([True, False, False, True], SIZE) == 1
+
+
+def test_a_lack_of_pages_shortens_what_is_computed_next_before_it_stops_anything() -> None:
+    memory = KvMemory(8, SIZE, sight=Sight(SIZE), ahead=4 * SIZE)
+    long, other = Table(tokens("abcdefghij")), Table(tokens("uvwxyz"))
+    memory.place(long)
+    assert memory.covered(long) == 7 * SIZE
+    long.computed = 7 * SIZE
+    memory.publish(long, 0, long.computed)
+    memory.place(other)
+    assert (memory.held, memory.available) == (7, 1)
+    assert memory.grow(long)
+    assert memory.covered(long) == 8 * SIZE
+    long.computed = 8 * SIZE
+    assert not memory.grow(long)
+    memory.publish(long, 7 * SIZE, long.computed)
+    assert memory.grow(long)

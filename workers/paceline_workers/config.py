@@ -21,6 +21,7 @@ class EngineConfig(Config):
 
     By class: `batch_window_s`, `tpot_s` (the time per output token that prefill must leave to decodes; a class that is
     absent has no promise), `class_weights` (shares of tokens), `class_waiting` (requests in its queue).
+    `attention_window`: tokens that attention looks back, and the first `sink_tokens`; none: as the model was made.
     `dtype` of weights and products, `kv_dtype` of keys and values; `products`: how weights are kept on CPUs.
     """
 
@@ -31,6 +32,8 @@ class EngineConfig(Config):
     kv_bytes: int | None = Field(default=None, ge=1)
     kv_pages: int | None = Field(default=None, ge=2)
     host_bytes: int = Field(default=0, ge=0)
+    attention_window: int | None = Field(default=None, ge=1)
+    sink_tokens: int = Field(default=0, ge=0)
     prefix_cache: bool = True
     batching: Literal["continuous", "dynamic", "static"] = "continuous"
     batch_window_s: dict[str, float] = {"interactive": 0.003, "batch": 0.02, "offline": 0.04}

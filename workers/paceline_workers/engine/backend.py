@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from paceline_core.wire import StepTime
+from paceline_workers.engine.memory.sight import ALL, Sight
 from paceline_workers.engine.scheduling import Limits, Plan, Sample
 
 Pause = Callable[[float], None]
@@ -16,6 +17,7 @@ class Facts:
     """A loaded backend. `prior` is the step-time model to begin with, `stages` the seconds that loading took.
 
     `host_pages`: how many pages it can keep outside the device; `page_copy_s`: seconds to bring one back.
+    `sight`: what all layers need together.
     `grammars`: whether requests may ask for structured output. `defaults`: see `Started`.
     `ahead`: a step computes beside the host's work, so the next one should be planned before it is collected.
     """
@@ -31,6 +33,7 @@ class Facts:
     grammars: bool = False
     host_pages: int = 0
     page_copy_s: float = 0.0
+    sight: Sight = ALL
     defaults: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -26,6 +26,7 @@ from paceline_workers.config import EmulateConfig, EngineConfig
 from paceline_workers.engine import sizing
 from paceline_workers.engine.backend import Executed, Facts, Pause
 from paceline_workers.engine.memory.copies import CopyKind
+from paceline_workers.engine.memory.sight import ALL
 from paceline_workers.engine.scheduling import Plan, Request, Sample
 from paceline_workers.engine.timer import Timer
 
@@ -131,8 +132,9 @@ def _facts(
         raise InvalidInput("engine.emulate", fit.reason)
     page_bytes = engine.page_tokens * shape.kv_bytes_per_token
     pages = sizing.pages(engine, page_bytes, fit.kv_bytes)
+    (sight,) = sizing.sights(engine, (ALL,))
     return Facts(
-        limits=sizing.limits(engine, context=shape.max_context, vocab_size=vocab_size, pages=pages),
+        limits=sizing.limits(engine, context=shape.max_context, vocab_size=vocab_size, pages=pages, sight=sight),
         pages=pages,
         page_bytes=page_bytes,
         eos_ids=(),
@@ -142,6 +144,7 @@ def _facts(
         ahead=True,
         host_pages=sizing.host_pages(engine, page_bytes),
         page_copy_s=page_bytes / HOST_LINK,
+        sight=sight,
     )
 
 

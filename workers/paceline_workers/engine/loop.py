@@ -218,6 +218,8 @@ def _memory(facts: Facts, prefix_cache: bool) -> KvMemory:
         prefix_cache=prefix_cache,
         host_pages=facts.host_pages,
         copy_seconds=facts.page_copy_s,
+        sight=facts.sight,
+        ahead=facts.limits.step_tokens,
     )
     memory.prefill_seconds = facts.prior.prefill
     return memory

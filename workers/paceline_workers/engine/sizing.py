@@ -1,11 +1,12 @@
 """From configuration, model and memory to the engine's limits. Pure; every refusal names the field and the fix."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from paceline_core.errors import InvalidInput
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.config import EngineConfig
+from paceline_workers.engine.memory.sight import ALL, Sight
 from paceline_workers.engine.scheduling import Limits
 
 Number = TypeVar("Number", int, float)
@@ -36,10 +37,31 @@ def host_pages(engine: EngineConfig, page_bytes: int) -> int:
     return engine.host_bytes // page_bytes
 
 
-def limits(engine: EngineConfig, *, context: int, vocab_size: int, pages: int) -> Limits:
-    """Bounds that a pool of `pages` and a model with this `context` can keep: the longest request always fits alone."""
+def sights(engine: EngineConfig, own: Sequence[Sight]) -> tuple[Sight, ...]:
+    """What each layer of a model sees, its `own` sight narrowed to the window that is configured."""
+    window, sinks = engine.attention_window, engine.sink_tokens
+    if window is None:
+        if sinks:
+            raise InvalidInput("engine.sink_tokens", "needs an attention_window beside it; set that, or leave this out")
+        return tuple(own)
+    if window < engine.page_tokens:
+        raise InvalidInput(
+            "engine.attention_window", f"{window} tokens are less than a page of {engine.page_tokens}; ask for more"
+        )
+    if sinks >= window:
+        raise InvalidInput("engine.sink_tokens", f"{sinks} must be below the attention_window of {window}; lower it")
+    return tuple(sight.narrowed(window, sinks) for sight in own)
+
+
+def limits(engine: EngineConfig, *, context: int, vocab_size: int, pages: int, sight: Sight = ALL) -> Limits:
+    """Bounds that a pool of `pages` and a model with this `context` can keep: the longest request always fits alone.
+
+    If `pages` hold a whole window, that is any request.
+    """
+    least = sight.least(engine.page_tokens)
+    bounded = least is not None and least <= pages
     return Limits(
-        max_model_len=_max_model_len(engine, context, pages * engine.page_tokens),
+        max_model_len=_max_model_len(engine, context, context if bounded else pages * engine.page_tokens),
         vocab_size=vocab_size,
         page_tokens=engine.page_tokens,
         max_seqs=engine.max_seqs,

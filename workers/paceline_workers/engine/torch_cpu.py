@@ -20,6 +20,7 @@ from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
 from paceline_workers.engine.backend import Executed, Facts, Pause
 from paceline_workers.engine.memory.copies import Copy, CopyKind
+from paceline_workers.engine.memory.sight import widest
 from paceline_workers.engine.model import config, decoder
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.products import Products
@@ -53,13 +54,15 @@ class TorchBackend:
         with stages.stage("config"):
             folder = locate(source)
             settings = config.read(folder)
+            settings = replace(settings, sights=sizing.sights(engine, settings.sights))
+            sight = widest(settings.sights)
             shape = replace(settings.shape, weight_dtype=Dtype(engine.dtype), kv_dtype=Dtype(engine.kv_dtype))
         with stages.stage("load"), Weights(folder, TORCH_TYPES[shape.weight_dtype]) as weights:
             model = decoder.load(settings, weights, Products.of(engine.products), lambda: pause(0.0))
         with stages.stage("warm"):
             page_bytes = engine.page_tokens * shape.kv_bytes_per_token
             pages = sizing.pages(engine, page_bytes, _room(engine, shape, page_bytes))
-            limits = sizing.limits(engine, context=shape.max_context, vocab_size=shape.vocab, pages=pages)
+            limits = sizing.limits(engine, context=shape.max_context, vocab_size=shape.vocab, pages=pages, sight=sight)
             host_pages = sizing.host_pages(engine, page_bytes)
             cache = PagedCache(shape, pages, engine.page_tokens, host_pages)
             model(model.lay_out(_first_step(), engine.page_tokens), cache)
@@ -75,6 +78,7 @@ class TorchBackend:
             stages=stages.seconds,
             host_pages=host_pages,
             page_copy_s=copy_s,
+            sight=sight,
             grammars=grammars is not None,
         )
         return cls(facts, model, cache, Runner(model, cache, Sampler(grammars)))

@@ -5,6 +5,11 @@ bringing it back is cheaper than computing it again, else it is computed. Pages 
 go to the host store first, by the same rule. So preemption is swap and recompute in one: what a preempted request had
 in full pages is found again where it lies, and only its last, partial page is always computed again.
 
+With a window (`Sight`) a table holds the first pages and the last ones, and pages are taken as a prompt gets on, so that
+a request of any length holds a bounded number. What it dropped stays findable until it is evicted, but is not needed:
+a prefix counts as known if all is known that the token behind it sees. If some of that is gone, as after a preemption,
+all is computed again from the first token on, in the same sight, which gives the same keys and values.
+
 Invariant: a page is written only while it has one reference and no digest. A fork shares all pages, the partial last
 one too; whoever writes to that first gets a copy of its own (`grow`). Copies stand in one list in the order in which
 they must be made, which is the order of the decisions, so a page or a slot may be reused within a step.
@@ -13,11 +18,13 @@ Known hole: a step's copies must be executed, or `distrust`ed, before the next d
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from paceline_workers.engine.memory import prefix
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.pages import PagePool
+from paceline_workers.engine.memory.sight import ALL, Sight
 from paceline_workers.engine.memory.tiers import HostStore
 
 _HOST = -1
@@ -25,18 +32,28 @@ _HOST = -1
 
 
 class Owner(Protocol):
-    """What holds pages: tokens, how many of them are computed, and the block table."""
+    """What holds pages: tokens, how many of them are computed, and the block table, which lacks `dropped` pages."""
 
     tokens: list[int]
     salt: str
     computed: int
     pages: list[int]
+    dropped: int
     digests: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Hit:
+    """The longest known prefix: its table, _HOST for what is to be brought back, and what the table lacks."""
+
+    pages: list[int]
+    dropped: int = 0
 
 
 class KvMemory:
     """Device pages and, if `host_pages` > 0, a host store; `copy_seconds` is the time to bring one page back.
 
+    With a window in `sight`, pages are taken for about `ahead` tokens more than are computed.
     `prefill_seconds` (of one token by the step-time model) and `now` are the caller's to keep up to date.
     """
 
@@ -48,6 +65,8 @@ class KvMemory:
         prefix_cache: bool = True,
         host_pages: int = 0,
         copy_seconds: float = 0.0,
+        sight: Sight = ALL,
+        ahead: int = 0,
     ) -> None:
         self.page_tokens = page_tokens
         self.prefix_cache = prefix_cache
@@ -60,6 +79,10 @@ class KvMemory:
         self._copy_seconds = copy_seconds
         self._copies: list[Copy] = []
         self._forked = False
+        self.sight = sight
+        self._head = sight.head(page_tokens)
+        self._least = sight.least(page_tokens)
+        self._ahead = 0 if self._least is None else min(self._pages(ahead), max(pages - self._least, 0) // 2)
 
     # --- numbers
 
@@ -117,20 +140,26 @@ class KvMemory:
         """Bringing a page back is cheaper than computing it again."""
         return self._host is not None and self._copy_seconds < self.page_tokens * self.prefill_seconds
 
+    @property
+    def most(self) -> int | None:
+        """Pages that a request holds at most while all steps are full; None: as many as its tokens fill."""
+        return None if self._least is None else self._least + 2 * self._ahead
+
     # --- what a request would cost
 
     def fits_alone(self, tokens: int) -> bool:
         """That many tokens fit when nobody else runs."""
-        return self._pages(tokens) <= self.total
+        pages = self._pages(tokens)
+        return (pages if self._least is None else min(pages, self._least)) <= self.total
 
     def cost(self, owner: Owner) -> int:
         """Pages that placing it takes from what is available; pages that others hold already cost nothing."""
-        shared = sum(1 for page in self._known(owner) if page != _HOST and self._pool.shared(page))
-        return self._pages(len(owner.tokens)) - shared
+        hit = self._known(owner)
+        return self._placed(owner, hit) - self._shared(hit)
 
     def uncached(self, owner: Owner) -> int:
         """Tokens that must be computed if it is placed now."""
-        return len(owner.tokens) - len(self._known(owner)) * self.page_tokens
+        return len(owner.tokens) - self._computed(self._known(owner))
 
     def lost(self, owner: Owner) -> int:
         """Computed tokens that are gone if it is preempted: those in pages that have no digest."""
@@ -138,28 +167,37 @@ class KvMemory:
 
     # --- pages come and go
 
-    def place(self, owner: Owner) -> None:
-        """Pages for all its tokens, known ones first; sets `pages` and `computed`. `cost` must be available."""
-        known = self._known(owner)
-        for page in known:
+    def place(self, owner: Owner) -> int:
+        """Pages for all its tokens, known ones first; sets the table and `computed`. `cost` must be available.
+
+        Returns how many of them somebody else holds too. With a window: pages for as much as it may hold at once.
+        """
+        hit = self._known(owner)
+        shared, count = self._shared(hit), self._placed(owner, hit)
+        for page in hit.pages:
             if page != _HOST:
                 self._pool.hold(page)
-        owner.pages = self._restore(owner, known) if _HOST in known else known
-        owner.computed = len(known) * self.page_tokens
-        owner.pages += self._pool.take(self._pages(len(owner.tokens)) - len(known))
+        owner.pages = self._restore(owner, hit) if _HOST in hit.pages else hit.pages
+        owner.dropped = hit.dropped
+        owner.computed = self._computed(hit)
+        owner.pages += self._pool.take(count - len(owner.pages))
+        return shared
 
     def grow(self, owner: Owner, coming: int = 0) -> bool:
         """Pages for all its tokens and those `coming`, and a first page to write that is its own.
 
-        False, taking none, if some lack.
+        False, taking none, if some lack. With a window: pages for what may be computed next, and in need fewer of them.
         """
-        tokens = len(owner.tokens) + coming
-        if not self._forked and tokens <= len(owner.pages) * self.page_tokens:
+        tokens = self._reach(owner, len(owner.tokens) + coming)
+        if not self._forked and tokens <= self.covered(owner):
             return True
-        missing = self._pages(tokens) - len(owner.pages)
-        place = owner.computed // self.page_tokens
+        missing = self._missing(owner, tokens)
+        place = self._place(owner, owner.computed // self.page_tokens)
         shared = place < len(owner.pages) and not self._pool.writable(owner.pages[place])
-        if missing + shared > self._pool.available:
+        room = self._pool.available - shared
+        if missing > room and self._least is not None:
+            missing = max(room, self._missing(owner, min(tokens, owner.computed + 1)))
+        if missing > room:
             return False
         if shared:
             self._split(owner, place)
@@ -167,34 +205,47 @@ class KvMemory:
             owner.pages += self._pool.take(missing)
         return True
 
+    def covered(self, owner: Owner) -> int:
+        """Tokens from the first one on that it has had pages for."""
+        return (len(owner.pages) + owner.dropped) * self.page_tokens
+
     def publish(self, owner: Owner, start: int, end: int) -> None:
-        """Name the pages that tokens `start` to `end` have filled; one that duplicates a known page is given back."""
-        if not self.prefix_cache:
-            return
+        """Name the pages that tokens `start` to `end` have filled; one that duplicates a known page is given back.
+
+        Then drop those that the token at `end` does not see.
+        """
         size = self.page_tokens
-        prefix.extend(owner.digests, owner.salt, owner.tokens, size)
-        for place in range(start // size, end // size):
-            owner.pages[place] = self._pool.publish(owner.pages[place], owner.digests[place])
+        if self.prefix_cache:
+            prefix.extend(owner.digests, owner.salt, owner.tokens, size)
+            for number in range(start // size, end // size):
+                place = self._place(owner, number)
+                owner.pages[place] = self._pool.publish(owner.pages[place], owner.digests[number])
+        self._drop(owner, self.sight.dropped(end, size) - owner.dropped)
 
     def release(self, owner: Owner) -> None:
         """It holds no page any more; what is named stays findable."""
         self._pool.release(owner.pages)
-        owner.pages = []
+        owner.pages, owner.dropped = [], 0
 
-    def fork(self, parent: Owner, child: Owner) -> None:
+    def fork(self, parent: Owner, child: Owner) -> bool:
         """Share what `parent` has computed of the tokens of `child`, all but the last one. Takes no page.
 
-        Both must `grow` before they write. Raises ValueError if the shared tokens or the salts differ.
+        False, sharing nothing, if `parent` has dropped pages that `child` has to see. Both must `grow` before they
+        write. Raises ValueError if the shared tokens or the salts differ.
         """
         computed = min(parent.computed, len(child.tokens) - 1)
         if child.salt != parent.salt or child.tokens[:computed] != parent.tokens[:computed]:
             raise ValueError("a fork must begin as its parent does, under the same salt")
-        child.pages = parent.pages[: self._pages(computed)]
+        if self.sight.dropped(computed, self.page_tokens) < parent.dropped:
+            return False
+        child.pages = parent.pages[: self._pages(computed) - parent.dropped]
+        child.dropped = parent.dropped
         child.digests = parent.digests[: computed // self.page_tokens]
         child.computed = computed
         self._forked = True
         for page in child.pages:
             self._pool.hold(page)
+        return True
 
     # --- copies
 
@@ -229,31 +280,74 @@ class KvMemory:
     def _pages(self, tokens: int) -> int:
         return -(-tokens // self.page_tokens)
 
-    def _known(self, owner: Owner) -> list[int]:
-        """Pages of the longest known prefix, _HOST for those to bring back; at least one token is left to compute."""
+    def _known(self, owner: Owner) -> _Hit:
+        """The longest known prefix; at least one token is left to compute."""
         if not self.prefix_cache:
-            return []
+            return _Hit([])
         prefix.extend(owner.digests, owner.salt, owner.tokens, self.page_tokens)
         digests = owner.digests[: (len(owner.tokens) - 1) // self.page_tokens]
-        return self._look(digests) if self.restores else self._pool.find(digests)
+        if self.sight.window is None:
+            return _Hit(self._look(digests) if self.restores else self._pool.find(digests))
+        found = [self._page(digest) for digest in digests]
+        end = self.sight.hit((page is not None for page in found), self.page_tokens)
+        dropped = max(min(self.sight.dropped(end * self.page_tokens, self.page_tokens), end - self._head), 0)
+        pages = found[: min(self._head, end)] + found[self._head + dropped : end]
+        return _Hit([page for page in pages if page is not None], dropped)
 
     def _look(self, digests: Sequence[bytes]) -> list[int]:
         found = []
         for digest in digests:
-            page = self._pool.lookup(digest)
-            if page is None and (self._host is None or digest not in self._host):
+            page = self._page(digest)
+            if page is None:
                 break
-            found.append(_HOST if page is None else page)
+            found.append(page)
         return found
 
-    def _restore(self, owner: Owner, known: Sequence[int]) -> list[int]:
-        """The table of `known` with a page for each _HOST, which is named at once: it is filled before it is read."""
+    def _page(self, digest: bytes) -> int | None:
+        page = self._pool.lookup(digest)
+        if page is None and self._host is not None and digest in self._host and self.restores:
+            return _HOST
+        return page
+
+    def _computed(self, hit: _Hit) -> int:
+        return (len(hit.pages) + hit.dropped) * self.page_tokens
+
+    def _shared(self, hit: _Hit) -> int:
+        return sum(1 for page in hit.pages if page != _HOST and self._pool.shared(page))
+
+    def _placed(self, owner: Owner, hit: _Hit) -> int:
+        """Pages of its table once it is placed."""
+        pages = self._pages(len(owner.tokens)) - hit.dropped
+        return pages if self.most is None else min(pages, self.most)
+
+    def _place(self, owner: Owner, number: int) -> int:
+        """Where its page stands in the table."""
+        return number if number < self._head else number - owner.dropped
+
+    def _reach(self, owner: Owner, tokens: int) -> int:
+        """Tokens that it needs pages for now."""
+        return tokens if self._least is None else min(tokens, owner.computed + max(self._ahead * self.page_tokens, 1))
+
+    def _missing(self, owner: Owner, tokens: int) -> int:
+        return self._pages(tokens) - owner.dropped - len(owner.pages)
+
+    def _drop(self, owner: Owner, count: int) -> None:
+        """Give back the `count` pages behind the head."""
+        if count > 0:
+            out = slice(self._head, self._head + count)
+            self._pool.release(owner.pages[out])
+            del owner.pages[out]
+            owner.dropped += count
+
+    def _restore(self, owner: Owner, hit: _Hit) -> list[int]:
+        """The table of `hit` with a page for each _HOST, which is named at once: it is filled before it is read."""
         assert self._host is not None
-        digests = [digest for digest, page in zip(owner.digests, known, strict=False) if page == _HOST]
+        names = owner.digests[: self._head] + owner.digests[self._head + hit.dropped :]
+        digests = [digest for digest, page in zip(names, hit.pages, strict=False) if page == _HOST]
         slots = iter(self._host.pin(digests))
         table = [
             self._bring(next(slots), digest) if page == _HOST else page
-            for digest, page in zip(owner.digests, known, strict=False)
+            for digest, page in zip(names, hit.pages, strict=False)
         ]
         self._host.unpin()
         self.restored_tokens += len(digests) * self.page_tokens

@@ -2,7 +2,8 @@
 
 Rows follow the plan's chunks. Chunks of one token ("singles": decodes, and prompts with one token left) attend
 together, padded in groups whose longest context is at most twice the shortest; longer chunks attend one by one.
-Layers that see only a window of the context have a layout of their own: pages wholly behind it are not read.
+Layers that see only a window of the context, and perhaps its first tokens, have a layout of their own: pages that are
+wholly out of sight are not read, and need not be in the block table any more.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,9 +13,10 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from paceline_workers.engine.memory.sight import ALL, Sight
 from paceline_workers.engine.scheduling import Chunk, Plan
 
-_ALL = frozenset({None})
+_ALL = frozenset({ALL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Singles:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What attends to what in layers of one window."""
+    """What attends to what in layers of one sight."""
 
     spans: tuple[Span, ...]
     singles: tuple[Singles, ...]
@@ -50,18 +52,18 @@ class Layout:
 class Batch:
     """`slots`: where each row's key and value go, page * page_tokens + offset; `sampled`: rows whose logits count.
 
-    `layouts`: by the tokens that a layer sees; None: all.
+    `layouts`: by what a layer sees.
     """
 
     tokens: Tensor
     positions: Tensor
     slots: Tensor
-    layouts: Mapping[int | None, Layout]
+    layouts: Mapping[Sight, Layout]
     sampled: Tensor
 
     @classmethod
-    def of(cls, plan: Plan, page_tokens: int, windows: Collection[int | None] = _ALL) -> "Batch":
-        """Lay out a plan for layers with these windows; `plan.chunks` must not be empty."""
+    def of(cls, plan: Plan, page_tokens: int, sights: Collection[Sight] = _ALL) -> "Batch":
+        """Lay out a plan for layers with these sights; `plan.chunks` must not be empty."""
         chunks = plan.chunks
         starts = [0, *accumulate(chunk.count for chunk in chunks)]
         rows = list(zip(chunks, starts, strict=False))
@@ -70,14 +72,14 @@ class Batch:
             tokens=torch.tensor([token for chunk in chunks for token in _tokens(chunk)]),
             positions=positions,
             slots=torch.cat([_slots(chunk, page_tokens) for chunk in chunks]),
-            layouts={window: _layout(rows, page_tokens, window) for window in windows},
+            layouts={sight: _layout(rows, page_tokens, sight) for sight in sights},
             sampled=torch.tensor([row + chunk.count - 1 for chunk, row in rows if chunk.samples], dtype=torch.long),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
-    """A chunk as attention sees it: its first row, and the pages that matter to it, of which `first` is the first."""
+class _View:
+    """A chunk as attention sees it: its first row, and the pages that matter to it: the head, and from `first` on."""
 
     chunk: Chunk
     row: int
@@ -85,10 +87,12 @@ class _Sight:
     pages: list[int]
 
     @classmethod
-    def of(cls, chunk: Chunk, row: int, page_tokens: int, window: int | None) -> "_Sight":
-        first = 0 if window is None else max(chunk.start + 1 - window, 0) // page_tokens
+    def of(cls, chunk: Chunk, row: int, page_tokens: int, sight: Sight) -> "_View":
+        request = chunk.request
+        first, head = sight.first(chunk.start, page_tokens), sight.head(page_tokens)
         last = -(-(chunk.start + chunk.count) // page_tokens)
-        return cls(chunk, row, first, chunk.request.pages[first:last])
+        behind = request.pages[first - request.dropped : max(last - request.dropped, 0)]
+        return cls(chunk, row, first, request.pages[: min(head, last)] + behind if head else behind)
 
 
 def _tokens(chunk: Chunk) -> list[int]:
@@ -99,49 +103,58 @@ def _tokens(chunk: Chunk) -> list[int]:
 
 def _slots(chunk: Chunk, page_tokens: int) -> Tensor:
     positions = torch.arange(chunk.start, chunk.start + chunk.count)
-    return torch.tensor(chunk.request.pages)[positions // page_tokens] * page_tokens + positions % page_tokens
+    places = positions // page_tokens - chunk.request.dropped
+    return torch.tensor(chunk.request.pages)[places] * page_tokens + positions % page_tokens
 
 
-def _layout(rows: Sequence[tuple[Chunk, int]], page_tokens: int, window: int | None) -> Layout:
-    sights = [_Sight.of(chunk, row, page_tokens, window) for chunk, row in rows]
+def _layout(rows: Sequence[tuple[Chunk, int]], page_tokens: int, sight: Sight) -> Layout:
+    views = [_View.of(chunk, row, page_tokens, sight) for chunk, row in rows]
     return Layout(
-        spans=tuple(_span(sight, page_tokens, window) for sight in sights if sight.chunk.count > 1),
-        singles=tuple(_singles(group, page_tokens, window) for group in _groups(sights)),
+        spans=tuple(_span(view, page_tokens, sight) for view in views if view.chunk.count > 1),
+        singles=tuple(_singles(group, page_tokens, sight) for group in _groups(views)),
     )
 
 
-def _visible(seen: Tensor, positions: Tensor, window: int | None) -> Tensor:
-    """Which positions `seen` those in `positions` may attend to: none after them, none behind the window."""
-    return seen <= positions if window is None else (seen <= positions) & (seen > positions - window)
+def _visible(seen: Tensor, positions: Tensor, sight: Sight) -> Tensor:
+    """Which positions `seen` those in `positions` may attend to: none after them, and what is in sight."""
+    past = seen <= positions
+    if sight.window is None:
+        return past
+    near = seen > positions - sight.window
+    return past & (near | (seen < sight.sinks) if sight.sinks else near)
 
 
-def _span(sight: _Sight, page_tokens: int, window: int | None) -> Span:
-    chunk = sight.chunk
+def _span(view: _View, page_tokens: int, sight: Sight) -> Span:
+    chunk, head = view.chunk, sight.head(page_tokens)
     positions = torch.arange(chunk.start, chunk.start + chunk.count)
-    seen = torch.arange(sight.first * page_tokens, (sight.first + len(sight.pages)) * page_tokens)
-    rows = slice(sight.row, sight.row + chunk.count)
-    return Span(rows, torch.tensor(sight.pages), _visible(seen, positions[:, None], window))
+    seen = torch.arange(len(view.pages) * page_tokens)
+    seen[head * page_tokens :] += (view.first - head) * page_tokens
+    rows = slice(view.row, view.row + chunk.count)
+    return Span(rows, torch.tensor(view.pages), _visible(seen, positions[:, None], sight))
 
 
-def _groups(sights: Sequence[_Sight]) -> Iterator[list[_Sight]]:
+def _groups(views: Sequence[_View]) -> Iterator[list[_View]]:
     """Singles by length; a group ends where a context is over twice its shortest."""
-    singles = sorted((sight for sight in sights if sight.chunk.count == 1), key=lambda sight: len(sight.pages))
-    group: list[_Sight] = []
-    for sight in singles:
-        if group and len(sight.pages) > 2 * len(group[0].pages):
+    singles = sorted((view for view in views if view.chunk.count == 1), key=lambda view: len(view.pages))
+    group: list[_View] = []
+    for view in singles:
+        if group and len(view.pages) > 2 * len(group[0].pages):
             yield group
             group = []
-        group.append(sight)
+        group.append(view)
     if group:
         yield group
 
 
-def _singles(group: Sequence[_Sight], page_tokens: int, window: int | None) -> Singles:
-    longest = max(len(sight.pages) for sight in group)
-    positions = torch.tensor([sight.chunk.start for sight in group])[:, None]
-    begins = torch.tensor([sight.first * page_tokens for sight in group])[:, None]
+def _singles(group: Sequence[_View], page_tokens: int, sight: Sight) -> Singles:
+    longest, head = max(len(view.pages) for view in group), sight.head(page_tokens)
+    positions = torch.tensor([view.chunk.start for view in group])[:, None]
+    seen = torch.arange(longest * page_tokens)[None]
+    if sight.window is not None:
+        gaps = torch.tensor([(view.first - head) * page_tokens for view in group])[:, None]
+        seen = seen + (seen >= head * page_tokens) * gaps
     return Singles(
-        rows=torch.tensor([sight.row for sight in group]),
-        pages=torch.tensor([sight.pages + [0] * (longest - len(sight.pages)) for sight in group]),
-        mask=_visible(begins + torch.arange(longest * page_tokens), positions, window)[:, None, None],
+        rows=torch.tensor([view.row for view in group]),
+        pages=torch.tensor([view.pages + [0] * (longest - len(view.pages)) for view in group]),
+        mask=_visible(seen, positions, sight)[:, None, None],
     )

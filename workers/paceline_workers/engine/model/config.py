@@ -11,24 +11,25 @@ from typing import Any
 
 from paceline_core.errors import InvalidInput
 from paceline_planner.shapes import ModelShape, from_config
+from paceline_workers.engine.memory.sight import Sight
 from paceline_workers.engine.model.files import read_object
 from paceline_workers.engine.model.generation import Generation
 from paceline_workers.engine.model.generation import read as read_generation
 from paceline_workers.engine.model.rope import Rope
-from paceline_workers.engine.model.windows import windows
+from paceline_workers.engine.model.windows import sights
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Everything the decoder needs to know.
 
-    `shape.max_context` counts what a rotary scaling adds; `windows`: tokens that each layer sees, None: all.
+    `shape.max_context` counts what a rotary scaling adds; `sights`: what each layer sees.
     """
 
     shape: ModelShape
     norm_eps: float
     rope: Rope
-    windows: tuple[int | None, ...]
+    sights: tuple[Sight, ...]
     generation: Generation
 
 
@@ -52,7 +53,7 @@ def _parse(data: Mapping[str, Any], generation: Generation) -> ModelConfig:
         raise InvalidInput("rms_norm_eps", f"{eps!r} is not a positive number")
     rope = _rope(data, shape)
     shape = replace(shape, max_context=rope.context)
-    return ModelConfig(shape, float(eps), rope, windows(data, shape.layers), generation)
+    return ModelConfig(shape, float(eps), rope, sights(data, shape.layers), generation)
 
 
 def _rope(data: Mapping[str, Any], shape: ModelShape) -> Rope:

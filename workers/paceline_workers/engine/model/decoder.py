@@ -61,7 +61,7 @@ class Decoder:
 
     def lay_out(self, plan: Plan, page_tokens: int) -> Batch:
         """The plan as this model's layers need it."""
-        return Batch.of(plan, page_tokens, set(self.config.windows))
+        return Batch.of(plan, page_tokens, set(self.config.sights))
 
     @torch.inference_mode()
     def __call__(self, batch: Batch, cache: PagedCache) -> Tensor:
@@ -82,7 +82,7 @@ class Decoder:
             queries, keys = layer.query_norm(queries), layer.key_norm(keys)
         queries, keys = rotate(queries, step.cos, step.sin), rotate(keys, step.cos, step.sin)
         step.cache.write(index, step.batch.slots, keys, values)
-        layout = step.batch.layouts[self.config.windows[index]]
+        layout = step.batch.layouts[self.config.sights[index]]
         return layer.out(step.cache.attend(index, queries, layout).flatten(1))
 
 

@@ -2,21 +2,26 @@
 
 Mistral: all layers, unless `sliding_window` is null (absent: 4,096, as `transformers` assumes). Qwen2 and Qwen3: with
 `use_sliding_window`, those that `layer_types` lists, else those from `max_window_layers` (28) on. Llama: none.
-Known hole: pages that lie behind the window of all layers are kept until the request ends.
+A window that the configuration asks for narrows the layers that see more, and leaves its first tokens in their sight.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from paceline_core.errors import InvalidInput
+from paceline_workers.engine.memory.sight import Sight
 
 _WINDOW = 4096
 _FIRST_LAYER = 28
 _TYPES = ("full_attention", "sliding_attention")
 
 
-def windows(data: Mapping[str, Any], layers: int) -> tuple[int | None, ...]:
-    """For each layer the tokens that it sees, the newest included; None: all."""
+def sights(data: Mapping[str, Any], layers: int) -> tuple[Sight, ...]:
+    """What each layer sees."""
+    return tuple(map(Sight, _windows(data, layers)))
+
+
+def _windows(data: Mapping[str, Any], layers: int) -> tuple[int | None, ...]:
     kind = data["model_type"]
     if kind == "mistral":
         return (_size(data),) * layers

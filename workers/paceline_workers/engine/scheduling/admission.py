@@ -1,4 +1,7 @@
-"""Whether one more request may run: a slot, its pages now, and the pages of all at the worst moment to come."""
+"""Whether one more request may run: a slot, its pages now, and the pages of all at the worst moment to come.
+
+With a window a request stops growing when it holds as many pages as it ever will; it counts with that many at once.
+"""
 
 from collections.abc import Sequence
 
@@ -16,6 +19,7 @@ class Admission:
         self._limits = limits
         self._forecast = forecast
         self._loads: list[Load] | None = None
+        self._common = 0
 
     def fits(self, request: Request, running: Sequence[Request]) -> bool:
         """Whether it may join those that run."""
@@ -27,7 +31,7 @@ class Admission:
     def seated(self, request: Request) -> None:
         """It runs now."""
         if self._loads is not None:
-            self._loads.append(self._load(request))
+            self._loads.append(self._load(request, request.own_pages))
 
     def changed(self) -> None:
         """Somebody left, or grew."""
@@ -35,11 +39,15 @@ class Admission:
 
     def _peak(self, request: Request, cost: int, running: Sequence[Request]) -> float:
         if self._loads is None:
-            self._loads = sorted(map(self._load, running), reverse=True)
-        loads = [*self._loads, (self._forecast.remaining(request), cost)]
+            self._loads = sorted((self._load(other, other.own_pages) for other in running), reverse=True)
+            self._common = max(self._memory.held - sum(other.own_pages for other in running), 0)
+        loads = [*self._loads, self._load(request, cost)]
         loads.sort(reverse=True)
-        common = self._memory.held - sum(pages for _, pages in self._loads)
-        return max(common, 0) + peak(loads, self._limits.page_tokens)
+        return self._common + peak(loads, self._limits.page_tokens)
 
-    def _load(self, request: Request) -> Load:
-        return self._forecast.remaining(request), len(request.pages) - request.shared
+    def _load(self, request: Request, pages: int) -> Load:
+        remaining = self._forecast.remaining(request)
+        most = self._memory.most
+        if most is None or self._limits.pages(request.wanted + remaining) < most:
+            return remaining, pages
+        return 0, max(most - request.shared, pages)

@@ -19,7 +19,7 @@ WINDOW = 512
 REVIEW = 64
 
 Load = tuple[int, int]
-"""What one request adds: output tokens still to come, pages of its own."""
+"""What one request adds: output tokens still to come, pages of its own. Nothing to come: it stays as it is."""
 
 
 class Lengths:
@@ -71,8 +71,12 @@ class Forecast:
 
 def peak(loads: Iterable[Load], page_tokens: int) -> float:
     """Pages at the worst moment to come; `loads` sorted, the longest to go first."""
-    used, worst = 0, 0.0
-    for count, (remaining, pages) in enumerate(loads, 1):
+    growing = list(loads)
+    used = sum(pages for remaining, pages in growing if not remaining)
+    worst = float(used)
+    for count, (remaining, pages) in enumerate(growing, 1):
+        if not remaining:
+            break
         used += pages
         worst = max(worst, used + count * remaining / page_tokens)
     return worst

@@ -17,11 +17,11 @@ def known(model: StepTime) -> bool:
     return model.prefill > 0
 
 
-def service(model: StepTime, tokens: int, length: int) -> float:
-    """Seconds to compute the last `tokens` tokens of `length` in a step of their own."""
+def service(model: StepTime, tokens: int, length: int, seen: float = inf) -> float:
+    """Seconds to compute the last `tokens` tokens of `length` in a step of their own; none attends to over `seen`."""
     if not known(model):
         return float(tokens)
-    return model.seconds(prefill_tokens=tokens, sequences=0, kv_tokens=0, context=length - (tokens - 1) / 2)
+    return model.seconds(prefill_tokens=tokens, sequences=0, kv_tokens=0, context=min(length - (tokens - 1) / 2, seen))
 
 
 def spare(model: StepTime, promise: float, sequences: int, kv_tokens: int) -> float:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.memory.copies import Copy
+from paceline_workers.engine.memory.sight import ALL, Sight
 from paceline_workers.engine.scheduling.request import Request, State
 
 TokenLogprobs = tuple[float, list[tuple[int, float]]]
@@ -69,6 +70,7 @@ class Plan:
     wake: float | None = None
     window: float = 0.0
     copies: tuple[Copy, ...] = ()
+    sight: Sight = ALL
 
     @property
     def live(self) -> list[Request]:
@@ -87,14 +89,14 @@ class Plan:
 
     @property
     def kv_tokens(self) -> int:
-        """Keys and values that decodes read: each one's whole context."""
-        return sum(chunk.start + 1 for chunk in self.chunks if chunk.decode)
+        """Keys and values that decodes read: of each one's context what is in sight."""
+        return sum(int(self.sight.seen(chunk.start + 1)) for chunk in self.chunks if chunk.decode)
 
     @property
     def context(self) -> float:
-        """Mean number of tokens that a prefill token attends to, itself included."""
+        """Mean number of tokens that a prefill token attends to, itself included; with a window, a little too many."""
         chunks = [chunk for chunk in self.chunks if not chunk.decode]
-        pairs = sum(chunk.count * (chunk.start + (chunk.count + 1) / 2) for chunk in chunks)
+        pairs = sum(chunk.count * self.sight.seen(chunk.start + (chunk.count + 1) / 2) for chunk in chunks)
         return pairs / max(sum(chunk.count for chunk in chunks), 1)
 
 

@@ -33,7 +33,7 @@ class Request:
     While it waits: `uncached` tokens to compute and their predicted seconds, `service`, as last looked up. `shared`
     pages had another holder when it was placed. A preempted one `had` so many tokens computed when it left in
     `left_round`, and came back at `resumed_at` output tokens in `resumed_step`. `foreseen` outputs in all are expected,
-    to be looked up again at `review`.
+    to be looked up again at `review`. Its table lacks `dropped` pages (see `memory.sight`).
     """
 
     id: str
@@ -53,6 +53,7 @@ class Request:
     computed: int = 0
     pending: int = 0
     pages: list[int] = field(default_factory=list)
+    dropped: int = 0
     digests: list[bytes] = field(default_factory=list)
     cached: int = 0
     preemptions: int = 0
@@ -108,6 +109,11 @@ class Request:
     def decoding(self) -> bool:
         """Nothing is missing but the token sampled last."""
         return self.wanted > self.prompt_len and self.gap == 1
+
+    @property
+    def own_pages(self) -> int:
+        """Pages that nobody else held when it was placed; the first ones to be dropped are those that others hold."""
+        return len(self.pages) - max(self.shared - self.dropped, 0)
 
     @property
     def urgency(self) -> int:

@@ -81,7 +81,7 @@ class Scheduler:
             return reason
         self._appraise(request)
         ahead = 0 if request.deadline is None else self.waiting.ahead(request)
-        if reason := shedding.hopeless(self.model, request, ahead):
+        if reason := shedding.hopeless(self.model, request, ahead, self.memory.sight):
             self.counters.shed += 1
             return reason
         self._requests[request.id] = request
@@ -97,7 +97,8 @@ class Scheduler:
         parent = self._requests.get(parent_id)
         if parent is None or parent.state is not State.RUNNING or not self._may_run(child):
             return False
-        self.memory.fork(parent, child)
+        if not self.memory.fork(parent, child):
+            return False
         child.shared = child.computed // self.limits.page_tokens
         if not self.memory.grow(child):
             self.memory.release(child)
@@ -193,13 +194,16 @@ class Scheduler:
             if request.state is not State.RUNNING:
                 continue
             length = len(request.tokens) + request.pending
-            if length - request.computed != 1 or length == request.prompt_len:
-                prefills.append(request)
-            elif request.pending and request.full(length, self.limits.max_model_len):
+            decodes = length - request.computed == 1 and length > request.prompt_len
+            if decodes and request.pending and request.full(length, self.limits.max_model_len):
                 continue
-            elif self.memory.grow(request, request.pending) or self._grow(request, draft):
+            if not self.memory.grow(request, request.pending) and not self._grow(request, draft):
+                continue
+            if not decodes:
+                prefills.append(request)
+            else:
                 draft.decode(request)
-                kv_tokens += length
+                kv_tokens += int(self.memory.sight.seen(length))
                 promises.add(request.request_class)
         promise = min((self.limits.tpot.get(name, inf) for name in promises), default=inf)
         draft.seconds = pace.spare(self.model, promise, len(draft.chunks), kv_tokens)
@@ -224,7 +228,7 @@ class Scheduler:
                 if name in joining:
                     self._admit(name, draft, opens[name], now, above=ratio)
                 if request.state is State.RUNNING:
-                    draft.prefill(request)
+                    draft.prefill(request, self.memory.covered(request))
             if name in joining:
                 self._admit(name, draft, opens[name], now)
 
@@ -248,7 +252,7 @@ class Scheduler:
             self.waiting.admit(request)
             self._place(request)
             self._note_placement(request, opened, now)
-            draft.prefill(request)
+            draft.prefill(request, self.memory.covered(request))
 
     def _head(self, name: RequestClass, now: float) -> Request | None:
         """The next of a class, by what is cached now."""
@@ -280,9 +284,7 @@ class Scheduler:
         return self._choose(candidates, self.counters.steps)
 
     def _place(self, request: Request) -> None:
-        pages = self.limits.pages(request.wanted)
-        request.shared = pages - self.memory.cost(request)
-        self.memory.place(request)
+        request.shared = self.memory.place(request)
         self._seat(request)
 
     def _may_run(self, request: Request) -> bool:
@@ -334,7 +336,7 @@ class Scheduler:
             chunk.request.computed = chunk.start + chunk.count
             chunk.request.pending += chunk.samples
         self.counters.steps += 1
-        return Plan(chunks, window=window, copies=self.memory.copies())
+        return Plan(chunks, window=window, copies=self.memory.copies(), sight=self.memory.sight)
 
     # --- what waiting requests would take
 
@@ -343,7 +345,7 @@ class Scheduler:
         request.service = self._service(request, request.uncached)
 
     def _service(self, request: Request, tokens: int) -> float:
-        return self._policy.service(pace.service(self.model, tokens, request.wanted))
+        return self._policy.service(pace.service(self.model, tokens, request.wanted, self.memory.sight.seen(inf)))
 
     def _requeue(self, request: Request) -> bool:
         """Look a waiting request up again; whether that changed its lane."""
@@ -355,7 +357,7 @@ class Scheduler:
         return True
 
     def _latest_start(self, request: Request) -> float:
-        return shedding.latest_start(self.model, request, self.memory.uncached(request))
+        return shedding.latest_start(self.model, request, self.memory.uncached(request), self.memory.sight)
 
     # --- commit
 

@@ -1,33 +1,37 @@
 """When a request's first token would be late, and what its client is told. Pure; times are the scheduler's seconds.
 
+With a window in sight, tokens see half of it or more on the way to the last one.
 Every estimate is from below: its own prompt, or that and the shorter ones of its class, computed without a pause. So
 what is shed could not have been in time; what is not shed may still be late, and then ends at its deadline. A model
 that has seen fewer than OBSERVATIONS steps is a guess, and sheds nothing.
 """
 
+from math import inf
+
 from paceline_core.wire import StepTime
+from paceline_workers.engine.memory.sight import ALL, Sight
 from paceline_workers.engine.scheduling import pace
 from paceline_workers.engine.scheduling.request import Request, State
 
 OBSERVATIONS = 16
 
 
-def hopeless(model: StepTime, request: Request, ahead: int) -> str:
+def hopeless(model: StepTime, request: Request, ahead: int, sight: Sight = ALL) -> str:
     """Why a new request is not queued behind `ahead` tokens; "" if it is."""
     if request.deadline is None or not ahead or not _trusted(model):
         return ""
     left = request.deadline - request.arrival
-    if ahead * model.prefill + pace.service(model, request.uncached, request.wanted) <= left:
+    if ahead * model.prefill + _service(model, request, request.uncached, sight) <= left:
         return ""
     return f"shed: {ahead} tokens are to compute before, which takes longer than the {left:.3f} s to the deadline"
 
 
-def latest_start(model: StepTime, request: Request, uncached: int) -> float:
+def latest_start(model: StepTime, request: Request, uncached: int, sight: Sight = ALL) -> float:
     """Until when a request may wait, or, if it runs, have no token. It must have a deadline."""
     assert request.deadline is not None
     if request.state is State.RUNNING or not _trusted(model):
         return request.deadline
-    return request.deadline - pace.service(model, uncached, request.wanted)
+    return request.deadline - _service(model, request, uncached, sight)
 
 
 def too_late(request: Request, now: float) -> str:
@@ -37,6 +41,10 @@ def too_late(request: Request, now: float) -> str:
         return f"no token before the deadline, {now - request.arrival:.3f} s"
     left = request.deadline - now
     return f"shed: {request.uncached} tokens are to compute, which takes longer than the {left:.3f} s to the deadline"
+
+
+def _service(model: StepTime, request: Request, tokens: int, sight: Sight) -> float:
+    return pace.service(model, tokens, request.wanted, inf if sight.window is None else sight.window / 2)
 
 
 def _trusted(model: StepTime) -> bool:

@@ -30,7 +30,7 @@ class Candidate:
     def of(cls, request: Request, model: StepTime, page_tokens: int) -> "Candidate":
         """Pages that others hold too are neither freed nor lost."""
         lost = request.computed - request.shared * page_tokens
-        return cls(request, len(request.pages) - request.shared, pace.service(model, max(lost, 1), request.computed))
+        return cls(request, request.own_pages, pace.service(model, max(lost, 1), request.computed))
 
 
 Choice = Callable[[Iterable[Candidate], int], Request]

@@ -1,0 +1,177 @@
+"""A window with sinks: the tokens of full attention under the same mask, in a bounded number of pages."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.engine import reference
+from tests.engine.driver import Driver, load
+from tests.engine.greedy import OUR_ERROR, Tally, serve
+from tests.engine.reference import MODELS, VOCAB, Masked
+from tests.engine.shadow import request
+
+from paceline_core.errors import InvalidInput
+from paceline_workers.config import EngineConfig
+from paceline_workers.engine import sizing
+from paceline_workers.engine.memory.sight import ALL, Sight, widest
+from paceline_workers.engine.scheduling import Chunk, Plan
+from paceline_workers.engine.torch_cpu import TorchBackend
+
+SIGHT = Sight(32, 5)
+PAGE = 16
+LENGTH = 10 * 32
+Pair = tuple[Masked, TorchBackend]
+
+
+@pytest.fixture(scope="module", params=["llama-untied-odd-heads", "qwen3"])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    plain = reference.write(tmp_path_factory.mktemp(request.param), request.param, seed=2)
+    backend = load(plain.folder, attention_window=32, sink_tokens=5, kv_pages=40, host_bytes=1 << 20)
+    return Masked(plain.folder, plain.model, SIGHT), backend
+
+
+def prompt(length: int, salt: int = 0) -> list[int]:
+    return [(place * place * 7 + salt) % (VOCAB - 1) for place in range(length)]
+
+
+class Watched(Driver):
+    """Notes the most pages that were held at once, and checks the books after every step."""
+
+    most = 0
+
+    def step(self) -> None:
+        super().step()
+        self.core.memory.check([entry.pages for entry in self.core.running])
+        self.most = max(self.most, self.core.memory.held)
+
+
+@pytest.mark.parametrize("cuts", [(LENGTH,), (250, *(1,) * 70), (100, 17, 1, 1, 31, 33, 137)])
+def test_logits_equal_those_under_the_mask_up_to_ten_windows(pair: Pair, cuts: Sequence[int]) -> None:
+    expected, backend = pair
+    exact, entry = expected.exact(prompt(LENGTH)), request("a", prompt(LENGTH))
+    entry.pages = list(range(20, 0, -1))
+    start = 0
+    for count in cuts:
+        plan = Plan((Chunk(entry, start, count, True),))
+        logits = backend.decoder(backend.decoder.lay_out(plan, PAGE), backend.cache)[0]
+        start += count
+        assert (logits - exact[start - 1]).abs().max() <= OUR_ERROR * expected.error, start
+
+
+@pytest.mark.parametrize(("step_tokens", "ahead"), [(24, False), (512, True)])
+def test_texts_of_ten_windows_are_equal_and_hold_few_pages(pair: Pair, step_tokens: int, ahead: bool) -> None:
+    asked, tally = {f"r{length}": prompt(length, length) for length in (3, 40, 90)}, Tally()
+    run = Watched(pair[1], step_tokens=step_tokens, ahead=ahead)
+    serve(run, asked, LENGTH - 40)
+    tally.check_all(pair[0], run, asked, LENGTH - 40)
+    assert run.most <= 3 * 6
+    assert run.core.memory.held == run.core.counters.preemptions == 0
+    assert tally.excluded <= 2
+
+
+def test_a_prompt_of_ten_windows_needs_no_more_pages_than_a_window(pair: Pair) -> None:
+    run, tally = Watched(pair[1], pages=6, step_tokens=64), Tally()
+    asked = {"long": prompt(LENGTH), "other": prompt(LENGTH, 3)}
+    serve(run, asked, 20)
+    tally.check_all(pair[0], run, asked, 20)
+    assert run.most <= 6
+
+
+def test_without_a_prefix_cache_pages_are_given_back_as_well(pair: Pair) -> None:
+    run, tally = Watched(pair[1], pages=8, step_tokens=32, cache=False), Tally()
+    serve(run, {"a": prompt(60)}, LENGTH - 60)
+    tally.check_all(pair[0], run, {"a": prompt(60)}, LENGTH - 60)
+    assert run.core.memory.cached == 0
+
+
+@pytest.mark.parametrize("swap", [True, False])
+def test_what_was_dropped_is_computed_again_alike_after_a_preemption(pair: Pair, swap: bool) -> None:
+    asked, tally = {f"r{length}": prompt(length, length) for length in (30, 47, 81, 12)}, Tally()
+    run = Watched(pair[1], pages=11, step_tokens=40, ahead=swap)
+    run.core.memory.prefill_seconds *= swap
+    serve(run, asked, 120)
+    assert run.core.counters.preemptions > 0
+    assert (run.core.counters.recomputed_tokens > 64) is not swap
+    tally.check_all(pair[0], run, asked, 120)
+
+
+def test_a_prefix_is_hit_though_its_middle_was_evicted(pair: Pair) -> None:
+    run, tally = Watched(pair[1], pages=12, step_tokens=64), Tally()
+    run.core.memory.prefill_seconds = 0.0
+    serve(run, {"first": prompt(200)}, 4)
+    held = run.core.memory.evicted
+    serve(run, {"again": prompt(200)}, 4)
+    assert held > 0
+    assert run.core.counters.hit_tokens == 192
+    tally.check_all(pair[0], run, {"first": prompt(200), "again": prompt(200)}, 4)
+
+
+def test_a_fork_shares_the_window_and_a_fork_before_it_is_refused(pair: Pair) -> None:
+    run, tally = Watched(pair[1]), Tally()
+    parent = run.submit("parent", prompt(150), 60)
+    for _ in range(20):
+        run.step()
+    assert not run.core.fork("parent", request("early", parent.tokens[:100], 5), 0.0)
+    asked = list(parent.tokens)
+    assert run.core.fork("parent", request("child", asked, 30), 0.0)
+    run.drain()
+    tally.check(pair[0], prompt(150), run.text("parent"))
+    tally.check(pair[0], asked, run.text("child"))
+    assert run.core.memory.held == 0
+
+
+@pytest.mark.parametrize("name", ["mistral-window", "qwen3-window-by-layer-types"])
+def test_a_model_with_windows_of_its_own_keeps_the_narrower_one_and_shows_it_no_sink(tmp_path: Path, name: str) -> None:
+    plain, tally = reference.write(tmp_path, name), Tally()
+    window = MODELS[name]["sliding_window"]
+    run = Watched(load(plain.folder, attention_window=40, sink_tokens=3, kv_pages=40))
+    run.submit("a", prompt(70), 150)
+    run.drain()
+    sights = [Sight(window), Sight(40, 3), Sight(window)] if "layer" in name else [Sight(window)] * 2
+    assert run.backend.decoder.config.sights == tuple(sights)
+    tally.check(Masked(plain.folder, plain.model, *sights), prompt(70), run.text("a"))
+    assert run.most <= 7
+
+
+def test_sights_are_masks_of_the_same_meaning() -> None:
+    seen = reference.mask(Sight(3, 1), 6)
+    assert seen.int().tolist() == [
+        [1, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0],
+        [1, 1, 1, 1, 0, 0],
+        [1, 0, 1, 1, 1, 0],
+        [1, 0, 0, 1, 1, 1],
+    ]
+    assert torch.equal(reference.mask(ALL, 3), torch.ones(3, 3).tril().bool())
+
+
+def test_layers_together_need_what_the_widest_of_them_needs() -> None:
+    assert widest([Sight(8), Sight(32, 4)]) == Sight(32, 4)
+    assert widest([Sight(8), ALL]) == ALL
+    assert Sight(8).narrowed(16, 4) == Sight(8)
+    assert ALL.narrowed(16, 4) == Sight(16, 4)
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        ({"sink_tokens": 4}, "engine.sink_tokens: needs an attention_window"),
+        ({"attention_window": 32, "page_tokens": 64}, "engine.attention_window: 32 tokens are less than a page of 64"),
+        ({"attention_window": 64, "sink_tokens": 64}, "engine.sink_tokens: 64 must be below"),
+    ],
+)
+def test_a_window_that_cannot_be_meant_is_refused(engine: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        sizing.sights(EngineConfig.model_validate(engine), (ALL,))
+
+
+def test_a_pool_that_holds_a_window_serves_the_whole_context() -> None:
+    engine = EngineConfig(page_tokens=16)
+    lengths = [
+        sizing.limits(engine, context=5000, vocab_size=9, pages=pages, sight=sight).max_model_len
+        for pages, sight in ((7, Sight(64, 4)), (6, Sight(64, 4)), (7, ALL))
+    ]
+    assert lengths == [5000, 96, 112]
