@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -23,13 +24,16 @@ from paceline_core.clock import SystemClock
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 30.0
+_NONE: Mapping[str, str] = MappingProxyType({})
 _WITH_ENGINE = "import sys; from paceline_workers.main import main; sys.exit(main(sys.argv[1:]))"
 
 
 class WorkerProcess:
     """One worker's API process and what it says on standard error."""
 
-    def __init__(self, folder: Path, script: Script | None, changes: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, script: Script | None, changes: dict[str, Any], environ: Mapping[str, str] = _NONE
+    ) -> None:
         key = new_hop_key()
         (folder / "trust.json").write_text(json.dumps(dict([trust_entry(key)])))
         self.hop = {HEADER: HopSigner(key, "gateway").token(SERVICE, SystemClock().utc())}
@@ -38,7 +42,7 @@ class WorkerProcess:
         self._errors = folder / "stderr"
         engine = [sys.executable, "-m", "tests.worker.scripted_engine", msgspec.json.encode(script).decode()]
         argv = ["-m", "paceline_workers.main"] if script is None else ["-c", _WITH_ENGINE, *engine]
-        environ = {**os.environ, "PACELINE_CONFIG": str(folder / "worker.yaml")}
+        environ = {**os.environ, "PACELINE_CONFIG": str(folder / "worker.yaml"), **environ}
         with self._errors.open("wb") as errors:
             self.process = subprocess.Popen([sys.executable, *argv], cwd=ROOT, env=environ, stderr=errors)
 
@@ -102,9 +106,11 @@ def until(holds: Callable[[], Any]) -> None:
 
 
 @contextlib.contextmanager
-def worker_process(folder: Path, script: Script | None = None, **changes: Any) -> Iterator[WorkerProcess]:
-    """A worker of `script`'s engine, or of the real one."""
-    worker = WorkerProcess(folder, script, changes)
+def worker_process(
+    folder: Path, script: Script | None = None, *, environ: Mapping[str, str] = _NONE, **changes: Any
+) -> Iterator[WorkerProcess]:
+    """A worker of `script`'s engine, or of the real one; `environ` is on top of ours."""
+    worker = WorkerProcess(folder, script, changes, environ)
     try:
         yield worker
     finally:

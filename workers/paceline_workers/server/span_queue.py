@@ -26,8 +26,9 @@ logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it tells of eac
 class SpanQueue(SpanProcessor):
     """Exports batches of what ends, at most DELAY_S after it; `dropped` counts what did not fit or arrive."""
 
-    def __init__(self, exporter: SpanExporter, limit: int = LIMIT) -> None:
+    def __init__(self, exporter: SpanExporter, limit: int = LIMIT, *, delay_s: float = DELAY_S) -> None:
         self._exporter = exporter
+        self._delay_s = delay_s
         self._queue: queue.Queue[ReadableSpan | None] = queue.Queue(limit)
         self._overflow = 0
         self._unsent = 0
@@ -69,7 +70,7 @@ class SpanQueue(SpanProcessor):
 
     def _more(self) -> Iterator[ReadableSpan | None]:
         """What else comes before the batch is full or due; None, the last, if it is the end."""
-        due = time.monotonic() + DELAY_S
+        due = time.monotonic() + self._delay_s
         for _ in range(BATCH - 1):
             try:
                 span = self._queue.get(timeout=max(due - time.monotonic(), 0.0))
