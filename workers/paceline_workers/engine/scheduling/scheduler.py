@@ -17,7 +17,7 @@ class is not preempted so again before it has produced a token, and only for a c
 from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
@@ -32,12 +32,11 @@ from paceline_workers.engine.scheduling.plan import Counters, Limits, Plan, Samp
 from paceline_workers.engine.scheduling.policy import Policy, WeightedShares
 from paceline_workers.engine.scheduling.refusal import crowded, malformed, too_large
 from paceline_workers.engine.scheduling.request import Request, State
+from paceline_workers.engine.scheduling.turns import turns
 from paceline_workers.engine.scheduling.victim import Candidate, Choice, cheapest, yielding
 from paceline_workers.engine.scheduling.waiting import Waiting, lane, response_ratio
 from paceline_workers.engine.scheduling.window import Window, shut
 from paceline_workers.messages import Tokens
-
-TURN = 8
 
 
 class Scheduler:
@@ -223,24 +222,16 @@ class Scheduler:
         """What decodes leave, class by class; within a class, running prompts and new ones by their response ratio."""
         joining = {name for name, time in opens.items() if time <= now}
         for name in self._policy.order(joining | {request.request_class for request in prefills}):
-            mine = [request for request in prefills if request.request_class is name]
-            for request, ratio in self._ranked(mine, now):
+            mine = [
+                (request, self._service(request, request.gap)) for request in prefills if request.request_class is name
+            ]
+            for request, ratio in turns(mine, self.counters.steps, now):
                 if name in joining:
                     self._admit(name, draft, opens[name], now, above=ratio)
                 if request.state is State.RUNNING:
                     draft.prefill(request, self.memory.covered(request))
             if name in joining:
                 self._admit(name, draft, opens[name], now)
-
-    def _ranked(self, prefills: list[Request], now: float) -> list[tuple[Request, float]]:
-        """Running prompts in their order, each with the ratio that a new one must exceed to pass it.
-
-        Every TURN-th step they go oldest first and nothing passes, so that each of them comes through.
-        """
-        if self.counters.steps % TURN == 0:
-            return [(request, inf) for request in prefills]
-        ratios = [(request, (now - request.arrival) / self._service(request, request.gap)) for request in prefills]
-        return sorted(ratios, key=itemgetter(1), reverse=True)
 
     def _admit(self, name: RequestClass, draft: Draft, opened: float, now: float, *, above: float = -inf) -> None:
         while draft.room and not draft.closed and (request := self._head(name, now)):
