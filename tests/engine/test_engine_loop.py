@@ -92,6 +92,13 @@ def test_requests_are_served_and_their_ends_told(bench: Bench) -> None:
     assert last.timing.decode == pytest.approx(0.01)
 
 
+def test_an_embedding_is_refused_by_a_backend_that_makes_none(bench: Bench) -> None:
+    bench.serve(submit("a", [1], 1, embed=True), submit("b", [1], 1))
+    last = bench.peer.last("a")
+    assert last is not None
+    assert (last.finish, last.error) == ("error", "this worker's backend makes no embeddings")
+
+
 def test_a_grammar_is_refused_by_a_backend_that_cannot_follow_one(bench: Bench) -> None:
     bench.serve(submit("a", [1], 4, sampling=Sampling(grammar="json")), submit("b", [1], 1))
     last = bench.peer.last("a")

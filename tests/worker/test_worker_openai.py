@@ -161,6 +161,16 @@ def test_a_completion_continues_token_ids_as_it_does_text(client: OpenAI) -> Non
     assert ids.usage.prompt_tokens == 3
 
 
+def test_embeddings_are_of_length_one_and_of_their_text_alone(client: OpenAI) -> None:
+    texts = ["What is TTFT?", "The promise of a service.", "What is TTFT?"]
+    first, other, again = (entry.embedding for entry in client.embeddings.create(model="chat", input=texts).data)
+    (alone,) = client.embeddings.create(model="chat", input=texts[0], encoding_format="float").data
+    assert sum(number * number for number in first) == pytest.approx(1.0, abs=1e-5)
+    assert first == pytest.approx(again, abs=1e-5)
+    assert first == pytest.approx(alone.embedding, abs=1e-5)
+    assert first != pytest.approx(other, abs=1e-2)
+
+
 def test_a_shared_prefix_is_served_from_the_cache(client: OpenAI) -> None:
     messages: Any = [{"role": "user", "content": "What is the promise of a service? " * 20}]
     asked = [client.chat.completions.create(model="chat", messages=messages, max_tokens=1).usage for _ in range(2)]
@@ -218,6 +228,8 @@ def test_an_emulated_worker_serves_loads_and_drains(folder: Path) -> None:
         assert answer.text.count(": p ") >= 1
         assert answer.text.endswith("data: [DONE]\n\n")
         hurry = {**worker.hop, "x-paceline-deadline-ms": "1"}
+        vectors = HTTP.post(f"{worker.url}/v1/embeddings", json={"model": "chat", "input": "a"}).json()
+        assert "emulates its model" in vectors["error"]["message"]
         late = HTTP.post(f"{worker.url}/v1/chat/completions", json=body, headers=hurry, timeout=LIMIT_S)
         assert (late.status_code, late.json()["error"]["code"]) == (504, "held_timeout")
         with HTTP.stream("GET", f"{worker.url}/internal/load", headers=worker.hop, timeout=LIMIT_S) as load:

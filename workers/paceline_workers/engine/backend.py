@@ -18,6 +18,7 @@ class Facts:
 
     `host_pages`: how many pages it can keep outside the device; `page_copy_s`: seconds to bring one back.
     `sight`: what all layers need together.
+    `embedding`: numbers in a vector, 0 if it makes none.
     `grammars`: whether requests may ask for structured output. `defaults`: see `Started`.
     `ahead`: a step computes beside the host's work, so the next one should be planned before it is collected.
     """
@@ -31,6 +32,7 @@ class Facts:
     emulated: bool = False
     ahead: bool = False
     grammars: bool = False
+    embedding: int = 0
     host_pages: int = 0
     page_copy_s: float = 0.0
     sight: Sight = ALL

@@ -87,7 +87,10 @@ class EngineLoop:
                 self._scheduler.abort(message.id)
 
     def _unable(self, request: Request) -> str:
-        able = self._backend.facts.grammars or not request.sampling.grammar
+        facts = self._backend.facts
+        if request.embed and not facts.embedding:
+            return "this worker's backend makes no embeddings"
+        able = facts.grammars or not request.sampling.grammar
         return "" if able else "this worker's backend cannot follow a grammar"
 
     def _step(self, now: float) -> None:
@@ -238,4 +241,5 @@ def started(facts: Facts) -> Started:
         stages=facts.stages,
         defaults=dict(facts.defaults),
         grammars=facts.grammars,
+        embedding=facts.embedding,
     )

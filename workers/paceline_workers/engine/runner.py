@@ -11,23 +11,33 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.batch import Batch
 from paceline_workers.engine.model.decoder import Decoder
 from paceline_workers.engine.sampling import Sampler
-from paceline_workers.engine.scheduling import Plan, Request, Sample
+from paceline_workers.engine.scheduling import NO_TOKEN, Plan, Request, Sample
+
+
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """A step's logits [drawn rows, vocabulary], its embeddings [embedded rows, hidden] of length 1, and its seconds."""
+
+    logits: Tensor
+    vectors: Tensor
+    seconds: float
 
 
 @dataclass(slots=True)
 class _Flight:
     """A step: its work, the requests that sample in their order, and rows whose token the step before it draws."""
 
-    compute: Callable[[], tuple[Tensor, float]]
+    compute: Callable[[], _Computed]
     batch: Batch
     requests: list[Request]
     unknown: list[tuple[int, Request]]
-    result: Future[tuple[Tensor, float]] | None = None
+    result: Future[_Computed] | None = None
 
 
 class Runner:
@@ -43,13 +53,15 @@ class Runner:
     def launch(self, plan: Plan, page_tokens: int) -> None:
         """Lay a step out; it begins at once, or when the one in flight is collected."""
         batch = self._decoder.lay_out(plan, page_tokens)
+        requests = [chunk.request for chunk in plan.chunks if chunk.samples]
+        embedded = [row for row, request in enumerate(requests) if request.embed]
 
-        def compute() -> tuple[Tensor, float]:
+        def compute() -> _Computed:
             begin = time.perf_counter()
             self._cache.copy(plan.copies)
-            return self._decoder(batch, self._cache), time.perf_counter() - begin
+            logits, vectors = self._results(self._decoder.states(batch, self._cache), embedded)
+            return _Computed(logits, vectors, time.perf_counter() - begin)
 
-        requests = [chunk.request for chunk in plan.chunks if chunk.samples]
         self._flights.append(_Flight(compute, batch, requests, unknown(plan)))
         if len(self._flights) == 1:
             self._begin(self._flights[0])
@@ -58,14 +70,29 @@ class Runner:
         """Samples of the oldest step, and its seconds. If it raises, nothing is in flight any more."""
         flight, waiting = self._flights.popleft(), list(self._flights)
         self._flights.clear()
-        logits, seconds = flight.compute() if flight.result is None else flight.result.result()
+        computed = flight.compute() if flight.result is None else flight.result.result()
         begin = time.perf_counter()
-        samples = self._sampler(logits.numpy(), flight.requests)
+        samples = self._samples(computed, flight.requests)
         for following in waiting:
             self._fill(following, dict(zip(flight.requests, samples, strict=True)))
             self._begin(following)
             self._flights.append(following)
-        return samples, seconds + time.perf_counter() - begin
+        return samples, computed.seconds + time.perf_counter() - begin
+
+    def _results(self, states: Tensor, embedded: list[int]) -> tuple[Tensor, Tensor]:
+        if not embedded:
+            return self._decoder.logits(states), states[:0]
+        drawn = [row for row in range(len(states)) if row not in embedded]
+        logits = self._decoder.logits(states[drawn]) if drawn else states[:0]
+        return logits, normalize(states[embedded].float(), dim=-1)
+
+    def _samples(self, computed: _Computed, requests: list[Request]) -> list[Sample]:
+        drawn = iter(self._sampler(computed.logits.numpy(), [request for request in requests if not request.embed]))
+        vectors = iter(computed.vectors)
+        return [
+            Sample(NO_TOKEN, vector=next(vectors).numpy().tobytes()) if request.embed else next(drawn)
+            for request in requests
+        ]
 
     def _begin(self, flight: _Flight) -> None:
         if self._pool:

@@ -80,6 +80,7 @@ class TorchBackend:
             page_copy_s=copy_s,
             sight=sight,
             grammars=grammars is not None,
+            embedding=shape.hidden,
         )
         return cls(facts, model, cache, Runner(model, cache, Sampler(grammars)))
 

@@ -2,8 +2,8 @@
 
 A tokenizer cuts a text at its special tokens before all else, and encodes what lies between by itself. So a chat's ids
 are those of its segments in a row, and a long segment that came before need not be encoded again: 0.06 ms for a
-thousand tokens, which take 1.1 ms and more to encode. Entries belong to a tenant, since the time saved would tell another
-one what was asked. Least recently used ones go when CHARACTERS are kept.
+thousand tokens, which take 1.1 ms and more to encode. Entries belong to a tenant, since the time saved would tell
+another one what was asked. Least recently used ones go when CHARACTERS are kept.
 
 Only where `exact` holds: byte-level BPE that drops nothing, with special tokens that swallow no neighbours.
 """

@@ -66,13 +66,23 @@ class Decoder:
     @torch.inference_mode()
     def __call__(self, batch: Batch, cache: PagedCache) -> Tensor:
         """Compute a step, write its keys and values; logits [sampled rows, vocabulary]."""
+        return self.logits(self.states(batch, cache))
+
+    @torch.inference_mode()
+    def logits(self, states: Tensor) -> Tensor:
+        """What follows hidden states: [rows, vocabulary]."""
+        return self.head(states).float()
+
+    @torch.inference_mode()
+    def states(self, batch: Batch, cache: PagedCache) -> Tensor:
+        """Compute a step, write its keys and values; hidden states after the final norm [sampled rows, hidden]."""
         step = _Step(batch, cache, *self.config.rope.angles(batch.positions))
         x = self.embedding[batch.tokens].float()
         for index, layer in enumerate(self.layers):
             x = x + self._attention(index, layer.attention_norm(x), step)
             gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, dim=-1)
             x = x + layer.down(silu(gate) * up)
-        return self.head(self.norm(x[batch.sampled])).float()
+        return self.norm(x[batch.sampled])
 
     def _attention(self, index: int, x: Tensor, step: "_Step") -> Tensor:
         layer, shape = self.layers[index], self.config.shape

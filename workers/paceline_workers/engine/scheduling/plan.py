@@ -8,6 +8,7 @@ from paceline_workers.engine.memory.copies import Copy
 from paceline_workers.engine.memory.sight import ALL, Sight
 from paceline_workers.engine.scheduling.request import Request, State
 
+NO_TOKEN = -1
 TokenLogprobs = tuple[float, list[tuple[int, float]]]
 
 
@@ -102,11 +103,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The token drawn for one request; log-probabilities only if it asked for them; `ended`: its grammar ends here."""
+    """The token drawn for one request; log-probabilities only if it asked for them; `ended`: its grammar ends here.
+
+    A request to embed has a `vector` (float32, little-endian) and NO_TOKEN.
+    """
 
     token: int
     logprobs: TokenLogprobs | None = None
     ended: bool = False
+    vector: bytes = b""
 
 
 @dataclass(slots=True)

@@ -30,6 +30,8 @@ class State(StrEnum):
 class Request:
     """Identity, limits and progress. Times are seconds of the caller's monotonic clock; `deadline` is for token one.
 
+    `embed`: it ends with the vector of its prompt instead of a token.
+
     While it waits: `uncached` tokens to compute and their predicted seconds, `service`, as last looked up. `shared`
     pages had another holder when it was placed. A preempted one `had` so many tokens computed when it left in
     `left_round`, and came back at `resumed_at` output tokens in `resumed_step`. `foreseen` outputs in all are expected,
@@ -48,6 +50,7 @@ class Request:
     salt: str = ""
     choice: int = 0
     deadline: float | None = None
+    embed: bool = False
 
     state: State = State.WAITING
     computed: int = 0
@@ -88,6 +91,7 @@ class Request:
             salt=submit.salt,
             choice=submit.choice,
             deadline=now + submit.deadline_s if submit.deadline_s > 0 else None,
+            embed=submit.embed,
         )
 
     @property

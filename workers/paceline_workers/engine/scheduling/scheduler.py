@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from operator import attrgetter
 
+from msgspec import structs
+
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.memory.kv import KvMemory
@@ -353,6 +355,8 @@ class Scheduler:
     # --- commit
 
     def _append(self, request: Request, sample: Sample, now: float) -> Tokens:
+        if sample.vector:
+            return structs.replace(self._end(request, "stop", "", now), vector=sample.vector)
         request.tokens.append(sample.token)
         request.pending -= 1
         if request.first_token is None:
