@@ -16,6 +16,7 @@ from paceline_workers.config import EmulateConfig, EngineConfig
 from paceline_workers.engine.backend import Executed
 from paceline_workers.engine.emulated import EmulatedBackend, Vocabulary
 from paceline_workers.engine.memory.copies import Copy, CopyKind
+from paceline_workers.engine.memory.sight import Sight
 from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling import Chunk, Plan, Scheduler
 from paceline_workers.messages import Sampling
@@ -228,6 +229,14 @@ def test_pages_over_the_hosts_link_take_their_time_and_copies_on_the_device_none
     assert facts.host_pages == (1 << 34) // facts.page_bytes
     assert seconds(replace(step, copies=moved)) - seconds(step) == pytest.approx(2 * facts.page_copy_s)
     assert facts.page_copy_s == pytest.approx(facts.page_bytes / 50e9)
+
+
+def test_an_emulated_worker_counts_pages_by_the_type_and_the_window_that_are_asked_for() -> None:
+    plain, wide = (backend(ManualTimer(), EngineConfig(kv_dtype=dtype)) for dtype in ("auto", "fp32"))
+    assert wide.facts.page_bytes == 2 * plain.facts.page_bytes
+    narrow = backend(ManualTimer(), EngineConfig(attention_window=256, sink_tokens=4, kv_pages=8)).facts
+    assert narrow.sight == Sight(256, 4)
+    assert narrow.limits.max_model_len > 8 * 64
 
 
 def _ids() -> dict[str, int]:

@@ -22,7 +22,7 @@ class EngineConfig(Config):
     By class: `batch_window_s`, `tpot_s` (the time per output token that prefill must leave to decodes; a class that is
     absent has no promise), `class_weights` (shares of tokens), `class_waiting` (requests in its queue).
     `attention_window`: tokens that attention looks back, and the first `sink_tokens`; none: as the model was made.
-    `dtype` of weights and products, `kv_dtype` of keys and values; `products`: how weights are kept on CPUs.
+    `dtype` of weights and products, `kv_dtype` of keys and values (auto: the same); `products`: how CPUs keep weights.
     """
 
     max_model_len: int | None = Field(default=None, ge=16)
@@ -42,7 +42,7 @@ class EngineConfig(Config):
     class_waiting: dict[str, Annotated[int, Field(ge=1)]] = {}
     threads: int | None = Field(default=None, ge=1)
     dtype: Literal["fp32", "bf16"] = "fp32"
-    kv_dtype: Literal["fp32", "bf16"] = "fp32"
+    kv_dtype: Literal["auto", "fp32", "bf16"] = "auto"
     products: Literal["plain", "packed", "both"] = "packed"
     emulate: EmulateConfig | None = None
 

@@ -10,6 +10,7 @@ from paceline_core.objects.problems import Problem
 from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 
 SOURCES = ("builtin://", "file://")
+KV_DTYPES = ("auto", "fp32", "bf16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,8 @@ _GAPS = (
     _Gap("spec.model.adapters", lambda s: s.model.adapters, "adapters are not served in this version; leave them out"),
     _Gap(
         "spec.engine.kvCache.dtype",
-        lambda s: s.engine.kv_dtype != "auto",
-        "the cache has the model's own type in this version; leave it out",
-    ),
-    _Gap(
-        "spec.engine.kvCache.attentionWindow",
-        lambda s: s.engine.attention_window,
-        "windowed attention is not served in this version; leave it out",
+        lambda s: s.engine.kv_dtype not in KV_DTYPES,
+        "this version keeps keys and values in fp32 or bf16; write one of them, or leave it out",
     ),
     _Gap(
         "spec.engine.warmPrefixes",

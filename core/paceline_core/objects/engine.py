@@ -17,11 +17,12 @@ class KVCache(Part):
     """The paged key-value cache."""
 
     dtype: KVDtype | None = None
-    """Element type. Default: auto, the model's own type."""
+    """Element type. Default: auto, the type that the model is computed in."""
     page_tokens: Annotated[int, Field(ge=8, le=1024)] | None = None
     """Tokens in a page, a power of two. Default: 64."""
     attention_window: Annotated[int, Field(ge=64, le=16_777_216)] | None = None
-    """Tokens that attention looks back; older pages are freed. Default: the model's own, usually no window."""
+    """Tokens that attention looks back; older pages are freed. At least pageTokens.
+    Default: the model's own, usually no window."""
     sink_tokens: Annotated[int, Field(ge=0, le=4096)] | None = None
     """First tokens kept in view although outside attentionWindow. Default: 0. Example: 4."""
     host_offload_bytes: Bytes | None = None

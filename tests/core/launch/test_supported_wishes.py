@@ -30,6 +30,11 @@ def test_the_demo_and_an_emulated_service_are_served() -> None:
     assert wishes(engine={"emulate": EMULATE}, pools=[{"name": "main", "accelerator": "h100"}]) == []
 
 
+def test_windows_and_the_types_of_keys_and_values_that_are_computed_are_served() -> None:
+    for cache in ({"attentionWindow": 512, "sinkTokens": 4}, {"dtype": "bf16"}, {"dtype": "fp32"}, {"dtype": "auto"}):
+        assert wishes(engine={"kvCache": cache}) == []
+
+
 def test_telemetry_that_asks_for_nothing_is_served() -> None:
     assert wishes(telemetry={"tracing": {"sampleRatio": 0.0}, "logPrompts": False}) == []
 
@@ -45,7 +50,7 @@ def test_telemetry_that_asks_for_nothing_is_served() -> None:
         ({"model": demo(tokenizer="hf://org/tokenizer")}, "spec.model.tokenizer"),
         ({"model": demo(adapters=[{"name": "a", "source": "hf://org/a"}])}, "spec.model.adapters"),
         ({"engine": {"kvCache": {"dtype": "fp8"}}}, "spec.engine.kvCache.dtype"),
-        ({"engine": {"kvCache": {"attentionWindow": 512}}}, "spec.engine.kvCache.attentionWindow"),
+        ({"engine": {"kvCache": {"dtype": "int8"}}}, "spec.engine.kvCache.dtype"),
         ({"engine": {"warmPrefixes": ["You are"]}}, "spec.engine.warmPrefixes"),
         ({"engine": {"speculative": {"method": "ngram"}}}, "spec.engine.speculative"),
         ({"rollout": {"strategy": "canary"}}, "spec.rollout.strategy"),

@@ -82,6 +82,13 @@ def test_batching_is_written_only_where_it_is_not_the_usual_one() -> None:
     assert "batching" not in plain.files[0].content
 
 
+def test_a_window_and_the_type_of_keys_and_values_reach_the_worker() -> None:
+    read = config(launch(engine={"kvCache": {"dtype": "bf16", "attentionWindow": 512, "sinkTokens": 4}})).engine
+    assert (read.kv_dtype, read.attention_window, read.sink_tokens) == ("bf16", 512, 4)
+    plain = config(launch()).engine
+    assert (plain.kv_dtype, plain.attention_window, plain.sink_tokens) == ("auto", None, 0)
+
+
 def test_host_memory_for_pages_reaches_the_worker_and_is_asked_for() -> None:
     engine = {"kvCache": {"hostOffloadBytes": "1Gi"}}
     found = launch(engine=engine)

@@ -12,7 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from paceline_core.errors import InvalidInput
 from paceline_planner import coldstart, hardware, memory, shapes, steptime
 from paceline_planner.caps import Caps
 from paceline_planner.coldstart import Stage
+from paceline_planner.dtypes import Dtype
 from paceline_planner.shapes import ModelShape
 from paceline_workers import demo
 from paceline_workers.config import EmulateConfig, EngineConfig
@@ -93,7 +94,7 @@ class EmulatedBackend:
     def load(cls, engine: EngineConfig, emulate: EmulateConfig, timer: Timer, pause: Pause) -> "EmulatedBackend":
         """Check that the model fits, then sleep through the cold start, stage by stage. Raises InvalidInput."""
         with _field("engine.emulate"):
-            shape, device = shapes.shape(emulate.model), hardware.accelerator(emulate.accelerator)
+            shape, device = _shape(engine, emulate.model), hardware.accelerator(emulate.accelerator)
             stages = coldstart.stages(shape, device, emulate.cold_start_s)
         vocabulary = Vocabulary.read(demo.FOLDER)
         facts = _facts(engine, shape, device, vocabulary.size, stages)
@@ -121,6 +122,12 @@ class EmulatedBackend:
     def _copying(self, plan: Plan) -> float:
         """Pages over the host's link; a copy within the device is lost in the step."""
         return self.facts.page_copy_s * sum(copy.kind is not CopyKind.DEVICE for copy in plan.copies)
+
+
+def _shape(engine: EngineConfig, model: str) -> ModelShape:
+    """As the catalogue has it, but for the type of keys and values where one is asked for."""
+    found = shapes.shape(model)
+    return found if engine.kv_dtype == "auto" else replace(found, kv_dtype=Dtype(engine.kv_dtype))
 
 
 def _facts(

@@ -1,15 +1,24 @@
 """From configuration, model and memory to the engine's limits. Pure; every refusal names the field and the fix."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from paceline_core.errors import InvalidInput
 from paceline_core.registry.enums import RequestClass
+from paceline_planner.dtypes import Dtype
+from paceline_planner.shapes import ModelShape
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine.memory.sight import ALL, Sight
 from paceline_workers.engine.scheduling import Limits
 
 Number = TypeVar("Number", int, float)
+
+
+def shaped(engine: EngineConfig, shape: ModelShape) -> ModelShape:
+    """The model as it is computed here: weights in one type, keys and values in the same one or in their own."""
+    own = Dtype(engine.dtype)
+    return replace(shape, weight_dtype=own, kv_dtype=own if engine.kv_dtype == "auto" else Dtype(engine.kv_dtype))
 
 
 def pages(engine: EngineConfig, page_bytes: int, room: int) -> int:

@@ -14,7 +14,6 @@ import torch
 from paceline_core.wire import StepTime
 from paceline_planner import hardware, steptime
 from paceline_planner.caps import Caps
-from paceline_planner.dtypes import Dtype
 from paceline_planner.shapes import ModelShape
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
@@ -56,7 +55,7 @@ class TorchBackend:
             settings = config.read(folder)
             settings = replace(settings, sights=sizing.sights(engine, settings.sights))
             sight = widest(settings.sights)
-            shape = replace(settings.shape, weight_dtype=Dtype(engine.dtype), kv_dtype=Dtype(engine.kv_dtype))
+            shape = sizing.shaped(engine, settings.shape)
         with stages.stage("load"), Weights(folder, TORCH_TYPES[shape.weight_dtype]) as weights:
             model = decoder.load(settings, weights, Products.of(engine.products), lambda: pause(0.0))
         with stages.stage("warm"):

@@ -84,6 +84,13 @@ _ENGINE: Final = (
         ".sinkTokens",
     ),
     service_rule(
+        "spec.engine.kvCache",
+        "!has(self.attentionWindow) || !has(self.pageTokens) || self.attentionWindow >= self.pageTokens",
+        "an attentionWindow holds at least one page: raise it, or lower pageTokens",
+        lambda it: "attentionWindow" not in it or it["attentionWindow"] >= it.get("pageTokens", 0),
+        ".attentionWindow",
+    ),
+    service_rule(
         "spec.engine.speculative",
         "(self.method == 'draft') == has(self.draftModel)",
         "draftModel goes with method draft, and only with it: set both, or remove draftModel",

@@ -5,8 +5,8 @@ bringing it back is cheaper than computing it again, else it is computed. Pages 
 go to the host store first, by the same rule. So preemption is swap and recompute in one: what a preempted request had
 in full pages is found again where it lies, and only its last, partial page is always computed again.
 
-With a window (`Sight`) a table holds the first pages and the last ones, and pages are taken as a prompt gets on, so that
-a request of any length holds a bounded number. What it dropped stays findable until it is evicted, but is not needed:
+With a window (`Sight`) a table holds the first pages and the last ones, and pages are taken as a prompt gets on, so a
+request of any length holds a bounded number. What it dropped stays findable until it is evicted, but is not needed:
 a prefix counts as known if all is known that the token behind it sees. If some of that is gone, as after a preemption,
 all is computed again from the first token on, in the same sight, which gives the same keys and values.
 
@@ -57,7 +57,7 @@ class KvMemory:
     `prefill_seconds` (of one token by the step-time model) and `now` are the caller's to keep up to date.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a backend's facts say of its memory
         self,
         pages: int,
         page_tokens: int,
