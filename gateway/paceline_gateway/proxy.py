@@ -279,6 +279,8 @@ class Call:
             f"x-paceline-class: {admission.request_class}\r\nx-paceline-tenant: {self._tenant()}\r\n"
             f"x-paceline-deadline-ms: {self._deadline_ms()}\r\n"
         ).encode()
+        if promise := self._tpot_ms(admission):
+            lines += b"x-paceline-tpot-ms: %d\r\n" % promise
         trace = head.headers.get(b"traceparent", b"")
         if _TRACEPARENT.fullmatch(trace):
             lines += b"traceparent: " + trace + b"\r\n"
@@ -287,6 +289,12 @@ class Call:
     def _tenant(self) -> str:
         tenant = self.request.head.tenant
         return "" if tenant is None else tenant.name
+
+    def _tpot_ms(self, admission: Admission) -> int:
+        """The strictest time per output token promised to its class, 0 if none is."""
+        classes = {} if self.desk is None else self.desk.service.classes
+        targets = classes[admission.request_class].targets if classes else ()
+        return round(min((target.seconds for target in targets if target.metric == "tpot"), default=0.0) * 1000)
 
     def _deadline_ms(self) -> int:
         waits, limit = self._front.waits, self.life.deadline - self._front.now()

@@ -39,7 +39,7 @@ class Life:
 def live(seed: int) -> Life:
     """Submit at random, step to the end, compare every text."""
     chance = Random(seed)
-    run = Shadow(_scheduler(chance))
+    run = Shadow(_scheduler(chance), ahead=chance.random() < 0.5)
     run.core.memory.prefill_seconds = chance.choice([0.0, 1.0])
     entries = []
     for number in range(chance.randint(2, 16)):

@@ -77,6 +77,23 @@ async def test_the_worker_is_told_who_asks_and_believes_it(stand: Stand, make_wo
     assert "cookie" not in seen.headers
 
 
+async def test_the_worker_is_told_the_strictest_time_per_token_that_is_promised_now(
+    stand: Stand, make_worker: MakeWorker
+) -> None:
+    worker = await make_worker()
+    stand.work(worker)
+    await stand.client.post("/v1/chat/completions", json=CHAT, headers={"x-paceline-tpot-ms": "1"})
+    slo = {"interactive": {"slo": {"ttft": {"p95": "1s"}, "tpot": {"p50": "40ms", "p99": "90ms"}}}}
+    stand.cluster.put(manifests.service(classes=slo))
+
+    async def told() -> bool:
+        await stand.client.post("/v1/chat/completions", json=CHAT)
+        return worker.seen[-1].headers.get("x-paceline-tpot-ms") == "40"
+
+    await until(told)
+    assert "x-paceline-tpot-ms" not in worker.seen[0].headers
+
+
 async def test_the_body_reaches_the_worker_byte_for_byte(stand: Stand, make_worker: MakeWorker) -> None:
     worker = await make_worker()
     stand.work(worker)

@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from paceline_core.registry import RequestClass
 from paceline_workers.server.callers import Caller, caller
 
-HINTS = {"x-paceline-class": "batch", "x-paceline-tenant": "acme", "x-paceline-deadline-ms": "1500"}
+HINTS = {
+    "x-paceline-class": "batch",
+    "x-paceline-tenant": "acme",
+    "x-paceline-deadline-ms": "1500",
+    "x-paceline-tpot-ms": "40",
+}
 
 
 def read(headers: dict[str, str], *, trusted: bool) -> Caller:
@@ -16,7 +21,8 @@ def read(headers: dict[str, str], *, trusted: bool) -> Caller:
 
 def test_a_trusted_hop_is_believed() -> None:
     known = read({**HINTS, "x-request-id": "r-1"}, trusted=True)
-    assert known == Caller("r-1", trusted=True, request_class=RequestClass.BATCH, tenant="acme", deadline_s=1.5)
+    told = Caller("r-1", trusted=True, request_class=RequestClass.BATCH, tenant="acme", deadline_s=1.5, tpot_s=0.04)
+    assert known == told
 
 
 def test_anybody_else_only_names_the_request() -> None:

@@ -36,6 +36,7 @@ class Sampling(msgspec.Struct, frozen=True, tag="sampling"):
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
     """API -> engine: one sequence. `id` is unique for the engine's life; `deadline_s` counts from now, 0 is none.
 
+    `tpot_s`: seconds per output token promised to its stream; 0 leaves it to the engine's configuration.
     `produced`: output ids of an earlier life of the stream; positions, limits and noise count them as if made here.
     `group` is the same for all choices of one prompt, "" where there is one choice.
     `embed`: no token is wanted but the vector of the prompt (`Tokens.vector`).
@@ -61,6 +62,7 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
     answers: list[str] = []
+    tpot_s: float = 0.0
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
@@ -175,7 +177,6 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     pages_in: int = 0
     restored_tokens: int = 0
     recomputed_tokens: int = 0
-    shed: int = 0
     disk_pages: int = 0
     disk_pages_out: int = 0
     disk_pages_in: int = 0

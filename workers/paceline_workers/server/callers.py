@@ -1,7 +1,7 @@
 """Who sends a request, as far as its headers can be believed.
 
-Class, tenant and deadline come from a gateway; without its signed hop token they are what any client may have written,
-so they are ignored. A request id is accepted from anybody when it is harmless, else replaced.
+Class, tenant, deadline and promise come from a gateway; without its signed hop token they are what any client may have
+written, so they are ignored. A request id is accepted from anybody when it is harmless, else replaced.
 """
 
 import re
@@ -19,7 +19,7 @@ _SOONEST_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`deadline_s` counts from now, 0 is none; `trusted` callers hold a valid hop token.
+    """`deadline_s` counts from now, `tpot_s` is promised, 0 is none; `trusted` callers hold a valid hop token.
 
     `resume`: how many bytes at the body's end say what the stream has given out already. `seed` is for a request that
     names none. `traceparent` is anybody's.
@@ -30,6 +30,7 @@ class Caller:
     request_class: RequestClass = RequestClass.INTERACTIVE
     tenant: str = ""
     deadline_s: float = 0.0
+    tpot_s: float = 0.0
     resume: int = 0
     seed: int | None = None
     traceparent: str = ""
@@ -49,6 +50,7 @@ def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], bool]
         request_class=_request_class(values.get("x-paceline-class", "")),
         tenant=values.get("x-paceline-tenant", ""),
         deadline_s=_deadline(values.get("x-paceline-deadline-ms", "")),
+        tpot_s=(_whole(values.get("x-paceline-tpot-ms", "")) or 0) / 1000,
         resume=_whole(values.get(RESUME, "")) or 0,
         seed=_whole(values.get(SEED, "")),
         traceparent=values.get("traceparent", ""),

@@ -191,6 +191,7 @@ def _submit(request: GenerateRequest, caller: Caller, name: str, prompt: _Prompt
         ignore_eos=request.ignore_eos,
         salt=caller.tenant,
         deadline_s=caller.deadline_s,
+        tpot_s=caller.tpot_s,
     )
 
 
