@@ -168,6 +168,13 @@ def test_a_heartbeat_carries_the_steps_since_the_last_one_and_the_fit(bench: Ben
     assert (beats[-1].pages_free + beats[-1].pages_cached, beats[-1].lookup_tokens) == (50, 3)
 
 
+def test_a_heartbeat_tells_what_held_pages_could_still_take(bench: Bench) -> None:
+    bench.peer.send(submit("a", [1, 2, 3, 4, 5], 9))
+    bench.turn()
+    assert bench.peer.beats[-1].running == 1
+    assert bench.peer.beats[-1].slack_tokens == 2 * 4 - (5 + 1)
+
+
 @pytest.mark.parametrize(("page_copy_s", "restored"), [(0.9 * 4e-5, 36), (1.1 * 4e-5, 0)])
 def test_a_prefix_comes_back_from_host_memory_where_that_is_cheaper_and_is_told(
     ends: Ends, page_copy_s: float, restored: int

@@ -80,7 +80,7 @@ def test_a_prompt_that_would_be_late_is_shed_before_anything_is_computed() -> No
     assert [(event.id, event.finish) for event in ends] == [("late", "abort")]
     assert "shed: 40 tokens are to compute" in ends[0].error
     assert run.now < 0.01 + 0.08
-    assert run.core.counters.shed == 1
+    assert run.core.counters.shed_by == {"backlog": 1}
 
 
 def test_a_prompt_that_could_not_be_in_time_even_if_it_began_at_once_is_shed_at_once() -> None:
@@ -98,6 +98,17 @@ def test_what_waits_before_it_counts_against_a_deadline() -> None:
     assert refusal.startswith("shed: 400 tokens are to compute before")
     assert run.core.submit(request("short", [40], 9, deadline=0.3)) == ""
     assert run.core.submit(request("patient", [41] * 20, 9, deadline=3.0)) == ""
+
+
+def test_requests_that_are_not_served_are_counted_by_why() -> None:
+    run = Shadow(scheduler(slots=1, max_waiting=2))
+    run.core.submit(request("first", PROMPT, 9))
+    run.step()
+    run.core.submit(request("late", [8], 9, arrival=run.now, deadline=run.now + 0.001))
+    run.core.submit(request("patient", [8], 9, arrival=run.now))
+    assert run.core.submit(request("crowded", [8], 9, arrival=run.now)) == "the engine's queue is full (2 requests)"
+    assert run.core.expire(run.now + 1.0)
+    assert run.core.counters.shed_by == {"crowded": 1, "deadline": 1}
 
 
 def test_a_cached_prompt_is_not_shed() -> None:

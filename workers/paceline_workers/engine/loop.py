@@ -9,6 +9,7 @@ raises costs its requests, not the engine, unless ATTEMPTS in a row do: then the
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -210,8 +211,14 @@ class EngineLoop:
             pages_in=memory.pages_in,
             restored_tokens=memory.restored_tokens,
             recomputed_tokens=core.counters.recomputed_tokens,
-            shed=core.counters.shed,
+            slack_tokens=_slack(core.running, memory.page_tokens),
+            shed_by=dict(core.counters.shed_by),
         )
+
+
+def _slack(running: Iterable[Request], page_tokens: int) -> int:
+    """Tokens that would still fit into the pages that requests hold."""
+    return sum(max(len(request.pages) * page_tokens - request.wanted, 0) for request in running)
 
 
 def _memory(facts: Facts, prefix_cache: bool) -> KvMemory:

@@ -119,6 +119,8 @@ class Counters:
     """Growing totals. Prefix tokens are counted when a request is first admitted, not when it comes back.
 
     `recomputed_tokens`: those that a preemption threw away and that were not found cached when the request came back.
+    `shed_by`: requests by why they were not served: crowded (no place in the queue), backlog (predicted to be late),
+    deadline (late).
     """
 
     steps: int = 0
@@ -126,4 +128,9 @@ class Counters:
     lookup_tokens: int = 0
     hit_tokens: int = 0
     recomputed_tokens: int = 0
-    shed: int = 0
+    shed_by: dict[str, int] = field(default_factory=dict)
+
+    def shed(self, reason: str, told: str = "") -> str:
+        """Count one more that is not served; returns what its client is `told`."""
+        self.shed_by[reason] = self.shed_by.get(reason, 0) + 1
+        return told

@@ -79,12 +79,11 @@ class Scheduler:
         if request.id in self._requests:
             return f"a request {request.id!r} is running already"
         if reason := crowded(request.request_class, self.waiting.counts(), self.limits):
-            return reason
+            return self.counters.shed("crowded", reason)
         self._appraise(request)
         ahead = 0 if request.deadline is None else self.waiting.ahead(request)
         if reason := shedding.hopeless(self.model, request, ahead, self.memory.sight):
-            self.counters.shed += 1
-            return reason
+            return self.counters.shed("backlog", reason)
         self._requests[request.id] = request
         self.waiting.add(request)
         self._deadlines.add(request)
@@ -120,7 +119,8 @@ class Scheduler:
     def expire(self, now: float) -> list[Tokens]:
         """End what can no longer have its first token in time. Once begun, a stream is finished, however late."""
         due = list(self._deadlines.due(now))
-        self.counters.shed += sum(1 for request in due if request.deadline is not None and now < request.deadline)
+        for request in due:
+            self.counters.shed("backlog" if request.deadline and now < request.deadline else "deadline")
         return [self._end(request, "abort", shedding.too_late(request, now), now) for request in due]
 
     def fail(self, plan: Plan, reason: str, now: float) -> list[Tokens]:
