@@ -58,6 +58,7 @@ def worker_config(service: ResolvedService, pool: ResolvedPool, binding: Binding
         "trust": binding.trust_path,
         "engine": _engine(service),
         "drain_timeout_s": service.rollout.drain_timeout_s,
+        **({"trace_ratio": service.sample_ratio} if service.sample_ratio else {}),
     }
 
 

@@ -83,11 +83,6 @@ _GAPS = (
     ),
     _Gap("spec.filters", lambda s: s.filters, "filters do not run in this version; leave them out"),
     _Gap(
-        "spec.telemetry.tracing.sampleRatio",
-        lambda s: s.sample_ratio,
-        "requests are not traced in this version; leave it out",
-    ),
-    _Gap(
         "spec.telemetry.logPrompts",
         lambda s: s.log_prompts,
         "prompts and answers are never logged in this version; leave it out",

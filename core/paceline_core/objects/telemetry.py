@@ -11,7 +11,10 @@ class Tracing(Part):
     """OpenTelemetry traces."""
 
     sample_ratio: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    """Share of requests traced that arrive without a trace of their own. Default: 0."""
+    """Share of requests traced that arrive without a trace of their own. Default: 0.
+
+    The collector is what OTEL_EXPORTER_OTLP_ENDPOINT in runtime.env names; without it nothing is traced.
+    """
 
 
 class Telemetry(Part):

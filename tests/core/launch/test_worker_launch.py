@@ -82,6 +82,11 @@ def test_batching_is_written_only_where_it_is_not_the_usual_one() -> None:
     assert "batching" not in plain.files[0].content
 
 
+def test_the_share_of_requests_to_trace_is_written_only_where_there_is_one() -> None:
+    assert config(launch(telemetry={"tracing": {"sampleRatio": 0.05}})).trace_ratio == 0.05
+    assert "trace_ratio" not in launch().files[0].content
+
+
 def test_a_window_and_the_type_of_keys_and_values_reach_the_worker() -> None:
     read = config(launch(engine={"kvCache": {"dtype": "bf16", "attentionWindow": 512, "sinkTokens": 4}})).engine
     assert (read.kv_dtype, read.attention_window, read.sink_tokens) == ("bf16", 512, 4)
