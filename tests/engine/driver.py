@@ -54,8 +54,10 @@ class Driver:
         self.core = Scheduler(memory, bounds, forecast=Hopeful(0))
         self.events: list[Tokens] = []
 
-    def submit(self, name: str, prompt: Sequence[int], max_tokens: int, sampling: Sampling | None = None) -> Request:
-        entry = request(name, list(prompt), max_tokens)
+    def submit(
+        self, name: str, prompt: Sequence[int], max_tokens: int, sampling: Sampling | None = None, group: str = ""
+    ) -> Request:
+        entry = request(name, list(prompt), max_tokens, group=group)
         entry.sampling = sampling or Sampling(temperature=0.0)
         assert self.core.submit(entry) == ""
         return entry

@@ -1,6 +1,7 @@
 """A backend without arithmetic: token ids stand where keys would, and every read is checked to find the right ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any
 
 from paceline_core.registry.enums import RequestClass
@@ -9,8 +10,10 @@ from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.memory.sight import ALL, Sight
 from paceline_workers.engine.scheduling import Chunk, Limits, Plan, Request, Sample, Scheduler
+from paceline_workers.engine.scheduling.beams import BeamGroup
 from paceline_workers.engine.scheduling.forecast import Forecast
 from paceline_workers.engine.scheduling.request import State
+from paceline_workers.engine.scheduling.search import Beams, Search, step
 from paceline_workers.messages import Sampling, Tokens
 
 PAGE = 4
@@ -31,6 +34,7 @@ def request(
     min_tokens: int = 0,
     salt: str = "",
     deadline: float | None = None,
+    group: str = "",
 ) -> Request:
     return Request(
         id=name,
@@ -44,6 +48,7 @@ def request(
         min_tokens=min_tokens,
         salt=salt,
         deadline=deadline,
+        group=group,
     )
 
 
@@ -92,6 +97,28 @@ def next_token(request: Request) -> int:
     return sum((place + 1) * token for place, token in enumerate(request.tokens)) % VOCAB
 
 
+def after(tokens: Sequence[int], count: int) -> list[tuple[int, float]]:
+    """Candidates that depend on the whole context, best first."""
+    chance = Random(sum((place + 1) * token for place, token in enumerate(tokens)))
+    scores = sorted(((-chance.expovariate(0.3), token) for token in range(VOCAB)), reverse=True)
+    return [(token, score) for score, token in scores[:count]]
+
+
+def searched(prompt: Sequence[int], search: Search) -> list[list[int]]:
+    """The answers of a search that nothing disturbs, best first."""
+    beams = Beams()
+    while not beams.done:
+        beams = step(beams, [after([*prompt, *beam.tokens], search.keep) for beam in beams.running], search)
+    return [list(beam.tokens) for beam in beams.finished]
+
+
+def beams(name: str, prompt: list[int], search: Search, answers: Sequence[str] = (), **fields: Any) -> Request:
+    """The lead of a beam search."""
+    lead = request(name, prompt, search.max_tokens, stop_ids=search.stop_ids, **fields)
+    BeamGroup(lead, search, answers)
+    return lead
+
+
 class Shadow:
     """Drives a scheduler and plays its memory; `ahead`: each step is planned before the last one's results are in."""
 
@@ -121,7 +148,12 @@ class Shadow:
             places = self.seen(chunk)
             seen = [self.memory[pages[place // PAGE], place % PAGE] for place in places]
             assert seen == [(place, self.token(chunk.request, place)) for place in places]
-        return [Sample(self.draw(chunk.request)) for chunk in plan.chunks if chunk.samples]
+        return [self.sample(chunk.request) for chunk in plan.chunks if chunk.samples]
+
+    def sample(self, request: Request) -> Sample:
+        if request.beams is not None:
+            return Sample(0, candidates=after(request.tokens, request.beams.search.keep))
+        return Sample(self.draw(request))
 
     def seen(self, chunk: Chunk) -> list[int]:
         """What any token of a chunk looks at: all before it, or what a window leaves in sight."""

@@ -108,17 +108,15 @@ def test_a_prefix_is_hit_though_its_middle_was_evicted(pair: Pair) -> None:
     tally.check_all(pair[0], run, {"first": prompt(200), "again": prompt(200)}, 4)
 
 
-def test_a_fork_shares_the_window_and_a_fork_before_it_is_refused(pair: Pair) -> None:
+@pytest.mark.parametrize("length", [150, 161])
+def test_a_second_choice_shares_the_window_or_computes_its_own(pair: Pair, length: int) -> None:
+    """Of 161 tokens the last page is in no sight of the next token, but in that of the last one."""
     run, tally = Watched(pair[1]), Tally()
-    parent = run.submit("parent", prompt(150), 60)
-    for _ in range(20):
-        run.step()
-    assert not run.core.fork("parent", request("early", parent.tokens[:100], 5), 0.0)
-    asked = list(parent.tokens)
-    assert run.core.fork("parent", request("child", asked, 30), 0.0)
+    for number in range(2):
+        run.submit(f"c{number}", prompt(length), 30, group="c")
     run.drain()
-    tally.check(pair[0], prompt(150), run.text("parent"))
-    tally.check(pair[0], asked, run.text("child"))
+    for number in range(2):
+        tally.check(pair[0], prompt(length), run.text(f"c{number}"))
     assert run.core.memory.held == 0
 
 

@@ -162,7 +162,10 @@ def test_tokens_that_do_not_fit_leave_only_the_end() -> None:
 
 @pytest.mark.parametrize("unread", ["regex:(", "yaml:x", "json_schema:{", "lark:start: <|nobody|>"])
 def test_a_grammar_that_nobody_checked_costs_its_own_request_alone(unread: str) -> None:
-    assert allowed(unread) == {EOS}
+    row = np.zeros((2, VOCAB), dtype=np.float32)
+    bad, good = Sampler(grammars())(row, [entry(unread), entry("regex:ab", temperature=0.0)])
+    assert bad.error.startswith("The grammar cannot be followed: ")
+    assert (good.error, WORDS[good.token][:1]) == ("", "a")
 
 
 def test_logits_wider_than_the_tokenizer_are_masked_beyond_it() -> None:
@@ -209,15 +212,33 @@ def test_only_so_many_grammars_stay_compiled() -> None:
     assert kept.compiled == COMPILED
 
 
-def test_a_model_without_a_usable_tokenizer_has_no_grammars(tmp_path: Path) -> None:
+def test_a_model_without_a_tokenizer_has_no_grammars(tmp_path: Path) -> None:
     assert Grammars.load(tmp_path, VOCAB, [EOS]) is None
-    (tmp_path / "tokenizer.json").write_text("{}")
-    assert Grammars.load(tmp_path, VOCAB, [EOS]) is None
-    (tmp_path / "tokenizer.json").write_text(TEXT)
-    assert Grammars.load(tmp_path, VOCAB - 1, [EOS]) is None
-    assert Grammars.load(tmp_path, VOCAB, [EOS]) is not None
     with pytest.raises(InvalidInput, match="tokenizer"):
         Sampler()(np.zeros((1, VOCAB), dtype=np.float32), [entry("json")])
+
+
+def test_a_tokenizer_is_read_with_the_first_grammar(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text("{}")
+    kept = Grammars.load(tmp_path, VOCAB, [EOS])
+    assert kept
+    path.write_text(TEXT)
+    assert text(entry("regex:[a-z]{3}"), Sampler(kept))
+
+
+@pytest.mark.parametrize(("tokenizer", "size"), [("{}", VOCAB), (TEXT, VOCAB - 1)])
+def test_a_tokenizer_that_cannot_be_used_fails_what_needs_it(tmp_path: Path, tokenizer: str, size: int) -> None:
+    (tmp_path / "tokenizer.json").write_text(tokenizer)
+    kept = Grammars.load(tmp_path, size, [EOS])
+    assert kept
+    with pytest.raises(ValueError, match=r".+"):
+        kept.prepare("json").result()
+
+
+def test_a_grammar_that_cannot_be_compiled_fails_with_the_reason() -> None:
+    with pytest.raises(ValueError, match="unclosed group"):
+        grammars().prepare("regex:a(b").result()
 
 
 def test_the_engine_writes_what_fits_beside_plain_requests() -> None:

@@ -208,9 +208,17 @@ def test_a_text_resumed_at_any_position_goes_on_as_it_would_have(number: int) ->
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("number", range(len(MIX)))
-def test_logits_that_are_no_numbers_disturb_no_other_row(number: int, poison: float) -> None:
+def test_logits_that_are_no_numbers_fail_their_own_row_alone(number: int, poison: float) -> None:
     made, sick = started(number), started(number)
     rows = np.stack([np.full(16, poison, dtype=np.float32), model(made)])
-    assert sample(rows, [sick, made])[1] == sample(rows[1:], [made])[0]
+    failed, drawn = sample(rows, [sick, made])
+    assert failed.error == ("No token may come next." if poison == -math.inf else _reason(poison))
+    assert drawn == sample(rows[1:], [made])[0]
     rows[0, 1:] = 0.0
-    assert sample(rows, [sick, made])[1] == sample(rows[1:], [made])[0]
+    failed, drawn = sample(rows, [sick, made])
+    assert failed.error == ("" if poison == -math.inf else _reason(poison))
+    assert drawn == sample(rows[1:], [made])[0]
+
+
+def _reason(poison: float) -> str:
+    return f"The model computed {poison} where a number belongs."

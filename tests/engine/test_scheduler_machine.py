@@ -10,11 +10,13 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.engine.shadow import PAGE, Shadow, next_token, request, scheduler
+from tests.engine.shadow import PAGE, Shadow, beams, next_token, request, scheduler, searched
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.memory.sight import ALL, Sight
+from paceline_workers.engine.scheduling import Request
+from paceline_workers.engine.scheduling.search import Search
 
 PAGES = st.integers(3, 24)
 MODEL = StepTime(base=0.01, prefill=0.001, sequence=0.0001, kv=0.0001, context=0.0001, observations=99)
@@ -55,6 +57,7 @@ class Engine(RuleBasedStateMachine):
         core = scheduler(pages, slots=slots, budget=budget, prefix_cache=cache, windows=windows, host=host, **others)
         self.run = Shadow(core, ahead=ahead)
         self.prompts: dict[str, list[int]] = {}
+        self.searches: dict[str, list[int]] = {}
         self.aborted: set[str] = set()
 
     @rule(
@@ -67,23 +70,37 @@ class Engine(RuleBasedStateMachine):
         if not refusal:
             self.prompts[name] = prompt
 
-    @precondition(lambda self: self.run.core.running)
-    @rule(data=st.data(), more=st.lists(st.integers(0, 1), max_size=5), outputs=st.integers(1, 20))
-    def fork(self, data: st.DataObject, more: list[int], outputs: int) -> None:
-        """A second choice of a part of the parent, or of all of it and something else behind."""
-        parent = data.draw(st.sampled_from(self.run.core.running))
-        cut = data.draw(st.integers(1, len(parent.tokens)))
-        prompt = parent.tokens[:cut] + (more if cut == len(parent.tokens) else [])
-        name = f"r{len(self.prompts)}"
-        child = request(name, prompt, outputs, arrival=self.run.now, cls=parent.request_class)
-        if self.run.core.fork(parent.id, child, self.run.now) or not self.run.core.submit(child):
-            self.prompts[name] = prompt
+    @rule(prompt=PROMPTS, outputs=st.integers(1, 20), count=st.integers(2, 4), cls=CLASSES)
+    def choose(self, prompt: list[int], outputs: int, count: int, cls: RequestClass) -> None:
+        """Several choices of one prompt, which wait for the first of them."""
+        group = f"g{len(self.prompts)}"
+        for _ in range(count):
+            name = f"r{len(self.prompts)}"
+            entry = request(name, prompt, outputs, arrival=self.run.now, cls=cls, group=group)
+            if not self.run.core.submit(entry):
+                self.prompts[name] = prompt
+
+    @rule(
+        prompt=PROMPTS,
+        width=st.integers(1, 4),
+        outputs=st.integers(1, 8),
+        stops=st.sampled_from([frozenset[int](), frozenset({7}), frozenset(range(0, 50, 5))]),
+        cls=CLASSES,
+    )
+    def search(self, prompt: list[int], width: int, outputs: int, stops: frozenset[int], cls: RequestClass) -> None:
+        """A beam search, all of whose beams come and go together."""
+        search = Search(width, min(outputs, self.run.core.limits.max_model_len - len(prompt)), stops)
+        name = f"s{len(self.searches)}"
+        if search.max_tokens > 0:
+            entry = beams(name, prompt, search, arrival=self.run.now, cls=cls)
+            if not self.run.core.submit(entry):
+                self.searches[name] = searched(prompt, search)[0]
 
     @rule()
     def step(self) -> None:
         """Whoever runs gets on, but for those preempted; and a plan that runs requests is never empty."""
         self.run.events += self.run.core.expire(self.run.now)
-        before = {entry.id: entry.wanted for entry in self.run.core.running if entry.decoding}
+        before = {entry.id: entry.wanted for entry in self.run.core.running if _decodes(entry)}
         self.run.step()
         for entry in self.run.core.running:
             assert entry.id not in before or entry.preemptions or entry.wanted == before[entry.id] + 1
@@ -98,10 +115,10 @@ class Engine(RuleBasedStateMachine):
         """With prompts free to compute nothing is worth copying, in the middle of whatever goes on."""
         self.run.core.memory.prefill_seconds = seconds
 
-    @precondition(lambda self: self.prompts)
+    @precondition(lambda self: self.prompts or self.searches)
     @rule(data=st.data(), during=st.booleans())
     def abort(self, data: st.DataObject, during: bool) -> None:
-        name = data.draw(st.sampled_from(sorted(self.prompts)))
+        name = data.draw(st.sampled_from(sorted(self.prompts | self.searches)))
         if during:
             self.run.launch()
         if self.run.core.abort(name):
@@ -125,12 +142,18 @@ class Engine(RuleBasedStateMachine):
         self.run.drain(limit=5_000)
         assert self.run.core.memory.held == 0
         ends = self.run.ends()
-        assert set(ends) | self.aborted == set(self.prompts)
+        assert set(ends) | self.aborted == self.prompts.keys() | self.searches.keys()
+        for name, answer in self.searches.items():
+            assert self.run.text(name) == (answer if ends.get(name) in {"stop", "length"} else [])
         for name, prompt in self.prompts.items():
             probe = request(name, prompt)
             for token in self.run.text(name):
                 assert token == next_token(probe)
                 probe.tokens.append(token)
+
+
+def _decodes(entry: Request) -> bool:
+    return entry.decoding and entry.beams is None
 
 
 Engine.TestCase.settings = settings(stateful_step_count=180)

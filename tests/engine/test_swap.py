@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 from tests.engine import reference
 from tests.engine.driver import Driver, load
-from tests.engine.shadow import expected, request, started
+from tests.engine.shadow import request
 
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
-from paceline_workers.engine.memory.copies import CopyKind
 from paceline_workers.engine.torch_cpu import TorchBackend
 from paceline_workers.messages import Sampling
 
@@ -67,57 +66,18 @@ def test_the_warm_up_measures_what_a_page_costs_to_bring_back(backend: TorchBack
     assert backend.facts.page_copy_s >= 0.0
 
 
-def test_forks_at_every_position_say_what_they_would_have_said_alone(backend: TorchBackend) -> None:
-    prompt = PROMPTS["r47"]
-    whole = Driver(backend)
-    whole.submit("whole", prompt, 30)
-    whole.drain()
-    text, run = whole.text("whole"), Driver(backend)
-    parent = run.submit("parent", prompt, 30)
-    forked = []
-    while run.core.running or len(run.core.waiting):
-        run.step()
-        said, name = parent.produced, f"c{parent.produced}"
-        child = request(name, parent.tokens, 30 - said) if said < 30 else None
-        if child is not None and run.core.fork("parent", child, 0.0):
-            forked.append(said)
-    assert run.text("parent") == text
-    assert forked == list(range(1, 30))
-    assert all(run.text(f"c{said}") == text[said:] for said in forked)
-
-
 def test_choices_of_one_prompt_draw_what_they_draw_without_sharing(backend: TorchBackend) -> None:
     prompt, sampling = PROMPTS["r30"], Sampling(temperature=1.0, seed=3)
     apart, run = Driver(backend, cache=False), Driver(backend, cache=False)
     for number in range(4):
         apart.submit(f"n{number}", prompt, 20, sampling).choice = number
     apart.drain()
-    run.submit("n0", prompt, 20, sampling)
-    run.step()
-    for number in range(1, 4):
-        child = replace(request(f"n{number}", prompt, 20), sampling=sampling, choice=number)
-        assert run.core.fork("n0", child, 0.0)
+    for number in range(4):
+        entry = replace(request(f"n{number}", prompt, 20), sampling=sampling, choice=number, group="n")
+        assert run.core.submit(entry) == ""
     run.drain()
     assert [run.text(f"n{number}") for number in range(4)] == [apart.text(f"n{number}") for number in range(4)]
     assert run.core.memory.held == 0
-
-
-def test_a_fork_whose_copy_failed_in_a_step_without_it_computes_again() -> None:
-    run = started(16, slots=4, budget=4)
-    run.core.submit(request("a", [1, 2, 3, 4], 20))
-    run.step()
-    run.core.submit(request("long", [4] * 30, 2, arrival=1.0))
-    run.step()
-    (parent, _) = run.core.running
-    child = request("child", list(parent.tokens), 5, arrival=2.0)
-    prompt = list(parent.tokens)
-    assert run.core.fork("a", child, run.now)
-    plan = run.core.step(run.now)
-    assert [copy.kind for copy in plan.copies] == [CopyKind.DEVICE]
-    assert "child" not in {chunk.request.id for chunk in plan.chunks}
-    run.events += run.core.fail(plan, "injected", run.now)
-    run.drain()
-    assert run.text("child") == expected(prompt, 5)
 
 
 @pytest.mark.parametrize(

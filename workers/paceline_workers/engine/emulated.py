@@ -56,14 +56,21 @@ class Vocabulary:
         return cls(max(ids.values()) + 1, tuple(words))
 
     def draw(self, request: Request) -> Sample:
-        """The next word of a request."""
+        """The next word of a request; of a beam, all that it may choose from."""
         sampling = request.sampling
         recent = request.tokens[-_MEMORY:]
         place = len(request.tokens)
         seen = struct.pack(f"<QII{len(recent)}i", sampling.seed % 2**64, request.choice, place, *recent)
         number = int.from_bytes(blake2b(seen, digest_size=8).digest(), "little")
         token = self.words[number % len(self.words)]
+        if request.beams is not None:
+            return Sample(token, candidates=self._candidates(number, request.beams.search.keep))
         return Sample(token, self._logprobs(token, sampling.logprobs))
+
+    def _candidates(self, first: int, count: int) -> list[tuple[int, float]]:
+        """Distinct words from a drawn one on, each half as likely as the one before."""
+        words = [self.words[(first + place) % len(self.words)] for place in range(min(count, len(self.words)))]
+        return [(word, -math.log(2) * place) for place, word in enumerate(words, 1)]
 
     def _logprobs(self, token: int, top: int) -> tuple[float, list[tuple[int, float]]] | None:
         even = -math.log(len(self.words))

@@ -1,24 +1,23 @@
 """Which tokens a request's grammar lets it produce next, as a mask over the vocabulary.
 
-A grammar is compiled once per tokenizer and copied for each request. A matcher belongs to one request and follows its
-output tokens, so it can be dropped at any time and made again: after preemption, and on another worker after a resume.
+A grammar is compiled once per tokenizer, in a thread beside the steps (the library lets go of Python's lock), and
+copied for each request. A matcher belongs to one request and follows its output tokens, so it can be dropped at any
+time and made again: after preemption, and on another worker after a resume.
 
 What ends a request (EOS, stop ids) is allowed only where the grammar may end; where nothing else may follow, the
 grammar asks for EOS. So a grammar always ends with an EOS token, even if the request ignores EOS or wants more tokens.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 from numpy.typing import NDArray
 
-from paceline_core.telemetry import get_logger
 from paceline_workers.engine.sampling import grammar
 from paceline_workers.engine.scheduling import Request
-
-_log = get_logger(__name__)
 
 Mask = NDArray[np.bool_]
 COMPILED = 64
@@ -26,44 +25,57 @@ COMPILED = 64
 
 
 class Grammars:
-    """The grammars of one tokenizer."""
+    """The grammars of one tokenizer, which is read when the first of them is compiled.
 
-    def __init__(self, tokenizer: str, vocab: int, eos: Sequence[int] = ()) -> None:
-        """`tokenizer` is the text of a tokenizer.json. Raises ValueError when its tokens cannot be told in bytes."""
-        self._tokenizer = LLTokenizer(tokenizer, n_vocab=vocab, eos_token=list(eos) or None)
-        self._ends = frozenset(self._tokenizer.eos_tokens)
-        self._compiled: dict[str, LLMatcher] = {}
+    `tokenizer` is the text of a tokenizer.json, or where it lies. `pool`: one thread, unless a test says otherwise.
+    """
+
+    def __init__(
+        self, tokenizer: str | Path, vocab: int, eos: Sequence[int] = (), *, pool: Executor | None = None
+    ) -> None:
+        self._source = tokenizer
+        self._vocab = vocab
+        self._eos = list(eos) or None
+        self._pool = pool or ThreadPoolExecutor(1, "grammars")
+        self._tokenizer: LLTokenizer | None = None
+        self._compiled: dict[str, Future[LLMatcher]] = {}
 
     @classmethod
     def load(cls, folder: Path, vocab: int, eos: Sequence[int]) -> "Grammars | None":
-        """Of a model folder; None where its tokenizer cannot be used, and the model serves all but grammars."""
+        """Of a model folder; None where it has no tokenizer.json, and the model serves all but grammars."""
         path = folder / "tokenizer.json"
-        try:
-            return cls(path.read_text(encoding="utf-8"), vocab, eos)
-        except (OSError, ValueError) as error:
-            _log.warning("no grammars", extra={"file": str(path), "reason": str(error)})
-            return None
+        return cls(path, vocab, eos) if path.is_file() else None
 
-    def matcher(self, request: Request) -> "Matcher":
-        """Of a request whose grammar has been checked; one that cannot be compiled allows only the end."""
-        text = request.sampling.grammar
-        compiled = self._compiled.pop(text, None) or self._compile(text)
+    def prepare(self, text: str) -> Future[LLMatcher]:
+        """Begin to compile what is not compiled yet; fails with OSError or ValueError where it cannot be."""
+        compiled = self._compiled.pop(text, None) or self._pool.submit(self._compile, text)
         self._compiled[text] = compiled
         if len(self._compiled) > COMPILED:
             del self._compiled[next(iter(self._compiled))]
-        return Matcher(request, compiled.deep_copy(), self._ends)
+        return compiled
 
-    def _compile(self, text: str) -> LLMatcher:
-        try:
-            source = grammar.source(text)
-        except ValueError:
-            source = ""
-        return LLMatcher(self._tokenizer, source, log_level=0)
+    def matcher(self, request: Request) -> "Matcher":
+        """Of a request whose grammar was prepared, else it waits for that. Raises OSError or ValueError."""
+        compiled = self.prepare(request.sampling.grammar).result()
+        return Matcher(request, compiled.deep_copy(), frozenset(self._loaded().eos_tokens))
 
     @property
     def compiled(self) -> int:
         """Grammars kept compiled."""
         return len(self._compiled)
+
+    def _compile(self, text: str) -> LLMatcher:
+        matcher = LLMatcher(self._loaded(), grammar.source(text), log_level=0)
+        if matcher.is_error():
+            raise ValueError(matcher.get_error())
+        return matcher
+
+    def _loaded(self) -> LLTokenizer:
+        if self._tokenizer is None:
+            source = self._source
+            text = source if isinstance(source, str) else source.read_text(encoding="utf-8")
+            self._tokenizer = LLTokenizer(text, n_vocab=self._vocab, eos_token=self._eos)
+        return self._tokenizer
 
 
 class Matcher:

@@ -4,8 +4,8 @@
 2. bias and penalties (`penalties`); until `min_tokens` are produced, nothing that would end the request; only what
    the grammar allows (`matching`)
 3. temperature, min-p, top-k, top-p (`filters`) and a draw with seeded noise (`noise`)
-Rows never see each other, so a request draws the same in every batch, and logits that are no numbers give their own
-request some token or other but raise nothing that would fail the step.
+A beam gets its best tokens by the model's own distribution instead of a draw. Rows never see each other, so a request
+draws the same in every batch, and logits that are no numbers, or a grammar that is none, fail their own request alone.
 What is kept between steps belongs to a request and can be made again from its tokens; it is dropped when the request
 does not run any more.
 """
@@ -51,7 +51,15 @@ class Sampler:
 
     def _sample(self, row: Logits, request: Request) -> Sample:
         sampling = request.sampling
-        token = _choose(self._adjusted(row, request), request)
+        if request.beams is not None:
+            return _candidates(row, request.beams.search.keep)
+        try:
+            scores = self._adjusted(row, request)
+        except (OSError, ValueError) as error:
+            return Sample(0, error=f"The grammar cannot be followed: {error}.")
+        token = _choose(scores, request)
+        if fault := _fault(float(scores[token])):
+            return Sample(token, error=fault)
         told = logprobs(row, token, sampling.logprobs) if sampling.logprobs >= 0 else None
         return Sample(token, told, ended=bool(sampling.grammar) and self._matcher(request).ends(token))
 
@@ -97,6 +105,20 @@ def _forget(kept: dict[Request, Tally] | dict[Request, Matcher]) -> None:
 def sample(logits: Logits, requests: Sequence[Request]) -> list[Sample]:
     """The same without anything kept between calls."""
     return Sampler()(logits, requests)
+
+
+def _candidates(row: Logits, count: int) -> Sample:
+    best = int(row.argmax())
+    if fault := _fault(float(row[best])):
+        return Sample(best, error=fault)
+    return Sample(best, candidates=logprobs(row, best, count)[1])
+
+
+def _fault(best: float) -> str:
+    """What is wrong with logits whose best one this is, in words for the client; "" if it is a number."""
+    if math.isfinite(best):
+        return ""
+    return "No token may come next." if best == -math.inf else f"The model computed {best} where a number belongs."
 
 
 def _choose(row: Logits | Row, request: Request) -> int:

@@ -23,10 +23,15 @@ class Admission:
 
     def fits(self, request: Request, running: Sequence[Request]) -> bool:
         """Whether it may join those that run."""
-        cost = self._memory.cost(request)
-        if len(running) >= self._limits.slots or cost > self._memory.available:
+        cost, followers, each = self._memory.cost(request), 0, 0
+        if request.beams is not None:
+            followers, each = len(request.beams.members) - 1, request.beams.spread(self._limits)
+        if len(running) + followers >= self._limits.slots or cost + followers * each > self._memory.available:
             return False
-        return not running or self._peak(request, cost, running) <= self._memory.total
+        if not running:
+            return True
+        joining = [self._load(request, cost), *[self._load(request, each)] * followers]
+        return self._peak(joining, running) <= self._memory.total
 
     def seated(self, request: Request) -> None:
         """It runs now."""
@@ -37,11 +42,11 @@ class Admission:
         """Somebody left, or grew."""
         self._loads = None
 
-    def _peak(self, request: Request, cost: int, running: Sequence[Request]) -> float:
+    def _peak(self, joining: Sequence[Load], running: Sequence[Request]) -> float:
         if self._loads is None:
             self._loads = sorted((self._load(other, other.own_pages) for other in running), reverse=True)
             self._common = max(self._memory.held - sum(other.own_pages for other in running), 0)
-        loads = [*self._loads, self._load(request, cost)]
+        loads = [*self._loads, *joining]
         loads.sort(reverse=True)
         return self._common + peak(loads, self._limits.page_tokens)
 

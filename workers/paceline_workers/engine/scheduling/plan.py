@@ -7,6 +7,7 @@ from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.memory.copies import Copy
 from paceline_workers.engine.memory.sight import ALL, Sight
 from paceline_workers.engine.scheduling.request import Request, State
+from paceline_workers.engine.scheduling.search import Candidates
 
 NO_TOKEN = -1
 TokenLogprobs = tuple[float, list[tuple[int, float]]]
@@ -105,13 +106,16 @@ class Plan:
 class Sample:
     """The token drawn for one request; log-probabilities only if it asked for them; `ended`: its grammar ends here.
 
-    A request to embed has a `vector` (float32, little-endian) and NO_TOKEN.
+    A request to embed has a `vector` (float32, little-endian) and NO_TOKEN, a beam has `candidates` instead. `error`:
+    why there is none of all, in words for the client.
     """
 
     token: int
     logprobs: TokenLogprobs | None = None
     ended: bool = False
     vector: bytes = b""
+    candidates: Candidates = ()
+    error: str = ""
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.scheduling.beams import too_wide
 from paceline_workers.engine.scheduling.plan import Limits
 from paceline_workers.engine.scheduling.request import Request
 
@@ -24,7 +25,7 @@ def too_large(request: Request, limits: Limits, memory: KvMemory) -> str:
         return f"the prompt has {length} tokens; this model takes fewer than {limits.max_model_len}"
     if not memory.fits_alone(min(length + request.max_tokens, limits.max_model_len)):
         return f"the request needs more KV memory than there is ({memory.total * limits.page_tokens} tokens)"
-    return ""
+    return too_wide(request, limits, memory)
 
 
 def crowded(name: RequestClass, waiting: Mapping[RequestClass, int], limits: Limits) -> str:

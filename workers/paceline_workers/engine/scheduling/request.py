@@ -11,9 +11,13 @@ token that is still being drawn is `pending`: it is wanted like any other, but `
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.messages import Sampling, Submit, Timing
+
+if TYPE_CHECKING:
+    from paceline_workers.engine.scheduling.beams import BeamGroup
 
 _URGENCY = {name: place for place, name in enumerate(RequestClass)}
 
@@ -49,7 +53,9 @@ class Request:
     stop_ids: frozenset[int] = frozenset()
     salt: str = ""
     choice: int = 0
+    group: str = ""
     deadline: float | None = None
+    beams: "BeamGroup | None" = None
     embed: bool = False
 
     state: State = State.WAITING
@@ -90,6 +96,7 @@ class Request:
             stop_ids=stops,
             salt=submit.salt,
             choice=submit.choice,
+            group=submit.group,
             deadline=now + submit.deadline_s if submit.deadline_s > 0 else None,
             embed=submit.embed,
         )

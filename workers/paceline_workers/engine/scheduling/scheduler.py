@@ -14,7 +14,6 @@ refuses what does not; so it ends, and then the next one is the oldest. A reques
 class is not preempted so again before it has produced a token, and only for a class below its share of tokens.
 """
 
-from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from operator import attrgetter
@@ -27,6 +26,7 @@ from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling import pace, shedding
 from paceline_workers.engine.scheduling.admission import Admission
 from paceline_workers.engine.scheduling.batching import Batching, House, batching
+from paceline_workers.engine.scheduling.beams import lead, leads, members
 from paceline_workers.engine.scheduling.deadlines import Deadlines
 from paceline_workers.engine.scheduling.draft import Draft
 from paceline_workers.engine.scheduling.forecast import Forecast
@@ -34,6 +34,7 @@ from paceline_workers.engine.scheduling.plan import Counters, Limits, Plan, Samp
 from paceline_workers.engine.scheduling.policy import Policy, WeightedShares
 from paceline_workers.engine.scheduling.refusal import crowded, malformed, too_large
 from paceline_workers.engine.scheduling.request import Request, State
+from paceline_workers.engine.scheduling.seats import Seats
 from paceline_workers.engine.scheduling.turns import turns
 from paceline_workers.engine.scheduling.victim import Candidate, Choice, cheapest, yielding
 from paceline_workers.engine.scheduling.waiting import Waiting, lane, response_ratio
@@ -58,7 +59,6 @@ class Scheduler:
         self.model: StepTime = pace.UNKNOWN
         self.counters = Counters()
         self.waiting = Waiting()
-        self.running: list[Request] = []
         self._policy = policy or WeightedShares(limits.weights)
         self._choose = choose
         self._forecast = forecast or Forecast(limits.max_model_len)
@@ -68,6 +68,8 @@ class Scheduler:
         self._window = Window()
         self._round = 0
         self._admission = Admission(memory, limits, self._forecast)
+        self._seats = Seats(memory, self._batching, self._admission)
+        self.running = self._seats.running
 
     # --- requests come and go
 
@@ -85,29 +87,9 @@ class Scheduler:
         if reason := shedding.hopeless(self.model, request, ahead, self.memory.sight):
             return self.counters.shed("backlog", reason)
         self._requests[request.id] = request
-        self.waiting.add(request)
+        self.waiting.enter(request)
         self._deadlines.add(request)
         return ""
-
-    def fork(self, parent_id: str, child: Request, now: float) -> bool:
-        """Run `child` at once on the pages of a running request that begins as it does: another choice, or a beam.
-
-        False, and nothing is kept of it, if the parent does not run, or for want of a slot or a page: submit it then.
-        """
-        parent = self._requests.get(parent_id)
-        if parent is None or parent.state is not State.RUNNING or not self._may_run(child):
-            return False
-        if not self.memory.fork(parent, child):
-            return False
-        child.shared = child.computed // self.limits.page_tokens
-        if not self.memory.grow(child):
-            self.memory.release(child)
-            child.computed = child.shared = 0
-            return False
-        self._requests[child.id] = child
-        self._seat(child)
-        self._note_placement(child, now, now)
-        return True
 
     def abort(self, request_id: str) -> bool:
         """Forget a request and free its pages; False if it is unknown or has ended."""
@@ -125,13 +107,13 @@ class Scheduler:
 
     def fail(self, plan: Plan, reason: str, now: float) -> list[Tokens]:
         """End every request of a step that could not be executed; what they had computed is not trusted."""
-        ends = [self._end(request, "error", reason, now) for request in plan.live]
+        ends = [self._end(request, "error", reason, now) for request in leads(plan.live)]
         self._distrust(plan)
         return ends
 
     def retract(self, plan: Plan) -> None:
         """A plan will not be executed after all: its requests come back and are computed again."""
-        for request in plan.live:
+        for request in leads(plan.live):
             self._preempt(request)
         self._distrust(plan)
 
@@ -164,7 +146,7 @@ class Scheduler:
                 if end // size > chunk.start // size:
                     self.memory.publish(request, chunk.start, end)
                 if sample:
-                    events.append(self._append(request, sample, now))
+                    events += self._take(request, sample, now)
         return events
 
     # --- numbers for metrics and the load stream
@@ -194,6 +176,8 @@ class Scheduler:
         for request in tuple(self.running):
             if request.state is not State.RUNNING:
                 continue
+            if request.beams is not None and (request.pending or not request.gap):
+                continue  # its siblings, or its own candidates, are to come
             length = len(request.tokens) + request.pending
             decodes = length - request.computed == 1 and length > request.prompt_len
             if decodes and request.pending and request.full(length, self.limits.max_model_len):
@@ -213,10 +197,9 @@ class Scheduler:
     def _grow(self, request: Request, draft: Draft) -> bool:
         while not self.memory.grow(request, request.pending):
             victim = self._cheapest_but_oldest()
-            draft.drop(victim)
-            self._preempt(victim)
+            self._put_back(victim, draft)
             draft.closed = True
-            if victim is request:
+            if victim is lead(request):
                 return False
         return True
 
@@ -243,7 +226,7 @@ class Scheduler:
                 draft.closed = True
                 return
             self.waiting.admit(request)
-            self._place(request)
+            self._seats.place(request)
             self._note_placement(request, opened, now)
             draft.prefill(request, self.memory.covered(request))
 
@@ -258,38 +241,22 @@ class Scheduler:
             victim = self._outranked(request)
             if victim is None:
                 return False
-            draft.drop(victim)
-            self._preempt(victim)
+            self._put_back(victim, draft)
         return True
 
     def _outranked(self, request: Request) -> Request | None:
         """Whom a waiting request may put back: the cheapest of the least urgent class that has to yield."""
         classes = {name for name in RequestClass if self._policy.yields(name, request.request_class)}
-        lowest = yielding(self.running, classes, self.counters.steps) if classes else []
+        lowest = yielding(leads(self.running), classes, self.counters.steps) if classes else []
         return self._victim(lowest) if lowest else None
 
     def _cheapest_but_oldest(self) -> Request:
         oldest = min(self.running, key=attrgetter("arrival"))
-        return self._victim(request for request in self.running if request is not oldest)
+        return self._victim(request for request in leads(self.running) if request is not oldest)
 
     def _victim(self, requests: Iterable[Request]) -> Request:
         candidates = (Candidate.of(request, self.model, self.limits.page_tokens) for request in requests)
         return self._choose(candidates, self.counters.steps)
-
-    def _place(self, request: Request) -> None:
-        request.shared = self.memory.place(request)
-        self._seat(request)
-
-    def _may_run(self, request: Request) -> bool:
-        """Nothing but pages could keep it from running now."""
-        refusal = malformed(request, self.limits) or too_large(request, self.limits, self.memory)
-        return not refusal and request.id not in self._requests and len(self.running) < self.limits.slots
-
-    def _seat(self, request: Request) -> None:
-        request.state = State.RUNNING
-        insort(self.running, request, key=attrgetter("rank"))
-        self._batching.seat(1)
-        self._admission.seated(request)
 
     def _note_placement(self, request: Request, opened: float, now: float) -> None:
         if request.preemptions:
@@ -303,14 +270,16 @@ class Scheduler:
         self.counters.lookup_tokens += request.wanted if self.memory.prefix_cache else 0
         self.counters.hit_tokens += request.computed
 
+    def _put_back(self, victim: Request, draft: Draft) -> None:
+        for member in members(victim):
+            draft.drop(member)
+        self._preempt(victim)
+
     def _preempt(self, victim: Request) -> None:
-        self.running.remove(victim)
-        self.memory.release(victim)
-        self._admission.changed()
-        self._batching.seat(-1)
-        victim.state = State.WAITING
         victim.had = victim.computed
-        victim.computed = victim.pending = 0
+        self._seats.leave(victim, State.WAITING)
+        if victim.beams is not None:
+            victim.beams.fold()
         victim.preemptions += 1
         victim.left_round = self._round
         victim.resumed_at = victim.produced
@@ -354,13 +323,18 @@ class Scheduler:
 
     # --- commit
 
+    def _take(self, request: Request, sample: Sample, now: float) -> list[Tokens]:
+        if sample.error:
+            return [self._end(lead(request), "error", sample.error, now)]
+        return [self._append(request, sample, now)] if request.beams is None else self._search(request, sample, now)
+
     def _append(self, request: Request, sample: Sample, now: float) -> Tokens:
         if sample.vector:
             return structs.replace(self._end(request, "stop", "", now), vector=sample.vector)
         request.tokens.append(sample.token)
         request.pending -= 1
         if request.first_token is None:
-            request.first_token = now
+            self._begin(request, now)
         produced = len(request.tokens) - request.prompt_len
         finish = "stop" if sample.ended else request.finish(produced, self.limits.max_model_len)
         if finish:
@@ -376,6 +350,27 @@ class Scheduler:
             timing=request.timing(now) if finish else None,
         )
 
+    def _begin(self, request: Request, now: float) -> None:
+        """It has its first token; choices that waited for its prompt run on its pages, or queue for want of them."""
+        request.first_token = now
+        for sibling in self.waiting.follow(request):
+            if self._admission.fits(sibling, self.running) and self._seats.fork(request, sibling):
+                self._note_placement(sibling, sibling.arrival, now)
+            else:
+                self.waiting.add(sibling)
+
+    def _search(self, member: Request, sample: Sample, now: float) -> list[Tokens]:
+        """A beam has its candidates; with those of all others, the answers may be found."""
+        group = member.beams
+        assert group is not None
+        member.pending -= 1
+        group.lead.first_token = group.lead.first_token or now
+        if not group.take(member, sample.candidates, self.memory):
+            return []
+        self._forecast.observe(group.lead)
+        self._remove(group.lead)
+        return group.tell(now)
+
     # --- the end of a request
 
     def _end(self, request: Request, finish: str, error: str, now: float) -> Tokens:
@@ -385,16 +380,16 @@ class Scheduler:
 
     def _remove(self, request: Request) -> None:
         if request.state is State.RUNNING:
-            self.running.remove(request)
-            self.memory.release(request)
-            self._admission.changed()
+            self._seats.leave(request, State.DONE)
         else:
             self.waiting.remove(request)
-        request.state = State.DONE
+            request.state = State.DONE
         del self._requests[request.id]
+        for sibling in self.waiting.follow(request):
+            self.waiting.add(sibling)
 
     def _distrust(self, plan: Plan) -> None:
         """What the step's copies should have brought is lost: whoever else holds such a page computes it again."""
         lost = self.memory.distrust(plan.copies)
-        for request in [request for request in self.running if not lost.isdisjoint(request.pages)]:
+        for request in {lead(request): None for request in self.running if not lost.isdisjoint(request.pages)}:
             self._preempt(request)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.scheduling import pace
+from paceline_workers.engine.scheduling.beams import members
 from paceline_workers.engine.scheduling.request import Request
 
 RESPITE = 4
@@ -29,8 +30,10 @@ class Candidate:
     @classmethod
     def of(cls, request: Request, model: StepTime, page_tokens: int) -> "Candidate":
         """Pages that others hold too are neither freed nor lost."""
-        lost = request.computed - request.shared * page_tokens
-        return cls(request, request.own_pages, pace.service(model, max(lost, 1), request.computed))
+        holders = [member for member in members(request) if member.pages]
+        lost = sum(holder.computed - holder.shared * page_tokens for holder in holders)
+        freed = sum(holder.own_pages for holder in holders)
+        return cls(request, freed, pace.service(model, max(lost, 1), request.computed))
 
 
 Choice = Callable[[Iterable[Candidate], int], Request]

@@ -8,6 +8,7 @@ Preempted requests come before all new ones of their class, oldest first: their 
 Bound: the oldest request of a class has its turn as soon as it and the oldest ones before it make up no more than
 ELDERS of the service given; so one that needs S seconds with all older ones waits for at most S / ELDERS seconds of
 service. Ratios alone would starve a long one while short ones come faster than they are served.
+A choice of a prompt that another one of its group is about to compute is parked behind it, in no lane (`follow`).
 Known hole: only heads are looked up again, so a prefix cached since is seen when a request heads its lane.
 """
 
@@ -20,6 +21,7 @@ from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.scheduling.request import Request
 
 RETURNING = -(1 << 30)
+_PARKED = RETURNING - 1
 ELDERS = 1 / 8
 _LANES_PER_OCTAVE = 4
 _SHORTEST = 1e-9
@@ -30,6 +32,8 @@ class Waiting:
 
     def __init__(self) -> None:
         self._lanes: dict[RequestClass, dict[int, deque[Request]]] = {name: {} for name in RequestClass}
+        self._first: dict[str, Request] = {}
+        self._parked: dict[str, list[Request]] = {}
         self._counts = dict.fromkeys(RequestClass, 0)
         self._served = dict.fromkeys(RequestClass, 0.0)
         self._elders = dict.fromkeys(RequestClass, 0.0)
@@ -47,13 +51,36 @@ class Waiting:
             line.append(request)
         self._counts[request.request_class] += 1
 
+    def enter(self, request: Request) -> None:
+        """Queue a new request, or park it behind the first of its group."""
+        first = self._first.setdefault(request.group, request) if request.group else request
+        if first is request or first.tokens != request.tokens or first.salt != request.salt:
+            self.add(request)
+            return
+        request.lane = _PARKED
+        self._parked.setdefault(request.group, []).append(request)
+        self._counts[request.request_class] += 1
+
+    def follow(self, first: Request) -> list[Request]:
+        """Take out whoever is parked behind a request that has its first token, or has gone."""
+        if self._first.get(first.group) is not first:
+            return []
+        del self._first[first.group]
+        parked = self._parked.pop(first.group, [])
+        for request in parked:
+            self._counts[request.request_class] -= 1
+        return parked
+
     def remove(self, request: Request) -> None:
         """Take out any; at once when it heads its lane."""
+        self._counts[request.request_class] -= 1
+        if request.lane == _PARKED:
+            self._parked[request.group].remove(request)
+            return
         lanes = self._lanes[request.request_class]
         lanes[request.lane].remove(request)
         if not lanes[request.lane]:
             del lanes[request.lane]
-        self._counts[request.request_class] -= 1
 
     def admit(self, request: Request) -> None:
         """Take out the head of its class. What the oldest had beyond their share is not held against the next."""
