@@ -72,6 +72,18 @@ def test_a_burning_pool_below_its_maximum_is_left_to_the_autoscaler(programs: Pr
     alerts(programs, tmp_path, story, {39: {"PacelineBudgetTicket/3d"}})
 
 
+@pytest.mark.parametrize(
+    ("restarts", "expected"),
+    [("0x10 1 2 3 4x30", {"PacelineEngineRestarts"}), ("0x10 1x30", set()), ("9x40", set())],
+    ids=["crash-loop", "once", "long-ago"],
+)
+def test_engines_that_end_again_and_again_are_a_ticket(
+    programs: Programs, tmp_path: Path, restarts: str, expected: set[str]
+) -> None:
+    story = healthy(40).add("paceline_engine_restarts_total", restarts, pod="chat-main-0", revision="r", **POOL)
+    alerts(programs, tmp_path, story, {15: expected, 40: set()})
+
+
 @pytest.mark.parametrize(("waited", "expected"), [("0.7x20", {"PacelineQueueHeadOfLine"}), ("0.4x20", set())])
 def test_a_queue_is_measured_against_its_class_promise(
     programs: Programs, tmp_path: Path, waited: str, expected: set[str]

@@ -22,6 +22,7 @@ def groups() -> list[Group]:
     return [
         burn.group(),
         Group("paceline-capacity-alerts", [_service_down(), _scale_stuck(), _clamped(), _flapping(), *_saturation()]),
+        Group("paceline-engine-alerts", [_engine_restarts()]),
         Group("paceline-autoscaler-alerts", [_stalled(), _blind()]),
         Group("paceline-operator-alerts", [_reconcile_errors(), _no_leader(), _watch_silent()]),
         Group("paceline-meta-alerts", [_gateway_down(), _overflow(), _watchdog()]),
@@ -118,6 +119,16 @@ def _saturation() -> list[Alert]:
             "10m",
         ),
     ]
+
+
+def _engine_restarts() -> Alert:
+    return Alert(
+        "PacelineEngineRestarts",
+        f"{growth('paceline_engine_restarts_total', _POOL, window='15m')} > 2",
+        Severity.TICKET,
+        f"{_WHO}: engines of pool {{{{ $labels.pool }}}} end again and again",
+        "{{ $value | humanize }} engine processes crashed or hung in 15 minutes; each took its requests along.",
+    )
 
 
 def _stalled() -> Alert:

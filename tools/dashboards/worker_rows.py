@@ -76,6 +76,8 @@ def _kv() -> tuple[Panel, ...]:
 
 
 def _engine() -> tuple[Panel, ...]:
+    fitted, taken = rate("paceline_step_time_predicted_seconds_total"), rate("paceline_scheduler_step_seconds_sum")
+    bias = f"{ratio(fitted, taken)} - 1"
     return (
         Panel(
             "Cold start",
@@ -86,23 +88,27 @@ def _engine() -> tuple[Panel, ...]:
         ),
         Panel(
             "Engine health",
-            "Engine processes ended by the watchdog (per second), and the longest silence of an engine.",
-            "A silence that grows ends in a restart; its requests get an error.",
+            "Engine processes ended by the watchdog (per second), and the longest silence of an engine; spans lost "
+            "on their way to the collector (per second).",
+            "A silence that grows ends in a restart; its requests get an error. Lost spans cost requests nothing.",
             "none",
             (
                 Query(rate("paceline_engine_restarts_total"), "restarts"),
                 Query(total("paceline_engine_heartbeat_age_seconds", how="max"), "silence, s"),
+                Query(rate("paceline_trace_dropped_spans_total"), "spans lost"),
             ),
-            "PacelineServiceDown", empty=_NONE,
+            "PacelineEngineRestarts", empty=_NONE,
         ),
         Panel(
             "Model of the step, p95 error",
-            "How far the fitted step-time model is off, and how late emulated steps end, as shares of the step.",
+            "How far the fitted step-time model is off, and how late emulated steps end (p95); how long it takes steps "
+            "to be in all, less what they were (bias). Shares of the step.",
             "The autoscaler counts capacity with this model. Emulated lateness above 5 % voids a measurement.",
             "percentunit",
             (
                 Query(quantile_of(0.95, "paceline_step_time_residual_ratio"), "fit", quiet=True),
                 Query(quantile_of(0.95, "paceline_emulated_step_lateness_ratio"), "emulated, late", quiet=True),
+                Query(bias, "bias", quiet=True),
             ),
             "PacelineAutoscalerBlind", empty="No steps",
         ),
