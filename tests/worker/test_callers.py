@@ -53,6 +53,17 @@ def test_a_gateways_seed_is_taken_and_nobody_elses(text: str, seed: int | None) 
     assert read({"x-paceline-seed": text}, trusted=False).seed is None
 
 
+def test_prefix_keys_are_taken_from_a_gateway_and_ignored_where_they_make_no_sense() -> None:
+    text = f"2100;{'0' * 16},{'a' * 16}"
+    known = read({"x-paceline-prefix": text}, trusted=True).prefix
+    assert known is not None
+    assert known.header() == text
+    assert known.tokens(500) == [("0" * 16, 243), ("a" * 16, 487)]
+    assert read({"x-paceline-prefix": text}, trusted=False).prefix is None
+    for wrong in ("", "2100", f"2000;{'0' * 16},{'a' * 16}", "2100;xyz", f"2100;{'A' * 16}", f"-1;{'0' * 16}"):
+        assert read({"x-paceline-prefix": wrong}, trusted=True).prefix is None
+
+
 @pytest.mark.parametrize(("text", "size"), [("120", 120), ("0", 0), ("-1", 0), ("many", 0)])
 def test_a_resumption_is_counted_in_bytes(text: str, size: int) -> None:
     assert read({"x-paceline-resume": text}, trusted=True).resume == size

@@ -5,14 +5,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from tests.worker.harness import running, settings
 from tests.worker.scripted_engine import Script
 
 from paceline_core.registry import RequestClass
-from paceline_core.wire import LoadReport, WorkerState, decode
+from paceline_core.wire import LoadReport, PrefixDelta, WorkerState, decode
 from paceline_workers.messages import Heartbeat, Started
 from paceline_workers.server.engine_client import EngineState
 from paceline_workers.server.load import LoadBoard
+from paceline_workers.server.prefixes import LINE
 
 STARTED = Started(
     pages=64, page_tokens=16, page_bytes=4, max_model_len=512, slots=8, eos_ids=[], emulated=True, stages={}
@@ -72,6 +74,43 @@ async def test_a_ready_line_always_knows_the_step_time(folder: Path) -> None:
     ready = [report for report in reports if report.state is WorkerState.READY]
     assert ready
     assert all(report.step_time.base == 0.01 for report in ready)
+
+
+async def test_a_reader_is_told_the_keys_that_are_cached_and_then_what_changes(board: LoadBoard) -> None:
+    board.on_engine(STARTED)
+    board.on_engine(structs.replace(beat(1), prefix_added=["a", "b"]))
+    lines = board.lines()
+    assert (await line(lines)).prefix == PrefixDelta(added=("a", "b"))
+    board.on_engine(structs.replace(beat(1), prefix_added=["c"], prefix_evicted=["a"]))
+    assert (await line(lines)).prefix == PrefixDelta(added=("c",), evicted=("a",))
+    board.on_engine(beat(2))
+    assert (await line(lines)).prefix == PrefixDelta()
+    assert (await line(board.lines())).prefix == PrefixDelta(added=("b", "c"))
+
+
+async def test_keys_that_come_and_go_between_two_lines_are_not_told(board: LoadBoard) -> None:
+    lines = board.lines()
+    await line(lines)
+    board.on_engine(structs.replace(beat(1), prefix_added=["a"]))
+    board.on_engine(structs.replace(beat(1), prefix_evicted=["a"]))
+    assert (await line(lines)).prefix == PrefixDelta()
+
+
+async def test_a_new_engine_has_none_of_the_keys_of_the_last_one(board: LoadBoard) -> None:
+    board.on_engine(structs.replace(beat(1), prefix_added=["a"]))
+    lines = board.lines()
+    await line(lines)
+    board.on_engine(STARTED)
+    assert (await line(lines)).prefix == PrefixDelta(evicted=("a",))
+
+
+async def test_many_keys_are_told_in_lines_of_bounded_length(board: LoadBoard) -> None:
+    keys = [f"{number:016x}" for number in range(LINE + 10)]
+    board.on_engine(structs.replace(beat(1), prefix_added=keys))
+    lines = board.lines()
+    told = [(await line(lines)).prefix.added for _ in range(2)]
+    assert [len(added) for added in told] == [LINE, 10]
+    assert [key for added in told for key in added] == keys
 
 
 def test_a_dead_engine_is_a_failed_worker(board: LoadBoard) -> None:

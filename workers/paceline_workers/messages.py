@@ -37,6 +37,7 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
     """API -> engine: one sequence. `id` is unique for the engine's life; `deadline_s` counts from now, 0 is none.
 
     `tpot_s`: seconds per output token promised to its stream; 0 leaves it to the engine's configuration.
+    `prefix_keys`: a gateway's names for beginnings of the prompt, each with the tokens that it covers.
     `produced`: output ids of an earlier life of the stream; positions, limits and noise count them as if made here.
     `group` is the same for all choices of one prompt, "" where there is one choice.
     `embed`: no token is wanted but the vector of the prompt (`Tokens.vector`).
@@ -63,6 +64,7 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
     early_stopping: bool | Literal["never"] = False
     answers: list[str] = []
     tpot_s: float = 0.0
+    prefix_keys: list[tuple[str, int]] = []
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
@@ -155,6 +157,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     and back; `evicted_idle_s` is the sum of how long evicted pages had been unused. The same counts for the disk tier
     go between host memory and disk. `slack_tokens` would fit into held pages; `shed_by` counts by reason: crowded,
     backlog, deadline.
+    `prefix_added` and `prefix_evicted`: keys whose pages have come to be cached, or are no more, since the last one.
     `step_time`: base, prefill, sequence, kv, context, observations of `StepTime`.
     """
 
@@ -182,6 +185,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     disk_pages_in: int = 0
     slack_tokens: int = 0
     shed_by: dict[str, int] = {}
+    prefix_added: list[str] = []
+    prefix_evicted: list[str] = []
 
 
 ToEngine = Submit | Abort | Shutdown

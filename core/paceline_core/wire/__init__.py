@@ -3,10 +3,12 @@
 from paceline_core.wire.demand import ClassDemand, DemandReport, ServiceDemand
 from paceline_core.wire.load import KVLoad, LoadReport, PrefixDelta, WorkerState
 from paceline_core.wire.message import VERSION, Message, decode, encode
+from paceline_core.wire.prefix import PREFIX, PrefixKeys
 from paceline_core.wire.resume import RESUME, SEED, Resume, ResumedChoice
 from paceline_core.wire.steptime import StepTime
 
 __all__ = [
+    "PREFIX",
     "RESUME",
     "SEED",
     "VERSION",
@@ -16,6 +18,7 @@ __all__ = [
     "LoadReport",
     "Message",
     "PrefixDelta",
+    "PrefixKeys",
     "Resume",
     "ResumedChoice",
     "ServiceDemand",

@@ -26,7 +26,7 @@ class KVLoad(Part):
 
 
 class PrefixDelta(Part):
-    """Prefix keys (hex) that became reusable or were evicted since the last line."""
+    """Prefix keys (`wire.prefix`) that became reusable or were evicted since the last line; at first there are none."""
 
     added: tuple[str, ...] = ()
     evicted: tuple[str, ...] = ()

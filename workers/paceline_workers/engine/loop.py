@@ -19,6 +19,7 @@ from paceline_workers.engine.backend import Backend, Facts
 from paceline_workers.engine.channel import Channel
 from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling import Plan, Request, Scheduler
+from paceline_workers.engine.scheduling.beams import request_of
 from paceline_workers.engine.steptime import StepTimeFit
 from paceline_workers.engine.timer import Timer
 from paceline_workers.messages import Abort, Heartbeat, Started, StepStats, Submit, Tokens
@@ -81,9 +82,12 @@ class EngineLoop:
     def _take(self, message: Submit | Abort) -> None:
         match message:
             case Submit():
-                request = Request.of(message, self._backend.facts.eos_ids, self._timer.now())
+                facts = self._backend.facts
+                request = request_of(message, facts.eos_ids, self._timer.now(), facts.limits.max_model_len)
                 if refusal := self._unable(request) or self._scheduler.submit(request):
                     self._tell([Tokens(message.id, 0, [], finish="error", error=refusal)])
+                elif message.prefix_keys:
+                    self._memory.note(request, message.prefix_keys)
             case Abort():
                 self._scheduler.abort(message.id)
 
@@ -191,6 +195,7 @@ class EngineLoop:
         core, memory, model = self._scheduler, self._memory, self._fit.model
         memory.prefill_seconds = model.prefill
         core.model = model
+        added, evicted = memory.key_changes()
         return Heartbeat(
             steps=core.counters.steps,
             running=len(core.running),
@@ -211,14 +216,16 @@ class EngineLoop:
             pages_in=memory.pages_in,
             restored_tokens=memory.restored_tokens,
             recomputed_tokens=core.counters.recomputed_tokens,
-            slack_tokens=_slack(core.running, memory.page_tokens),
+            slack_tokens=_slack(core.running, memory),
             shed_by=dict(core.counters.shed_by),
+            prefix_added=added,
+            prefix_evicted=evicted,
         )
 
 
-def _slack(running: Iterable[Request], page_tokens: int) -> int:
+def _slack(running: Iterable[Request], memory: KvMemory) -> int:
     """Tokens that would still fit into the pages that requests hold."""
-    return sum(max(len(request.pages) * page_tokens - request.wanted, 0) for request in running)
+    return sum(max(memory.covered(request) - request.wanted, 0) for request in running)
 
 
 def _memory(facts: Facts, prefix_cache: bool) -> KvMemory:

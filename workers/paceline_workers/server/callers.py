@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from paceline_core.auth.hop import HEADER as HOP_HEADER
 from paceline_core.registry import RequestClass
-from paceline_core.wire import RESUME, SEED
+from paceline_core.wire import PREFIX, RESUME, SEED, PrefixKeys
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SOONEST_S = 0.001
@@ -22,7 +22,7 @@ class Caller:
     """`deadline_s` counts from now, `tpot_s` is promised, 0 is none; `trusted` callers hold a valid hop token.
 
     `resume`: how many bytes at the body's end say what the stream has given out already. `seed` is for a request that
-    names none. `traceparent` is anybody's.
+    names none. `prefix`: the gateway's keys for the prompt. `traceparent` is anybody's.
     """
 
     request_id: str
@@ -33,6 +33,7 @@ class Caller:
     tpot_s: float = 0.0
     resume: int = 0
     seed: int | None = None
+    prefix: PrefixKeys | None = None
     traceparent: str = ""
 
 
@@ -53,6 +54,7 @@ def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], bool]
         tpot_s=(_whole(values.get("x-paceline-tpot-ms", "")) or 0) / 1000,
         resume=_whole(values.get(RESUME, "")) or 0,
         seed=_whole(values.get(SEED, "")),
+        prefix=PrefixKeys.read(values.get(PREFIX, "")),
         traceparent=values.get("traceparent", ""),
     )
 

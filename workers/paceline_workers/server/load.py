@@ -17,6 +17,7 @@ from paceline_workers.messages import Heartbeat, Started
 from paceline_workers.server.asgi import Receive, Reply, Scope, Send
 from paceline_workers.server.engine_client import EngineState
 from paceline_workers.server.measures import step_time
+from paceline_workers.server.prefixes import PrefixBoard, PrefixReader
 
 PACE_S = 0.25
 QUIET_S = 5.0
@@ -37,6 +38,7 @@ class LoadBoard:
         self._turned = asyncio.Event()
         self.subscribers = 0
         self.closed = False
+        self._prefixes = PrefixBoard()
         self.report = LoadReport(
             worker=config.name,
             service=config.service,
@@ -54,9 +56,11 @@ class LoadBoard:
         """The engine's listener."""
         match event:
             case Started():
+                self._prefixes.clear()
                 self._update(_started(self.report, event))
             case Heartbeat():
-                self._update(_beaten(self.report, event))
+                changed = self._prefixes.beat(event)
+                self._update(_beaten(self.report, event), changed=changed)
             case EngineState() if self.report.state is not WorkerState.DRAINING:
                 self._update(self.report.model_copy(update={"state": _STATES[event]}))
 
@@ -72,19 +76,19 @@ class LoadBoard:
 
     async def lines(self) -> AsyncIterator[bytes]:
         """One subscriber's lines, until the board closes."""
-        seq = 0
+        seq, prefixes = 0, PrefixReader(self._prefixes)
         while True:
             report, changed, turned = self.report, self._changed, self._turned
-            yield encode(report.model_copy(update={"seq": seq}))
+            yield encode(report.model_copy(update={"seq": seq, "prefix": prefixes.delta()}))
             if self.closed and self.report is report:
                 return
             seq += 1
             await _within(PACE_S, turned)
-            if self.report is report:
+            if self.report is report and not prefixes.behind:
                 await _within(QUIET_S - PACE_S, changed)
 
-    def _update(self, report: LoadReport) -> None:
-        if report == self.report:
+    def _update(self, report: LoadReport, *, changed: bool = False) -> None:
+        if report == self.report and not changed:
             return
         turns = report.state is not self.report.state
         self.report = report

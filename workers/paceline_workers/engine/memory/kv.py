@@ -23,6 +23,7 @@ from typing import Protocol
 
 from paceline_workers.engine.memory import prefix
 from paceline_workers.engine.memory.copies import Copy, CopyKind
+from paceline_workers.engine.memory.keys import KeyBook
 from paceline_workers.engine.memory.pages import PagePool
 from paceline_workers.engine.memory.sight import ALL, Sight
 from paceline_workers.engine.memory.tiers import HostStore
@@ -75,10 +76,11 @@ class KvMemory:
         self.pages_out = 0
         self.pages_in = 0
         self._pool = PagePool(pages, self._evicting)
-        self._host = HostStore(host_pages) if host_pages and prefix_cache else None
+        self._host = HostStore(host_pages, self._leaving) if host_pages and prefix_cache else None
         self._copy_seconds = copy_seconds
         self._copies: list[Copy] = []
         self._forked = False
+        self._keys = KeyBook(self._there)
         self.sight = sight
         self._head = sight.head(page_tokens)
         self._least = sight.least(page_tokens)
@@ -220,7 +222,21 @@ class KvMemory:
             for number in range(start // size, end // size):
                 place = self._place(owner, number)
                 owner.pages[place] = self._pool.publish(owner.pages[place], owner.digests[number])
+                self._keys.touch(owner.digests[number])
         self._drop(owner, self.sight.dropped(end, size) - owner.dropped)
+
+    def note(self, owner: Owner, keys: Iterable[tuple[str, int]]) -> None:
+        """A gateway's keys for the first so many of its tokens; what becomes of them is told by `key_changes`."""
+        if self.prefix_cache:
+            prefix.extend(owner.digests, owner.salt, owner.tokens, self.page_tokens)
+            for key, tokens in keys:
+                pages = min(tokens // self.page_tokens, len(owner.digests))
+                if pages > 0:
+                    self._keys.note(key, owner.digests[pages - 1])
+
+    def key_changes(self) -> tuple[list[str], list[str]]:
+        """Keys whose pages have come to be cached since the last call, and those whose pages are gone."""
+        return self._keys.changes()
 
     def release(self, owner: Owner) -> None:
         """It holds no page any more; what is named stays findable."""
@@ -261,10 +277,12 @@ class KvMemory:
         pages = set()
         for copy in copies:
             if copy.kind is not CopyKind.OUT:
-                self._pool.forget(copy.target)
+                digest = self._pool.forget(copy.target)
                 pages.add(copy.target)
-            elif self._host is not None:
-                self._host.forget(copy.target)
+            else:
+                digest = None if self._host is None else self._host.forget(copy.target)
+            if digest is not None:
+                self._keys.touch(digest)
         return frozenset(pages)
 
     def check(self, tables: Iterable[Sequence[int]]) -> None:
@@ -366,7 +384,14 @@ class KvMemory:
         self._pool.release([owner.pages[place]])
         owner.pages[place] = page
 
+    def _leaving(self, digest: bytes, slot: int) -> None:  # noqa: ARG002
+        self._keys.touch(digest)
+
+    def _there(self, digest: bytes) -> bool:
+        return self._page(digest) is not None
+
     def _evicting(self, page: int, digest: bytes) -> None:
+        self._keys.touch(digest)
         if self._host is not None and self.restores and (slot := self._host.put(digest)) is not None:
             self._copies.append(Copy(CopyKind.OUT, page, slot))
             self.pages_out += 1

@@ -85,17 +85,18 @@ class PagePool:
         """One reference and no digest: nobody else can read it."""
         return self._references[page] == 1 and self._digest[page] is None
 
-    def forget(self, page: int) -> None:
-        """The content is not what its digest says; an idle page becomes a free one."""
+    def forget(self, page: int) -> bytes | None:
+        """The content is not what its digest says; an idle page becomes a free one. Returns that digest."""
         digest = self._digest[page]
         if digest is None:
-            return
+            return None
         del self._page[digest]
         self._digest[page] = None
         if self._references[page] == 0:
             self.cached -= 1
             self._unlink(page)
             self._link(page, after=self.total)
+        return digest
 
     def shared(self, page: int) -> bool:
         """Somebody refers to it already: sharing it takes nothing from what is available."""

@@ -6,13 +6,16 @@ is pinned until the copy that reads it stands in the list of copies: what is put
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+Leaving = Callable[[bytes, int], None]
+"""Told of a digest and its slot just before the slot is given to another one."""
 
 
 class HostStore:
     """Slots 0 to total - 1, each the size of a page."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, leaving: Leaving | None = None) -> None:
         if total < 1:
             raise ValueError("a host store needs at least one slot")
         self.total = total
@@ -20,6 +23,7 @@ class HostStore:
         self._digest: list[bytes | None] = [None] * total
         self._free = list(reversed(range(total)))
         self._pinned: frozenset[int] = frozenset()
+        self._leaving = leaving
 
     def __contains__(self, digest: bytes) -> bool:
         return digest in self._slot
@@ -51,13 +55,14 @@ class HostStore:
             self._digest[slot] = digest
         return slot
 
-    def forget(self, slot: int) -> None:
-        """What lies in this slot is not to be trusted."""
+    def forget(self, slot: int) -> bytes | None:
+        """What lies in this slot is not to be trusted; returns what it should have been."""
         digest = self._digest[slot]
         if digest is not None:
             del self._slot[digest]
             self._digest[slot] = None
             self._free.append(slot)
+        return digest
 
     def check(self) -> None:
         """Raise RuntimeError if the books disagree with themselves. For tests: O(total)."""
@@ -73,4 +78,6 @@ class HostStore:
         if slot in self._pinned:
             return None
         del self._slot[digest]
+        if self._leaving:
+            self._leaving(digest, slot)
         return slot

@@ -176,7 +176,9 @@ def _submits(
     how = sampling(request, asked.started, seed, _logprobs(request, wanted.logprobs), model.tokenizer.size)
     for place, prompt in enumerate(wanted.prompts):
         own = name if len(wanted.prompts) == 1 else f"{name}-{place}"
-        yield prompt, _submit(request, asked.caller, own, prompt, how)
+        submit = _submit(request, asked.caller, own, prompt, how)
+        keys = asked.caller.prefix if len(wanted.prompts) == 1 else None
+        yield prompt, structs.replace(submit, prefix_keys=keys.tokens(len(prompt.ids))) if keys else submit
 
 
 def _submit(request: GenerateRequest, caller: Caller, name: str, prompt: _Prompt, how: Sampling) -> Submit:
