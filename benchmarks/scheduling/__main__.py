@@ -39,12 +39,23 @@ def measure(quick: bool) -> Measured:
 
 
 def _host(quick: bool) -> Measured:
-    runs = [host.step_seconds(200 if quick else 600) for _ in range(3)]
-    medians = [sorted(taken)[len(taken) // 2] * 1e3 for taken, _ in runs]
+    runs = [host.measure(200 if quick else 600) for _ in range(3)]
     name = f"Python of a step, {host.RUNNING} running, {host.WAITING} waiting"
-    core = runs[-1][1]
-    facts = {"preemptions": core.counters.preemptions, "pages_held": core.memory.held / core.memory.total}
-    return [median_row(name, medians, "ms CPU", Bar(1.0))], {"host": facts}
+    core, steps = runs[-1].core, len(runs[-1].steps)
+    rows = [
+        median_row(name, [_median_ms(run.steps) for run in runs], "ms CPU", Bar(1.0)),
+        median_row("The grammars' masks of such a step", [_median_ms(run.masks) for run in runs], "ms CPU"),
+    ]
+    facts = {
+        "preemptions": core.counters.preemptions,
+        "pages_held": runs[-1].held / steps / host.PAGES,
+        "structured": runs[-1].structured / steps,
+    }
+    return rows, {"host": facts}
+
+
+def _median_ms(seconds: list[float]) -> float:
+    return sorted(seconds)[len(seconds) // 2] * 1e3
 
 
 def _order(name: str, calls: list[Call], machine: Machine, speeds: tuple[float, float]) -> Measured:

@@ -1,18 +1,27 @@
 """Python per step of the scheduler alone: 256 running requests, 1,000 waiting, three classes, a prefix cache in use.
 
-Pages are about 80 % held, and too few for the outputs, so that requests are preempted. Whoever ends is replaced by a
-new one; `step` and `commit` are timed together in CPU time, since other processes share the machine; what arrives
-between steps is not timed.
+Every third request follows a grammar; its tokens are drawn under the grammar's mask, which is timed apart, since the
+masks belong to the sampler. Pages are about 80 % held, and too few for the outputs, so that requests are preempted.
+Steps are planned before the last one's results are in, as the engine does. Whoever ends is replaced by a new one;
+`step` and `commit` are timed together in CPU time, since other processes share the machine; what arrives between steps
+is not timed.
 """
 
+import json
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import count, cycle
 from time import process_time
 
+import numpy as np
+
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
+from paceline_workers import demo
 from paceline_workers.engine.memory.kv import KvMemory
-from paceline_workers.engine.scheduling import Limits, Request, Sample, Scheduler
+from paceline_workers.engine.sampling import Sampler
+from paceline_workers.engine.sampling.matching import Grammars
+from paceline_workers.engine.scheduling import Limits, Plan, Request, Sample, Scheduler
 from paceline_workers.messages import Sampling
 
 RUNNING = 256
@@ -20,27 +29,72 @@ WAITING = 1000
 PAGE = 64
 PROMPT = 512
 OUTPUT = 200
-PAGES = 2600
+PAGES = 2000
 STEP_S = 0.02
+STRUCTURED = 3
+VOCAB = 1536
+PLAIN = Sampling(temperature=0.0)
+NUMBERS = Sampling(
+    temperature=0.0,
+    grammar="json_schema:" + json.dumps({"type": "array", "items": {"type": "integer"}, "minItems": 2 * OUTPUT}),
+)
+"""A text that never ends before its limit."""
 
 
-def step_seconds(steps: int) -> tuple[list[float], Scheduler]:
-    """CPU seconds of each of `steps` steps after the engine has filled up, and the scheduler for its counters."""
-    core, arrivals = _scheduler(), _requests()
-    taken, now = [], 0.0
+@dataclass
+class Measured:
+    """CPU seconds of each step after the engine has filled up, and of the masks of each; sums over these steps."""
+
+    core: Scheduler
+    steps: list[float] = field(default_factory=list)
+    masks: list[float] = field(default_factory=list)
+    structured: int = 0
+    held: int = 0
+
+
+def measure(steps: int) -> Measured:
+    """Run `steps` steps of a full engine."""
+    found = Measured(_scheduler())
+    sampler, arrivals, flight = Sampler(_grammars()), _requests(), Plan()
+    now = 0.0
     for number in range(RUNNING + steps):
         now += STEP_S
-        while len(core.waiting) < WAITING:
-            request = next(arrivals)
-            request.arrival = now
-            core.submit(request)
+        _arrive(found.core, arrivals, now)
         began = process_time()
-        plan = core.step(now)
-        samples = [Sample(3) for chunk in plan.chunks if chunk.samples]
-        core.commit(plan, samples, now)
+        plan = found.core.step(now)
+        planned = process_time()
+        samples, structured = _draw(flight, sampler)
+        drawn = process_time()
+        found.core.commit(flight, samples, now)
         if number >= RUNNING:
-            taken.append(process_time() - began)
-    return taken, core
+            found.steps.append(process_time() - drawn + planned - began)
+            found.masks.append(drawn - planned)
+            found.structured += structured
+            found.held += found.core.memory.held
+        flight = plan
+    return found
+
+
+def _arrive(core: Scheduler, arrivals: Iterator[Request], now: float) -> None:
+    while len(core.waiting) < WAITING:
+        request = next(arrivals)
+        request.arrival = now
+        core.submit(request)
+
+
+def _draw(plan: Plan, sampler: Sampler) -> tuple[list[Sample], int]:
+    """What a model without preferences says; the number of rows that had a grammar."""
+    rows = [chunk.request for chunk in plan.chunks if chunk.samples]
+    structured = [request for request in rows if request.sampling.grammar]
+    logits = np.zeros((len(structured), VOCAB), dtype=np.float32)
+    drawn = iter(sampler(logits, structured))
+    return [next(drawn) if request.sampling.grammar else Sample(3) for request in rows], len(structured)
+
+
+def _grammars() -> Grammars:
+    grammars = Grammars(demo.FOLDER / "tokenizer.json", VOCAB, (0,))
+    grammars.prepare(NUMBERS.grammar).result()
+    return grammars
 
 
 def _scheduler() -> Scheduler:
@@ -67,7 +121,7 @@ def _requests() -> Iterator[Request]:
             prompt_len=len(prompt),
             tokens=prompt,
             max_tokens=OUTPUT + number * 53 % OUTPUT,
-            sampling=Sampling(temperature=0.0),
+            sampling=PLAIN if number // 3 % STRUCTURED else NUMBERS,
             arrival=0.0,
             request_class=next(classes),
         )

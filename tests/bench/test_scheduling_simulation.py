@@ -62,7 +62,8 @@ def test_without_a_folder_of_traces_the_variable_is_named(monkeypatch: pytest.Mo
 
 
 def test_the_benchmark_of_a_step_keeps_the_engine_full() -> None:
-    taken, core = host.step_seconds(3)
-    assert len(taken) == 3
-    assert len(core.running) > 0.9 * host.RUNNING
-    assert core.counters.preemptions > 0
+    found = host.measure(3)
+    assert len(found.steps) == len(found.masks) == 3
+    assert len(found.core.running) > 0.9 * host.RUNNING
+    assert found.core.counters.preemptions > 0
+    assert found.structured > 3 * host.RUNNING // 4
