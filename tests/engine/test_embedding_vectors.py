@@ -81,7 +81,8 @@ def test_a_prefix_hit_computes_the_last_token_and_gives_the_same_vector(pair: Pa
 
 def test_preemption_changes_no_vector_and_leaves_no_page(pair: Pair) -> None:
     expected, backend = pair
-    driver = Driver(backend, pages=20, step_tokens=40)
+    windowed = expected.model.config.model_type == "mistral"  # gives pages back as it goes
+    driver = Driver(backend, pages=10 if windowed else 20, step_tokens=40)
     for place in range(3):
         driver.submit(f"t{place}", prompts()["e100"][place : place + 40], 70)
     embed(driver, prompts())

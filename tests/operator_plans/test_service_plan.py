@@ -361,6 +361,7 @@ NEW_PODS: dict[str, dict[str, Any]] = {
     "engine": {"engine": {"maxSeqs": 8}},
     "batch window": {"classes": {"batch": {"batchWindow": "50ms"}}},
     "drain timeout": {"rollout": {"drainTimeout": "90s"}},
+    "filters": {"filters": [{"name": "words", "stage": "output", "config": {"words": "cat"}}]},
     "placement": {"pools": [{**POOL, "nodeSelector": {"zone": "a"}}]},
     "spot": {"pools": [{**POOL, "spot": True}]},
 }

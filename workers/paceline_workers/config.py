@@ -47,6 +47,14 @@ class EngineConfig(Config):
     emulate: EmulateConfig | None = None
 
 
+class FilterConfig(Config):
+    """A filter of the output; what its `config` takes is its own. `failure`: whether text passes that it cannot judge."""
+
+    name: str
+    config: dict[str, str] = {}
+    failure: Literal["open", "closed"] = "closed"
+
+
 class WorkerConfig(Config):
     """Everything one worker needs to know.
 
@@ -63,6 +71,7 @@ class WorkerConfig(Config):
     listen: Listen
     trust: Path | None = None
     engine: EngineConfig = EngineConfig()
+    filters: list[FilterConfig] = []
     drain_timeout_s: float = Field(default=300.0, gt=0)
     watchdog_s: float = Field(default=60.0, gt=0)
     body_limit: int = Field(default=8 << 20, ge=1024)

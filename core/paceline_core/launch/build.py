@@ -57,6 +57,7 @@ def worker_config(service: ResolvedService, pool: ResolvedPool, binding: Binding
         "listen": {"host": binding.host, "port": binding.port},
         "trust": binding.trust_path,
         "engine": _engine(service),
+        **_filters(service),
         "drain_timeout_s": service.rollout.drain_timeout_s,
         **({"trace_ratio": service.sample_ratio} if service.sample_ratio else {}),
     }
@@ -84,6 +85,13 @@ def _engine(service: ResolvedService) -> dict[str, Any]:
         "emulate": _emulate(service),
     }
     return {name: value for name, value in settings.items() if value is not None}
+
+
+def _filters(service: ResolvedService) -> dict[str, Any]:
+    """Those of the output, which run in the worker; nothing where there are none."""
+    own = [one for one in service.filters if one.stage == "output"]
+    listed = [{"name": one.name, "config": dict(one.config), "failure": one.failure} for one in own]
+    return {"filters": listed} if listed else {}
 
 
 def _emulate(service: ResolvedService) -> dict[str, Any] | None:

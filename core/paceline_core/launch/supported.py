@@ -11,6 +11,7 @@ from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 
 SOURCES = ("builtin://", "file://")
 KV_DTYPES = ("auto", "fp32", "bf16")
+FILTERS = ("words",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,11 @@ _GAPS = (
         lambda s: s.rollout.strategy != "rolling",
         "every change rolls replica by replica in this version; write rolling, or leave it out",
     ),
-    _Gap("spec.filters", lambda s: s.filters, "filters do not run in this version; leave them out"),
+    _Gap(
+        "spec.filters",
+        lambda s: any(one.stage != "output" or one.name not in FILTERS for one in s.filters),
+        f"of filters, {', '.join(FILTERS)} runs in this version, with stage output; leave others out",
+    ),
     _Gap(
         "spec.telemetry.logPrompts",
         lambda s: s.log_prompts,

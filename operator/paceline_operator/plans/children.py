@@ -97,13 +97,15 @@ def inputs_of(service: InferenceService, resolved: ResolvedService, index: int) 
     """
     spec, pool = service.spec, service.spec.pools[index]
     windows = {name: getattr(spec.classes, name).batch_window for name in ("interactive", "batch", "offline")}
-    written = [
+    written: list[Any] = [
         resolved.revision,
         pool.model_dump(mode="json", exclude_defaults=True, exclude={"replicas"}),
         {name: window for name, window in windows.items() if window},
         spec.rollout.drain_timeout,
         service.metadata.annotations.get(ANNOTATION_UPGRADE),
     ]
+    if spec.filters:
+        written.append([one.model_dump(mode="json") for one in spec.filters])
     return hashlib.sha256(orjson.dumps(written, option=orjson.OPT_SORT_KEYS)).hexdigest()[:20]
 
 

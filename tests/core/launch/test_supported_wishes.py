@@ -35,6 +35,10 @@ def test_windows_and_the_types_of_keys_and_values_that_are_computed_are_served()
         assert wishes(engine={"kvCache": cache}) == []
 
 
+def test_a_filter_of_words_in_the_output_is_served() -> None:
+    assert wishes(filters=[{"name": "words", "stage": "output", "config": {"words": "cat"}}]) == []
+
+
 def test_telemetry_that_asks_for_nothing_is_served() -> None:
     assert wishes(telemetry={"tracing": {"sampleRatio": 0.05}, "logPrompts": False}) == []
 
@@ -54,7 +58,8 @@ def test_telemetry_that_asks_for_nothing_is_served() -> None:
         ({"engine": {"warmPrefixes": ["You are"]}}, "spec.engine.warmPrefixes"),
         ({"engine": {"speculative": {"method": "ngram"}}}, "spec.engine.speculative"),
         ({"rollout": {"strategy": "canary"}}, "spec.rollout.strategy"),
-        ({"filters": [{"name": "pii", "stage": "input", "failure": "closed"}]}, "spec.filters"),
+        ({"filters": [{"name": "words", "stage": "input", "failure": "closed"}]}, "spec.filters"),
+        ({"filters": [{"name": "pii", "stage": "output"}]}, "spec.filters"),
         ({"telemetry": {"logPrompts": True}}, "spec.telemetry.logPrompts"),
         ({"pools": [{**CPU, "accelerator": "h100"}]}, "spec.pools[0].accelerator"),
     ],

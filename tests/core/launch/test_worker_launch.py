@@ -75,6 +75,13 @@ def test_engine_settings_reach_the_worker() -> None:
     assert read.batch_window_s == {"interactive": 0.003, "batch": 0.05, "offline": 0.04}
 
 
+def test_filters_of_the_output_reach_the_worker() -> None:
+    words = {"name": "words", "stage": "output", "config": {"words": "cat"}, "failure": "open"}
+    (read,) = config(launch(filters=[words])).filters
+    assert (read.name, read.config, read.failure) == ("words", {"words": "cat"}, "open")
+    assert "filters" not in launch().files[0].content
+
+
 def test_batching_is_written_only_where_it_is_not_the_usual_one() -> None:
     assert config(launch(engine={"batching": "dynamic"})).engine.batching == "dynamic"
     plain = launch(engine={"batching": "continuous"})

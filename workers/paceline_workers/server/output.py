@@ -1,7 +1,8 @@
 """From the engine's tokens to what a client gets: text, finish reason, counts. Pure: tokens in, pieces out.
 
-Tokens go through the detokenizer and the stop matcher; text may lag behind its tokens (an open character, a possible
-stop string), so a piece carries all ids since the piece before it, whether or not their whole text is in it.
+Tokens go through the detokenizer, the stop matcher and the filters; text may lag behind its tokens (an open character,
+a possible stop string, what a filter holds), so a piece carries all ids since the piece before it, whether or not their
+whole text is in it.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Timing, Tokens
 from paceline_workers.server.detokenize import Decode, Detokenizer
+from paceline_workers.server.filters.hook import Filters
 from paceline_workers.server.stops import StopMatcher
 
 Logprob = tuple[float, list[tuple[int, float]]]
@@ -17,7 +19,7 @@ Logprob = tuple[float, list[tuple[int, float]]]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """New output. `ids` begin at `position`; `finish` is "" while running, else stop or length."""
+    """New output. `ids` begin at `position`; `finish` is "" while running, else stop, length or content_filter."""
 
     text: str
     position: int
@@ -29,11 +31,14 @@ class Piece:
 class Output:
     """One sequence's output so far."""
 
-    def __init__(self, decode: Decode, *, stops: Sequence[str] = (), min_tokens: int = 0) -> None:
+    def __init__(
+        self, decode: Decode, *, stops: Sequence[str] = (), min_tokens: int = 0, filters: Filters | None = None
+    ) -> None:
         self._detokenizer = Detokenizer(decode)
         self._stops = StopMatcher(stops)
         self._stoppable = bool(stops)
         self._min_tokens = min_tokens
+        self._filters = filters or Filters()
         self._ids: list[int] = []
         self._logprobs: list[Logprob] = []
         self.tokens = 0
@@ -47,8 +52,9 @@ class Output:
             text += self._text(frame)
             finish = self._finish(frame)
             if finish:
-                text += self._stops.feed(self._detokenizer.flush()) + self._stops.flush()
-                finish = "stop" if self._stops.matched else finish
+                rest = self._stops.feed(self._detokenizer.flush()) + self._stops.flush()
+                text += self._filters.feed(rest, last=True)
+                finish = self.stopped or finish
                 break
         return self._piece(text, finish) if text or finish else None
 
@@ -60,8 +66,8 @@ class Output:
 
     @property
     def stopped(self) -> str:
-        """The finish reason if a stop string has ended the text, else ""."""
-        return "stop" if self._stops.matched else ""
+        """The finish reason if a filter or a stop string has ended the text, else ""."""
+        return "content_filter" if self._filters.ended else "stop" if self._stops.matched else ""
 
     def _text(self, frame: Tokens) -> str:
         """Certain text of a frame; token by token, so that it does not depend on how tokens come in frames."""
@@ -72,8 +78,8 @@ class Output:
             self._ids.append(token)
             if index < shown:
                 self._logprobs += frame.logprobs[index : index + 1]
-                text += self._certain([token])
-            if self._stops.matched:
+                text += self._filters.feed(self._certain([token]))
+            if self.stopped:
                 break
         return text
 
@@ -84,8 +90,8 @@ class Output:
     def _finish(self, frame: Tokens) -> str:
         self.cached = frame.cached or self.cached
         self.timing = frame.timing or self.timing
-        if self._stops.matched:
-            return "stop"
+        if self.stopped:
+            return self.stopped
         if error := gave_up(frame):
             raise error
         return frame.finish

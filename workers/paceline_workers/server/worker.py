@@ -13,6 +13,7 @@ from paceline_workers.server.chat import ChatTemplate
 from paceline_workers.server.conduct import Parts
 from paceline_workers.server.engine_client import EngineClient
 from paceline_workers.server.engine_link import Launch
+from paceline_workers.server.filters import registry as filters
 from paceline_workers.server.gate import Gate
 from paceline_workers.server.load import LoadBoard
 from paceline_workers.server.measures import Measures
@@ -78,7 +79,12 @@ def create_worker(
         gate=Gate(open_limit),
         engine=engine,
         model=ServedModel(
-            tuple(config.served_names), tokenizer, template, clock, no_embeddings=pooling.refusal(folder)
+            tuple(config.served_names),
+            tokenizer,
+            template,
+            clock,
+            no_embeddings=pooling.refusal(folder),
+            filters=filters.read(config.filters),
         ),
         measures=measures,
         clock=clock,

@@ -152,13 +152,10 @@ def _echo(model: ServedModel, given: Input, echo: bool) -> str:
 async def _job(
     model: ServedModel, request: GenerateRequest, asked: Asked, resume: Resume | None, wanted: _Wanted
 ) -> Job:
-    least = min(prompt.max_tokens for prompt in wanted.prompts)
-    if request.min_tokens > least:
-        raise invalid(f"`min_tokens` is above the {least} tokens that may be generated.", "min_tokens")
-    if resume and not request.stream:
-        raise invalid("Only a stream can be resumed; send the request again.", "stream")
+    _check(model, request, wanted, resume)
     name = secrets.token_hex(12)
-    choices = tuple(_choices(request, _submits(model, request, asked, name, wanted), asked.started, wanted.decode))
+    submits = _submits(model, request, asked, name, wanted)
+    choices = tuple(_choices(model, request, submits, asked.started, wanted.decode))
     identity, created = f"{wanted.kind.id_prefix}-{name}", int(model.clock.utc().timestamp())
     if resume:
         choices = await resumed(choices, resume, asked.started, model.tokenizer.size)
@@ -166,6 +163,16 @@ async def _job(
     writer = Writer(identity, created, request.model, wanted.kind)
     each = len(choices) // len(wanted.prompts)
     return Job(choices, writer, request.stream, request.stream_options, each, request.n)
+
+
+def _check(model: ServedModel, request: GenerateRequest, wanted: _Wanted, resume: Resume | None) -> None:
+    least = min(prompt.max_tokens for prompt in wanted.prompts)
+    if request.min_tokens > least:
+        raise invalid(f"`min_tokens` is above the {least} tokens that may be generated.", "min_tokens")
+    if model.filters and wanted.logprobs >= 0:
+        raise invalid("`logprobs` would tell what the filters of this service take out; leave it out.", "logprobs")
+    if resume and not request.stream:
+        raise invalid("Only a stream can be resumed; send the request again.", "stream")
 
 
 def _submits(
@@ -220,10 +227,15 @@ def _seed(model: ServedModel, request: GenerateRequest, caller: Caller) -> int:
 
 
 def _choices(
-    request: GenerateRequest, submits: Iterable[tuple[_Prompt, Submit]], started: Started, decode: Decode
+    model: ServedModel,
+    request: GenerateRequest,
+    submits: Iterable[tuple[_Prompt, Submit]],
+    started: Started,
+    decode: Decode,
 ) -> Iterator[Choice]:
     """The candidates of each prompt in turn, numbered prompt * n + choice as OpenAI does."""
     for place, (prompt, submit) in enumerate(submits):
         for one in _sequences(submit, request, started):
-            output = Output(decode, stops=request.stop, min_tokens=request.min_tokens)
+            filters = model.filters() if model.filters else None
+            output = Output(decode, stops=request.stop, min_tokens=request.min_tokens, filters=filters)
             yield Choice(one, output, prompt.shape(place * request.n + one.choice))

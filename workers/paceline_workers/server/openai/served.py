@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.server.chat import ChatTemplate
+from paceline_workers.server.filters.hook import Filters
 from paceline_workers.server.openai.messages import Message
 from paceline_workers.server.openai.tools import Tool
 from paceline_workers.server.tokenizer import Tokenizer
@@ -17,7 +18,10 @@ from paceline_workers.server.tools.forms import form_of
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """`new_seed` gives the seed of a request that names none. `no_embeddings`: why it cannot embed, "" if it can."""
+    """`new_seed` gives the seed of a request that names none. `no_embeddings`: why it cannot embed, "" if it can.
+
+    `filters` makes the filters of one answer, if there are any.
+    """
 
     names: tuple[str, ...]
     tokenizer: Tokenizer
@@ -25,6 +29,7 @@ class ServedModel:
     clock: Clock
     new_seed: Callable[[], int] = lambda: secrets.randbits(63)
     no_embeddings: str = ""
+    filters: Callable[[], Filters] | None = None
 
     def known(self, name: str) -> None:
         """Raises RequestError unless this model answers to `name`."""

@@ -1,0 +1,30 @@
+"""The filters that a configuration can name, made ready once at start. A new one gets its line in KNOWN."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from paceline_core.errors import InvalidInput
+from paceline_workers.config import FilterConfig
+from paceline_workers.server.filters.hook import Filters, Guard, OutputFilter
+from paceline_workers.server.filters.words import words
+
+Make = Callable[[], OutputFilter]
+KNOWN: Mapping[str, Callable[[Mapping[str, str], str], Make]] = {"words": words}
+
+
+def read(configured: Sequence[FilterConfig]) -> Callable[[], Filters] | None:
+    """What makes each answer's filters, in the order written; None without any. Raises InvalidInput."""
+    if not configured:
+        return None
+    ready = [(one, _make(one, f"filters[{place}]")) for place, one in enumerate(configured)]
+    return partial(_filters, ready)
+
+
+def _make(one: FilterConfig, field: str) -> Make:
+    if one.name not in KNOWN:
+        raise InvalidInput(f"{field}.name", f"there is no filter {one.name!r}; this version has {', '.join(KNOWN)}")
+    return KNOWN[one.name](one.config, f"{field}.config")
+
+
+def _filters(ready: Sequence[tuple[FilterConfig, Make]]) -> Filters:
+    return Filters([Guard(one.name, one.failure, make()) for one, make in ready])
