@@ -151,9 +151,9 @@ def members(request: Request) -> list[Request]:
     return [request] if request.beams is None else request.beams.members
 
 
-def leads(running: Iterable[Request]) -> list[Request]:
-    """One for each group, and all that belong to none."""
-    return [request for request in running if request.beams is None or request.beams.lead is request]
+def leads(requests: Iterable[Request]) -> list[Request]:
+    """Whoever leads them, each once."""
+    return list(dict.fromkeys(map(lead, requests)))
 
 
 def too_wide(request: Request, limits: Limits, memory: KvMemory) -> str:
