@@ -1,5 +1,7 @@
 """A beam search in the scheduler: the answers of the search alone, whatever else runs, and nothing left behind."""
 
+from typing import Any
+
 import pytest
 from tests.engine.shadow import PAGE, PROMPT, Shadow, beams, expected, request, scheduler, searched, started
 
@@ -23,8 +25,8 @@ SEARCHES = {
 AHEAD = pytest.mark.parametrize("ahead", [False, True], ids=["at once", "one step late"])
 
 
-def run_of(pages: int = 64, *, ahead: bool = False, **limits: object) -> Shadow:
-    return Shadow(scheduler(pages, **limits), ahead=ahead)  # type: ignore[arg-type]
+def run_of(pages: int = 64, *, ahead: bool = False, **limits: Any) -> Shadow:
+    return Shadow(scheduler(pages, **limits), ahead=ahead)
 
 
 @AHEAD
