@@ -2,7 +2,7 @@
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from paceline_core.errors import Code, RequestError, answer
 from paceline_core.wire import WorkerState
@@ -14,6 +14,7 @@ from paceline_workers.server.generate import generating
 from paceline_workers.server.load import LoadRoute
 from paceline_workers.server.openai.jobs import GENERATING
 from paceline_workers.server.openai.tokenizing import TokenRoutes
+from paceline_workers.server.websocket import SocketRoute
 from paceline_workers.server.worker import Worker
 
 
@@ -27,7 +28,9 @@ def create_app(worker: Worker) -> App:
         exception_handlers={RequestError: _refused, HTTPException: _unrouted, Exception: _failed},
     )
     for path, make_job in GENERATING.items():
-        app.routes.append(Route(path, ComputingRoute(worker.parts, generating(make_job)), methods=["POST"]))
+        serve = generating(make_job)
+        app.routes.append(Route(path, ComputingRoute(worker.parts, serve), methods=["POST"]))
+        app.routes.append(WebSocketRoute(path, SocketRoute(worker.parts, serve)))
     app.routes.append(Route("/v1/embeddings", ComputingRoute(worker.parts, serve_embeddings), methods=["POST"]))
     app.routes.append(Route("/internal/load", LoadRoute(worker.board, worker.parts.write_limit_s), methods=["GET"]))
     tokens = TokenRoutes(worker.parts)

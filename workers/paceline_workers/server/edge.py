@@ -4,6 +4,8 @@ from paceline_core.auth import TrustFile
 from paceline_workers.server.asgi import App, Event, Receive, Scope, Send
 from paceline_workers.server.callers import caller
 
+_STARTS = {"http": "http.response.start", "websocket": "websocket.accept"}
+
 
 class Edge:
     """Wraps the application; puts a Caller into `scope["caller"]`."""
@@ -14,15 +16,15 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on. Raises what the application raises."""
-        if scope["type"] != "http":
+        if scope["type"] not in _STARTS:
             await self._app(scope, receive, send)
             return
         scope["caller"] = known = caller(scope["headers"], self._trust.verify)
         name = (b"x-request-id", known.request_id.encode())
 
         async def named(event: Event) -> None:
-            if event["type"] == "http.response.start":
-                event["headers"] = [*event["headers"], name]
+            if event["type"] == _STARTS[scope["type"]]:
+                event["headers"] = [*event.get("headers", ()), name]
             await send(event)
 
         await self._app(scope, receive, named)

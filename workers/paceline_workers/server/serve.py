@@ -72,7 +72,9 @@ def http_server(worker: Worker) -> Server:
     settings = uvicorn.Config(
         create_app(worker),
         http="httptools",
-        ws="none",
+        ws="websockets-sansio",
+        ws_max_size=worker.parts.body_limit,
+        ws_per_message_deflate=False,  # costs more than it saves on short messages
         lifespan="off",
         log_config=None,
         log_level="error",  # below that it tells of every malformed request, which is for strangers to write

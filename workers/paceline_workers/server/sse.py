@@ -13,6 +13,11 @@ def event(payload: bytes) -> bytes:
     return b"data: " + payload + b"\n\n"
 
 
+def payloads(data: bytes) -> list[bytes]:
+    """What the events of one write hold, comments left out."""
+    return [line.removeprefix(b"data: ") for line in data.split(b"\n") if line.startswith(b"data: ")]
+
+
 def position(piece: Piece) -> bytes:
     """`: p <position> <ids>`: which output tokens this event brings, for a gateway that may have to resume here."""
     return b": p " + _place(piece)

@@ -1,0 +1,154 @@
+"""The generating routes over WebSocket: a message in is a request's body, a message out is one event's payload.
+
+What would be a stream of server-sent events is the same JSON texts and `[DONE]`, each a message; a whole answer and a
+refusal are one message. Requests of a connection are answered one after the other, so a slow reader holds up itself
+alone; each write has the same limit as over HTTP. Closing the connection ends the request, like leaving does there.
+
+Bounds: a message has at most `body_limit` bytes (uvicorn), WAITING of them wait, and a connection is idle for IDLE_S.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+
+from paceline_core.errors import Answer, Code, RequestError
+from paceline_core.tasks import cancel
+from paceline_workers.server import sse
+from paceline_workers.server.asgi import Receive, Scope, Send
+from paceline_workers.server.callers import Caller
+from paceline_workers.server.conduct import Parts, Serve, conduct
+
+WAITING = 1
+IDLE_S = 75.0
+NORMAL, POLICY, RESTART = 1000, 1008, 1012
+
+
+class SocketRoute:
+    """One generating route as an ASGI application for WebSocket; the caller stands in `scope["caller"]`."""
+
+    def __init__(self, parts: Parts, serve: Serve, idle_s: float = IDLE_S) -> None:
+        self._parts = parts
+        self._serve = serve
+        self._idle_s = idle_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer message after message until the connection ends."""
+        await receive()
+        await send({"type": "websocket.accept"})
+        inbox = _Inbox(receive)
+        reader = asyncio.create_task(inbox.fill())
+        try:
+            code = await self._converse(scope["caller"], inbox, send)
+        finally:
+            await cancel(reader)
+        if not inbox.left:
+            with contextlib.suppress(OSError):
+                await send({"type": "websocket.close", "code": code})
+
+    async def _converse(self, caller: Caller, inbox: "_Inbox", send: Send) -> int:
+        """The code to close with."""
+        while (message := await inbox.next(self._idle_s)) is not None:
+            exchange = _SocketExchange(caller, message, inbox, _SocketReply(send, self._parts.write_limit_s))
+            await conduct(self._parts, exchange, self._serve)
+            if self._parts.gate.draining:
+                return RESTART
+            if exchange.reply.stuck:
+                return POLICY
+        return POLICY if inbox.overrun else NORMAL
+
+
+class _Inbox:
+    """Messages of one connection, read as they come so that its end is seen at once."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._messages: deque[bytes] = deque()
+        self._answering = False
+        self._wake = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.left = self.overrun = False
+
+    async def fill(self) -> None:
+        """Read until the client leaves or sends more than may wait."""
+        while not self.ended.is_set():
+            event = await self._receive()
+            if event["type"] == "websocket.disconnect":
+                self.left = True
+            elif len(self._messages) >= WAITING + (not self._answering):
+                self.overrun = True
+            else:
+                self._messages.append(event.get("bytes") or (event.get("text") or "").encode())
+            if self.left or self.overrun:
+                self.ended.set()
+            self._wake.set()
+
+    async def next(self, seconds: float) -> bytes | None:
+        """The next message; None once the connection has ended, or after `seconds` without one."""
+        self._answering = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not (self._messages or self.ended.is_set()):
+                    self._wake.clear()
+                    await self._wake.wait()
+        if self.ended.is_set() or not self._messages:
+            return None
+        self._answering = True
+        return self._messages.popleft()
+
+
+class _SocketReply:
+    """Events as messages. `stuck`: the client took nothing for the write limit."""
+
+    def __init__(self, send: Send, write_limit_s: float) -> None:
+        self._send = send
+        self._write_limit_s = write_limit_s
+        self.started = self.stuck = False
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:  # noqa: ARG002 - messages have neither
+        """Events follow."""
+        self.started = True
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:  # noqa: ARG002 - `[DONE]` says it
+        """A message for each event."""
+        for payload in sse.payloads(data):
+            await self._message(payload)
+
+    async def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:  # noqa: ARG002 - as above
+        """One message."""
+        self.started = True
+        await self._message(body)
+
+    async def _message(self, payload: bytes) -> None:
+        try:
+            async with asyncio.timeout(self._write_limit_s):
+                await self._send({"type": "websocket.send", "text": payload.decode()})
+        except TimeoutError:
+            self.stuck = True
+            words = f"The client read nothing for {self._write_limit_s:.0f} s."
+            raise RequestError(Code.CLIENT_CLOSED, words) from None
+        except OSError:
+            raise RequestError(Code.CLIENT_CLOSED, "The client left.") from None
+
+
+class _SocketExchange:
+    """One message and its answer. What a header says of one prompt is nothing that a connection can keep."""
+
+    def __init__(self, caller: Caller, message: bytes, inbox: _Inbox, reply: _SocketReply) -> None:
+        self._message = message
+        self._inbox = inbox
+        self.caller = replace(caller, resume=0, seed=None, prefix=None)
+        self.reply = reply
+
+    async def body(self) -> bytes:
+        """The message."""
+        return self._message
+
+    async def gone(self) -> None:
+        """Return when the connection has ended."""
+        await self._inbox.ended.wait()
+
+    async def refuse(self, refusal: Answer, headers: Mapping[str, str], *, unread: bool = False) -> None:  # noqa: ARG002 - a message has neither
+        """The error object as one message."""
+        await self.reply.whole(refusal.status, headers, refusal.body)
