@@ -5,7 +5,8 @@ from tests.engine.shadow import PAGE, PROMPT, Shadow, expected, request, schedul
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
-from paceline_workers.engine.scheduling import pace
+from paceline_workers.engine.scheduling import Request, pace
+from paceline_workers.messages import Sampling, Submit
 
 INTERACTIVE, BATCH, _ = RequestClass
 MODEL = StepTime(base=0.010, prefill=0.001, sequence=0.0005, kv=0.00001, context=0.000002, observations=99)
@@ -36,6 +37,21 @@ def test_beside_a_decode_a_chunk_ends_where_the_promise_would_break() -> None:
         prefill_tokens=plan.prefill_tokens, sequences=1, kv_tokens=plan.kv_tokens, context=plan.context
     )
     assert spent <= 0.040 < spent + pace.seconds(MODEL, plan.chunks[1].count, 1)
+
+
+@pytest.mark.parametrize(("own", "engine"), [(0.030, 0.040), (0.050, 0.040), (0.030, None)])
+def test_a_promise_that_came_with_a_request_and_the_engines_own_are_both_kept(own: float, engine: float | None) -> None:
+    run = Shadow(scheduler(256, budget=64, tpot={} if engine is None else {INTERACTIVE: engine}, model=MODEL))
+    told = Request.of(Submit("old", PROMPT, 99, Sampling(temperature=0.0), tpot_s=own), (), 0.0)
+    run.core.submit(told)
+    run.step()
+    run.core.submit(request("new", [7] * 90, arrival=run.now))
+    plan = run.step()
+    spent = MODEL.seconds(
+        prefill_tokens=plan.prefill_tokens, sequences=1, kv_tokens=plan.kv_tokens, context=plan.context
+    )
+    promise = own if engine is None else min(own, engine)
+    assert spent <= promise < spent + pace.seconds(MODEL, plan.chunks[1].count, 1)
 
 
 def test_a_promise_that_cannot_be_kept_still_lets_a_page_of_prefill_through() -> None:

@@ -23,6 +23,8 @@ class Admission:
 
     def fits(self, request: Request, running: Sequence[Request]) -> bool:
         """Whether it may join those that run."""
+        if len(running) >= self._limits.slots:
+            return False
         cost, followers, each = self._memory.cost(request), 0, 0
         if request.beams is not None:
             followers, each = len(request.beams.members) - 1, request.beams.spread(self._limits)
@@ -44,8 +46,12 @@ class Admission:
 
     def _peak(self, joining: Sequence[Load], running: Sequence[Request]) -> float:
         if self._loads is None:
-            self._loads = sorted((self._load(other, other.own_pages) for other in running), reverse=True)
-            self._common = max(self._memory.held - sum(other.own_pages for other in running), 0)
+            own = [other.own_pages for other in running]
+            if self._memory.most is None:
+                self._loads = sorted(zip(map(self._forecast.remaining, running), own, strict=True), reverse=True)
+            else:
+                self._loads = sorted(map(self._load, running, own), reverse=True)
+            self._common = max(self._memory.held - sum(own), 0)
         loads = [*self._loads, *joining]
         loads.sort(reverse=True)
         return self._common + peak(loads, self._limits.page_tokens)

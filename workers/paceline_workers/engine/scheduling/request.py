@@ -11,6 +11,7 @@ token that is still being drawn is `pending`: it is wanted like any other, but `
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import TYPE_CHECKING
 
 from paceline_core.registry.enums import RequestClass
@@ -32,7 +33,8 @@ class State(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """Identity, limits and progress. Times are seconds of the caller's monotonic clock; `deadline` is for token one.
+    """Identity, limits and progress. Times are seconds of the caller's monotonic clock; `deadline` is for token one,
+    `tpot` is promised for each one after it.
 
     `embed`: it ends with the vector of its prompt instead of a token.
 
@@ -55,6 +57,7 @@ class Request:
     choice: int = 0
     group: str = ""
     deadline: float | None = None
+    tpot: float = inf
     beams: "BeamGroup | None" = None
     embed: bool = False
 
@@ -99,6 +102,7 @@ class Request:
             group=submit.group,
             deadline=now + submit.deadline_s if submit.deadline_s > 0 else None,
             embed=submit.embed,
+            tpot=submit.tpot_s or inf,
         )
 
     @property
@@ -124,7 +128,7 @@ class Request:
     @property
     def own_pages(self) -> int:
         """Pages that nobody else held when it was placed; the first ones to be dropped are those that others hold."""
-        return len(self.pages) - max(self.shared - self.dropped, 0)
+        return len(self.pages) - (max(self.shared - self.dropped, 0) if self.dropped else self.shared)
 
     @property
     def urgency(self) -> int:
@@ -140,7 +144,7 @@ class Request:
         """Why it ends with the token it has just got, the `produced`-th; "" if it goes on. `longest` is the model's."""
         if self.tokens[-1] in self.stop_ids and produced > self.min_tokens:
             return "stop"
-        return "length" if self.full(len(self.tokens), longest) else ""
+        return "length" if produced >= self.max_tokens or len(self.tokens) >= longest else ""
 
     def full(self, length: int, longest: int) -> bool:
         """Nothing follows the token that makes it so long."""

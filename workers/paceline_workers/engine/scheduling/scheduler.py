@@ -82,6 +82,7 @@ class Scheduler:
             return f"a request {request.id!r} is running already"
         if reason := crowded(request.request_class, self.waiting.counts(), self.limits):
             return self.counters.shed("crowded", reason)
+        request.tpot = min(request.tpot, self.limits.tpot.get(request.request_class, inf))
         self._appraise(request)
         ahead = 0 if request.deadline is None else self.waiting.ahead(request)
         if reason := shedding.hopeless(self.model, request, ahead, self.memory.sight):
@@ -145,8 +146,10 @@ class Scheduler:
                 end = chunk.start + chunk.count
                 if end // size > chunk.start // size:
                     self.memory.publish(request, chunk.start, end)
-                if sample:
-                    events += self._take(request, sample, now)
+                if sample and (sample.error or sample.vector or request.beams is not None):
+                    events += self._special(request, sample, now)
+                elif sample:
+                    events.append(self._append(request, sample, now))
         return events
 
     # --- numbers for metrics and the load stream
@@ -172,7 +175,8 @@ class Scheduler:
     def _decode(self, draft: Draft) -> list[Request]:
         """A token for each request that lacks nothing else; returns the others, whose prompts are not through."""
         self._admission.changed()
-        prefills, kv_tokens, promises = [], 0, set()
+        grow, sees, longest = self.memory.grow, self.memory.sight.seen, self.limits.max_model_len
+        prefills, kv_tokens, promise = [], 0.0, inf
         for request in tuple(self.running):
             if request.state is not State.RUNNING:
                 continue
@@ -180,18 +184,17 @@ class Scheduler:
                 continue  # its siblings, or its own candidates, are to come
             length = len(request.tokens) + request.pending
             decodes = length - request.computed == 1 and length > request.prompt_len
-            if decodes and request.pending and request.full(length, self.limits.max_model_len):
+            if decodes and request.pending and request.full(length, longest):
                 continue
-            if not self.memory.grow(request, request.pending) and not self._grow(request, draft):
+            if not grow(request, request.pending) and not self._grow(request, draft):
                 continue
             if not decodes:
                 prefills.append(request)
             else:
                 draft.decode(request)
-                kv_tokens += int(self.memory.sight.seen(length))
-                promises.add(request.request_class)
-        promise = min((self.limits.tpot.get(name, inf) for name in promises), default=inf)
-        draft.seconds = pace.spare(self.model, promise, len(draft.chunks), kv_tokens)
+                kv_tokens += sees(length)
+                promise = min(promise, request.tpot)
+        draft.seconds = pace.spare(self.model, promise, len(draft.chunks), int(kv_tokens))
         return prefills
 
     def _grow(self, request: Request, draft: Draft) -> bool:
@@ -323,14 +326,15 @@ class Scheduler:
 
     # --- commit
 
-    def _take(self, request: Request, sample: Sample, now: float) -> list[Tokens]:
+    def _special(self, request: Request, sample: Sample, now: float) -> list[Tokens]:
+        """A row that went wrong, a vector, or a beam's candidates."""
         if sample.error:
             return [self._end(lead(request), "error", sample.error, now)]
-        return [self._append(request, sample, now)] if request.beams is None else self._search(request, sample, now)
+        if sample.vector:
+            return [structs.replace(self._end(request, "stop", "", now), vector=sample.vector)]
+        return self._search(request, sample, now)
 
     def _append(self, request: Request, sample: Sample, now: float) -> Tokens:
-        if sample.vector:
-            return structs.replace(self._end(request, "stop", "", now), vector=sample.vector)
         request.tokens.append(sample.token)
         request.pending -= 1
         if request.first_token is None:
@@ -391,5 +395,5 @@ class Scheduler:
     def _distrust(self, plan: Plan) -> None:
         """What the step's copies should have brought is lost: whoever else holds such a page computes it again."""
         lost = self.memory.distrust(plan.copies)
-        for request in {lead(request): None for request in self.running if not lost.isdisjoint(request.pages)}:
+        for request in leads(request for request in self.running if not lost.isdisjoint(request.pages)):
             self._preempt(request)

@@ -7,7 +7,7 @@ turns in undoing each other; and the oldest running request is never chosen for 
 that only moves forward: no livelock.
 """
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from paceline_core.registry.enums import RequestClass
@@ -31,8 +31,8 @@ class Candidate:
     def of(cls, request: Request, model: StepTime, page_tokens: int) -> "Candidate":
         """Pages that others hold too are neither freed nor lost."""
         holders = [member for member in members(request) if member.pages]
-        lost = sum(holder.computed - holder.shared * page_tokens for holder in holders)
-        freed = sum(holder.own_pages for holder in holders)
+        lost = sum([holder.computed - holder.shared * page_tokens for holder in holders])
+        freed = sum([holder.own_pages for holder in holders])
         return cls(request, freed, pace.service(model, max(lost, 1), request.computed))
 
 
@@ -48,19 +48,19 @@ def cheapest(candidates: Iterable[Candidate], step: int) -> Request:
     return min(reversed(rested), key=lambda found: (not found.freed, found.lost)).request
 
 
-def yielding(running: Iterable[Request], classes: Set[RequestClass], step: int) -> list[Request]:
+def yielding(running: Sequence[Request], classes: Set[RequestClass], step: int) -> list[Request]:
     """Of those that run, most urgent first, who may be put back for others: the least urgent that belong to `classes`.
 
     Not again before it has produced a token since the last time.
     """
-    able = [
-        request
-        for request in running
-        if request.request_class in classes
-        and (not request.preemptions or request.produced > request.resumed_at)
-        and rests(request, step)
-    ]
-    return [request for request in able if request.urgency == able[-1].urgency]
+    found: list[Request] = []
+    for request in reversed(running):
+        if found and request.request_class is not found[0].request_class:
+            break
+        fresh = not request.preemptions or (request.produced > request.resumed_at and rests(request, step))
+        if fresh and request.request_class in classes:
+            found.append(request)
+    return found[::-1]
 
 
 def rests(request: Request, step: int) -> bool:
