@@ -56,7 +56,7 @@ class Scrape:
         self.engine = EngineClient(Launcher(), ManualClock(), watchdog_s=1.0)
 
     def value(self, name: str, **labels: str) -> float | None:
-        body, _ = self.measures.exposition("", self.engine)
+        body, _ = self.measures.exposition(self.engine)
         wanted = LABELS | labels
         for family in text_string_to_metric_families(body.decode()):
             for sample in family.samples:
@@ -171,7 +171,7 @@ def test_every_row_of_the_registry_has_a_writer(scrape: Scrape) -> None:
     scrape.measures.on_engine(started(emulated=True))
     scrape.measures.on_engine(beat(2, STEP))
     scrape.measures.ended(Outcome.OK)
-    body, _ = scrape.measures.exposition("", scrape.engine)
+    body, _ = scrape.measures.exposition(scrape.engine)
     families = {family.name: family for family in text_string_to_metric_families(body.decode())}
     rows = [name.removesuffix("_total") for name, row in METRICS.items() if row.owner == "worker"]
     assert [name for name in rows if not families[name].samples] == []

@@ -242,12 +242,6 @@ async def test_metrics_count_what_was_served(rig: Rig) -> None:
     assert f'paceline_worker_requests_total{{outcome="client_error",{labels}}} 1.0' in scrape.text
 
 
-async def test_metrics_speak_openmetrics_when_asked(rig: Rig) -> None:
-    scrape = await rig.http.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
-    assert scrape.headers["content-type"].startswith("application/openmetrics-text")
-    assert scrape.text.endswith("# EOF\n")
-
-
 async def test_the_load_stream_is_for_trusted_hops(rig: Rig) -> None:
     message = check_error(await rig.http.get("/internal/load"), Code.INVALID_API_KEY)
     assert "x-paceline-hop" in message

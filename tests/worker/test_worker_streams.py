@@ -38,7 +38,7 @@ def noted(body: bytes) -> list[int]:
 
 
 def outcomes(rig: Rig) -> str:
-    return rig.worker.parts.measures.exposition("", rig.worker.parts.engine)[0].decode()
+    return rig.worker.parts.measures.exposition(rig.worker.parts.engine)[0].decode()
 
 
 def counted(rig: Rig, outcome: Outcome) -> bool:

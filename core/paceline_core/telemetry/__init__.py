@@ -1,9 +1,9 @@
 """What a process says about itself: metrics from the registry, structured logs."""
 
-from paceline_core.telemetry.aliases import AliasCollector
+from paceline_core.telemetry.aliases import Aliases
 from paceline_core.telemetry.complaints import Complaints
 from paceline_core.telemetry.histogram import Histogram
 from paceline_core.telemetry.logs import configure, get_logger
 from paceline_core.telemetry.metrics import Metrics
 
-__all__ = ["AliasCollector", "Complaints", "Histogram", "Metrics", "configure", "get_logger"]
+__all__ = ["Aliases", "Complaints", "Histogram", "Metrics", "configure", "get_logger"]

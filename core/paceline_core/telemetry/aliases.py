@@ -2,17 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.registry import Collector
-
 from paceline_core.registry.aliases import Alias, Info
 from paceline_core.registry.metrics import METRICS, Kind
 from paceline_core.telemetry.histogram import Histogram
 from paceline_core.telemetry.metrics import Metrics
+from paceline_core.telemetry.text import Family
 
 
-class AliasCollector(Collector):
+class Aliases:
     """`labels` stand on every alias. A source that has no matching child yet leaves its alias without a sample."""
 
     def __init__(
@@ -23,52 +20,41 @@ class AliasCollector(Collector):
         self._infos = infos
         self._labels = labels
 
-    def describe(self) -> Iterator[Family]:
-        """prometheus-client: nothing to compare names with before the first scrape."""
-        return iter(())
-
-    def collect(self) -> Iterator[Family]:
-        """prometheus-client: every alias with its samples."""
+    def families(self) -> Iterator[Family]:
+        """Every alias with its samples."""
         for alias in self._aliases:
-            match METRICS[alias.source].kind:
-                case Kind.HISTOGRAM:
-                    yield self._histogram(alias)
-                case Kind.COUNTER:
-                    yield self._numbers(alias, CounterMetricFamily)
-                case Kind.GAUGE:
-                    yield self._numbers(alias, GaugeMetricFamily)
-        yield from map(self._info, self._infos)
+            kind = METRICS[alias.source].kind
+            children = self._histogram(alias) if kind is Kind.HISTOGRAM else self._numbers(alias)
+            yield Family(alias.name, kind, alias.help, children)
+        for info in self._infos:
+            yield Family(info.name, Kind.GAUGE, info.help, self._info(info))
 
-    def _histogram(self, alias: Alias) -> HistogramMetricFamily:
-        family = HistogramMetricFamily(alias.name, alias.help, labels=tuple(self._labels))
+    def _histogram(self, alias: Alias) -> list[tuple[Mapping[str, str], float | Histogram]]:
         children = [child for labels, child in self._metrics.histograms(alias.source) if _matches(alias, labels)]
-        if children:
-            whole = Histogram.sum(children)
-            family.add_metric(tuple(self._labels.values()), whole.buckets(), whole.total)
-        return family
+        return [(self._labels, Histogram.sum(children))] if children else []
 
-    def _numbers(
-        self, alias: Alias, make: type[CounterMetricFamily] | type[GaugeMetricFamily]
-    ) -> CounterMetricFamily | GaugeMetricFamily:
+    def _numbers(self, alias: Alias) -> list[tuple[Mapping[str, str], float | Histogram]]:
         ours, theirs = alias.by or ("", "")
-        family = make(alias.name, alias.help, labels=(*self._labels, *filter(None, (theirs,))))
-        every = list(self._metrics.numbers(alias.source))
-        sums: dict[tuple[str, ...], float] = {}
+        every = self._metrics.numbers(alias.source)
+        sums: dict[str, float] = {}
         for labels, value in every:
             if _matches(alias, labels):
-                key = tuple(labels[name] for name in filter(None, (ours,)))
+                key = labels.get(ours, "")
                 sums[key] = sums.get(key, 0.0) + value
         below = sum(value for _, value in every) if alias.share else 1.0
-        for key, value in sums.items():
-            family.add_metric((*self._labels.values(), *key), value / below if below else 0.0)
-        return family
+        kept = {key: {theirs: key} if theirs else {} for key in sums}
+        return [({**self._labels, **kept[key]}, value / below if below else 0.0) for key, value in sums.items()]
 
-    def _info(self, info: Info) -> GaugeMetricFamily:
-        family = GaugeMetricFamily(info.name, info.help, labels=(*self._labels, *info.labels))
-        told = [sum(value for _, value in self._metrics.numbers(source)) for source in info.labels.values()]
-        if all(told):
-            family.add_metric((*self._labels.values(), *(str(int(value)) for value in told)), 1.0)
-        return family
+    def _info(self, info: Info) -> list[tuple[Mapping[str, str], float | Histogram]]:
+        told = {
+            label: int(sum(value for _, value in self._metrics.numbers(source)))
+            for label, source in info.labels.items()
+        }
+        return (
+            [({**self._labels, **{label: str(value) for label, value in told.items()}}, 1.0)]
+            if all(told.values())
+            else []
+        )
 
 
 def _matches(alias: Alias, labels: Mapping[str, str]) -> bool:

@@ -8,6 +8,7 @@ from prometheus_client.exposition import choose_encoder
 
 from paceline_core.registry.metrics import METRICS, Kind, Metric
 from paceline_core.telemetry.histogram import Histogram, HistogramFamily
+from paceline_core.telemetry.text import Family
 
 F = TypeVar("F", Counter, Gauge, Histogram)
 
@@ -31,10 +32,19 @@ class Metrics:
         """The child histogram with these label values."""
         return self._child(name, labels, Histogram)
 
-    def numbers(self, name: str) -> Iterator[tuple[dict[str, str], float]]:
+    def families(self) -> Iterator[Family]:
+        """All that an exposition tells, without the times at which counters were made."""
+        for name, family in self._families.items():
+            row = METRICS[name]
+            children = family.children() if isinstance(family, HistogramFamily) else self.numbers(name)
+            yield Family(name, row.kind, row.help, children)
+
+    def numbers(self, name: str) -> list[tuple[dict[str, str], float]]:
         """Labels and value of every child of a counter or a gauge."""
-        for family in self._families[name].collect():
-            yield from ((sample.labels, sample.value) for sample in family.samples if sample.name == name)
+        families = self._families[name].collect()
+        return [
+            (sample.labels, sample.value) for family in families for sample in family.samples if sample.name == name
+        ]
 
     def histograms(self, name: str) -> list[tuple[dict[str, str], Histogram]]:
         """Labels and child, for every child of a histogram."""

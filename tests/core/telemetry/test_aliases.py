@@ -7,8 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from paceline_core.registry import METRICS, Kind
-from paceline_core.registry.aliases import ALIASES, CACHE_CONFIG, LABELS, Alias, Info
-from paceline_core.telemetry import AliasCollector, Metrics
+from paceline_core.registry.aliases import ALIASES, CACHE_CONFIG, LABELS, Alias
+from paceline_core.telemetry import Aliases, Metrics, text
 
 PLACE = ("team", "chat", "abcdefghij", "main")
 EVERY = pytest.mark.parametrize("alias", ALIASES, ids=lambda alias: alias.name)
@@ -16,15 +16,12 @@ EVERY = pytest.mark.parametrize("alias", ALIASES, ids=lambda alias: alias.name)
 
 @pytest.fixture
 def metrics() -> Metrics:
-    metrics = Metrics("worker")
-    metrics.registry.register(
-        AliasCollector(metrics, ALIASES, (CACHE_CONFIG,), dict(zip(LABELS, ("demo", "0"), strict=True)))
-    )
-    return metrics
+    return Metrics("worker")
 
 
 def samples(metrics: Metrics, name: str) -> list[Sample]:
-    families = text_string_to_metric_families(metrics.exposition("")[0].decode())
+    aliases = Aliases(metrics, ALIASES, (CACHE_CONFIG,), dict(zip(LABELS, ("demo", "0"), strict=True)))
+    families = text_string_to_metric_families(text.page(aliases.families()).decode())
     return [sample for family in families for sample in family.samples if sample.name == name]
 
 
@@ -105,6 +102,5 @@ def test_an_info_tells_the_sums_of_gauges_as_labels(metrics: Metrics) -> None:
 
 def test_an_info_waits_for_all_of_its_gauges() -> None:
     metrics = Metrics("worker")
-    metrics.registry.register(AliasCollector(metrics, (), (Info("a:info", "Help.", CACHE_CONFIG.labels),), {}))
     metrics.gauge("paceline_kv_page_tokens", *PLACE).set(64)
-    assert samples(metrics, "a:info") == []
+    assert samples(metrics, "vllm:cache_config_info") == []

@@ -59,9 +59,9 @@ def _add_probes(app: FastAPI, worker: Worker) -> None:
         return _reply(RequestError(code, f"This worker is {worker.board.report.state}.", retry_after=1.0))
 
     @app.get("/metrics")
-    async def metrics(request: Request) -> Response:
+    async def metrics() -> Response:
         """For Prometheus."""
-        body, content_type = worker.parts.measures.exposition(request.headers.get("accept", ""), worker.parts.engine)
+        body, content_type = worker.parts.measures.exposition(worker.parts.engine)
         return Response(body, media_type=content_type)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 
 from paceline_core.registry import Outcome, RequestClass
 from paceline_core.registry.aliases import ALIASES, CACHE_CONFIG, LABELS
-from paceline_core.telemetry import AliasCollector, Metrics
+from paceline_core.telemetry import Aliases, Metrics, text
 from paceline_core.wire import StepTime
 from paceline_workers.config import WorkerConfig
 from paceline_workers.messages import Heartbeat, Started, StepStats
@@ -52,11 +52,9 @@ class Measures:
         self._labels = (namespace, service, config.revision, config.pool)
         self._metrics = Metrics("worker")
         self.requests = RequestMeasures(self._metrics, self._labels, tracing)
-        # prometheus-client's OpenMetrics (0.26) writes the colon of a sample's name as an underscore
-        self._plain = config.vllm_names
-        if config.vllm_names:
-            labels = dict(zip(LABELS, (config.served_names[0], "0"), strict=True))
-            self._metrics.registry.register(AliasCollector(self._metrics, ALIASES, (CACHE_CONFIG,), labels))
+        labels = dict(zip(LABELS, (config.served_names[0], "0"), strict=True))
+        aliases, infos = (ALIASES, (CACHE_CONFIG,)) if config.vllm_names else ((), ())
+        self._aliases = Aliases(self._metrics, aliases, infos, labels)
         self._step_tokens = config.engine.step_tokens
         self._counts = _Counts()
         self._pages = self._page_bytes = 0
@@ -76,13 +74,13 @@ class Measures:
         """A request has ended."""
         self._count("paceline_worker_requests_total", 1, outcome)
 
-    def exposition(self, accept: str, engine: EngineClient) -> tuple[bytes, str]:
+    def exposition(self, engine: EngineClient) -> tuple[bytes, str]:
         """Body and content type for a scrape; what only has a value now is set now."""
         self._set("paceline_engine_heartbeat_age_seconds", engine.since_heard)
         self._count("paceline_engine_restarts_total", engine.restarts - self._restarts)
         self._restarts = engine.restarts
         self.requests.settle()
-        return self._metrics.exposition("" if self._plain else accept)
+        return text.page([*self._metrics.families(), *self._aliases.families()]), text.CONTENT_TYPE
 
     def _on_start(self, started: Started) -> None:
         self._counts, self._pages, self._emulated = _Counts(), started.pages, started.emulated
