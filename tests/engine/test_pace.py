@@ -54,6 +54,18 @@ def test_a_promise_that_came_with_a_request_and_the_engines_own_are_both_kept(ow
     assert spent <= promise < spent + pace.seconds(MODEL, plan.chunks[1].count, 1)
 
 
+def test_steps_that_take_up_to_the_margin_longer_than_predicted_keep_the_promise() -> None:
+    run = promising(0.040)
+    run.core.margin = 0.25
+    decoding(run)
+    run.core.submit(request("new", [7] * 90, arrival=run.now))
+    plan = run.step()
+    spent = MODEL.seconds(
+        prefill_tokens=plan.prefill_tokens, sequences=1, kv_tokens=plan.kv_tokens, context=plan.context
+    )
+    assert 1.25 * spent <= 0.040 < 1.25 * (spent + pace.seconds(MODEL, plan.chunks[1].count, 1))
+
+
 def test_a_promise_that_cannot_be_kept_still_lets_a_page_of_prefill_through() -> None:
     run = promising(0.001)
     decoding(run)

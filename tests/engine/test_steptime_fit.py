@@ -47,6 +47,18 @@ def test_before_the_first_step_the_fit_is_the_prior() -> None:
     assert StepTimeFit(PRIOR).model == PRIOR
 
 
+def test_the_error_is_the_spread_of_the_steps_around_the_fit() -> None:
+    assert StepTimeFit(PRIOR).error == 0.0
+    assert learned().error == pytest.approx(0.03, rel=0.35)
+
+
+def test_a_stall_hardly_moves_the_error() -> None:
+    fit = learned()
+    before = fit.error
+    fit.observe(StepStats(3.0, 0, 8, 9, 8000))
+    assert fit.error == before
+
+
 def test_the_fit_finds_the_truth_behind_noisy_steps() -> None:
     assert worst(PRIOR, TRUTH) > 0.3
     assert worst(learned().model, TRUTH) < 0.05

@@ -6,12 +6,16 @@ A step far from the prediction is kept out (a stall is no property of the model)
 other, which is a change of the machine. Known hole: terms that always move together share the error arbitrarily.
 """
 
+from math import sqrt
+
 from paceline_core.wire import StepTime
 from paceline_workers.messages import StepStats
 
 FORGET = 0.998
 NOISE = 0.05**2
 GATE = 0.5
+RECENT = 1 / 64
+"""What the newest step weighs in `error`."""
 PERSISTENT = 8
 _NOMINAL = (1e-3, 1e-5, 1e-5, 1e-8, 1e-9)
 _TERMS = len(_NOMINAL)
@@ -29,6 +33,12 @@ class StepTimeFit:
         self._spread = _identity()
         self._observations = 0
         self._rejected = 0
+        self._variance = 0.0
+
+    @property
+    def error(self) -> float:
+        """By what share of a step's time the fit is usually off: the root of the recent mean square; 0 at first."""
+        return sqrt(self._variance)
 
     @property
     def model(self) -> StepTime:
@@ -49,6 +59,7 @@ class StepTimeFit:
         if self._outlier(miss):
             return
         self._observations += 1
+        self._variance += (min(miss * miss, GATE * GATE) - self._variance) * RECENT
         self._update(terms, miss)
 
     def _terms(self, stats: StepStats) -> Vector:

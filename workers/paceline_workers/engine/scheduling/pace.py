@@ -1,7 +1,8 @@
 """What the step-time model says about a request and about a step: predicted seconds, and how long a chunk may be.
 
 A step must not take longer than the time per output token promised to the decodes in it, so prefill tokens are added
-only while the predicted step keeps within that. A model without a prefill coefficient knows nothing: then nothing is
+only while the predicted step, and the share by which predictions are usually off, keep within that: a promise kept in
+the mean alone is broken half of the time. A model without a prefill coefficient knows nothing: then nothing is
 capped, and service is counted in tokens, which orders requests as well.
 """
 
@@ -24,11 +25,11 @@ def service(model: StepTime, tokens: int, length: int, seen: float = inf) -> flo
     return model.seconds(prefill_tokens=tokens, sequences=0, kv_tokens=0, context=min(length - (tokens - 1) / 2, seen))
 
 
-def spare(model: StepTime, promise: float, sequences: int, kv_tokens: int) -> float:
-    """Seconds that prefill may add to a step with these decodes; never negative."""
+def spare(model: StepTime, promise: float, sequences: int, kv_tokens: int, margin: float = 0.0) -> float:
+    """Seconds that prefill may add to a step with these decodes, if steps take up to `margin` longer than predicted."""
     if not sequences or not known(model):
         return inf
-    return max(promise - model.seconds(prefill_tokens=0, sequences=sequences, kv_tokens=kv_tokens), 0.0)
+    return max(promise / (1 + margin) - model.seconds(prefill_tokens=0, sequences=sequences, kv_tokens=kv_tokens), 0.0)
 
 
 def seconds(model: StepTime, start: int, count: int) -> float:

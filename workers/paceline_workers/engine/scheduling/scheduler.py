@@ -43,7 +43,10 @@ from paceline_workers.messages import Tokens
 
 
 class Scheduler:
-    """All requests of one engine. `now`: seconds of a clock that never goes back; `model` is the caller's to set."""
+    """All requests of one engine. `now`: seconds of a clock that never goes back.
+
+    `model`, and the share by which it is usually off (`margin`), are the caller's to set.
+    """
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class Scheduler:
         self.memory = memory
         self.limits = limits
         self.model: StepTime = pace.UNKNOWN
+        self.margin = 0.0
         self.counters = Counters()
         self.waiting = Waiting()
         self._policy = policy or WeightedShares(limits.weights)
@@ -194,7 +198,7 @@ class Scheduler:
                 draft.decode(request)
                 kv_tokens += sees(length)
                 promise = min(promise, request.tpot)
-        draft.seconds = pace.spare(self.model, promise, len(draft.chunks), int(kv_tokens))
+        draft.seconds = pace.spare(self.model, promise, len(draft.chunks), int(kv_tokens), self.margin)
         return prefills
 
     def _grow(self, request: Request, draft: Draft) -> bool:
