@@ -43,10 +43,7 @@ from paceline_workers.messages import Tokens
 
 
 class Scheduler:
-    """All requests of one engine. `now`: seconds of a clock that never goes back.
-
-    `model`, and the share by which it is usually off (`margin`), are the caller's to set.
-    """
+    """All requests of one engine. `now` never goes back; `model`, and by what share it is off (`margin`), are told."""
 
     def __init__(
         self,
