@@ -99,6 +99,13 @@ def test_coefficients_are_never_negative() -> None:
         assert min(model.base, model.prefill, model.sequence, model.kv, model.context) >= 0
 
 
+def test_a_term_that_the_prior_has_below_zero_is_learned_as_if_it_were_absent() -> None:
+    """A chord over a flat roofline may fall a little."""
+    model = learned(prior=PRIOR.model_copy(update={"prefill": -1e-11})).model
+    assert model.prefill > 0
+    assert worst(model, TRUTH) < 0.1
+
+
 def test_steps_of_one_kind_for_ever_leave_the_other_terms_usable() -> None:
     fit = learned()
     for _ in range(5_000):

@@ -42,5 +42,10 @@ def test_nothing_is_said_of_an_engine_whose_speed_is_unknown() -> None:
     assert drain_seconds(queued(batch=300), StepTime(base=0.0, prefill=0.0), step_tokens=102) == {}
 
 
+def test_prompts_that_cost_no_more_than_the_step_they_are_in_take_their_steps() -> None:
+    model = StepTime(base=0.01, prefill=0.0)
+    assert drain_seconds(queued(batch=300), model, step_tokens=102)[RequestClass.BATCH] == pytest.approx(0.03)
+
+
 def test_requests_that_take_all_of_a_step_leave_it_a_token() -> None:
     assert drain_seconds(queued(batch=10), MODEL, step_tokens=1)[RequestClass.BATCH] > 10 * (0.01 + 0.004)

@@ -28,7 +28,7 @@ class StepTimeFit:
 
     def __init__(self, prior: StepTime) -> None:
         coefficients = [prior.base, prior.prefill, prior.sequence, prior.kv, prior.context]
-        self._scale = [value or nominal for value, nominal in zip(coefficients, _NOMINAL, strict=True)]
+        self._scale = [value if value > 0 else nominal for value, nominal in zip(coefficients, _NOMINAL, strict=True)]
         self._factors = [1.0 if value > 0 else 0.0 for value in coefficients]
         self._spread = _identity()
         self._observations = 0

@@ -14,7 +14,7 @@ from paceline_workers.messages import Heartbeat
 
 def drain_seconds(beat: Heartbeat, model: StepTime, step_tokens: int) -> Mapping[RequestClass, float]:
     """Seconds by class; empty while nothing is known of the engine's speed."""
-    if model.prefill <= 0:
+    if max(model.base, model.prefill) <= 0:
         return {}
     kv_tokens = beat.recent[-1].kv_tokens if beat.recent else 0
     decodes = model.seconds(prefill_tokens=0, sequences=beat.running, kv_tokens=kv_tokens)
