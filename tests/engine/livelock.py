@@ -40,7 +40,7 @@ def live(seed: int) -> Life:
     """Submit at random, step to the end, compare every text."""
     chance = Random(seed)
     run = Shadow(_scheduler(chance), ahead=chance.random() < 0.5)
-    run.core.memory.prefill_seconds = chance.choice([0.0, 1.0])
+    run.core.memory.offload.prefill_seconds = chance.choice([0.0, 1.0])
     entries = []
     for number in range(chance.randint(2, 16)):
         prompt = [chance.randint(0, 1) for _ in range(chance.randint(1, 30))]

@@ -90,7 +90,7 @@ def test_without_a_prefix_cache_pages_are_given_back_as_well(pair: Pair) -> None
 def test_what_was_dropped_is_computed_again_alike_after_a_preemption(pair: Pair, swap: bool) -> None:
     asked, tally = {f"r{length}": prompt(length, length) for length in (30, 47, 81, 12)}, Tally()
     run = Watched(pair[1], pages=11, step_tokens=40, ahead=swap)
-    run.core.memory.prefill_seconds *= swap
+    run.core.memory.offload.prefill_seconds *= swap
     serve(run, asked, 120)
     assert run.core.counters.preemptions > 0
     assert (run.core.counters.recomputed_tokens > 64) is not swap
@@ -99,7 +99,7 @@ def test_what_was_dropped_is_computed_again_alike_after_a_preemption(pair: Pair,
 
 def test_a_prefix_is_hit_though_its_middle_was_evicted(pair: Pair) -> None:
     run, tally = Watched(pair[1], pages=12, step_tokens=64), Tally()
-    run.core.memory.prefill_seconds = 0.0
+    run.core.memory.offload.prefill_seconds = 0.0
     serve(run, {"first": prompt(200)}, 4)
     held = run.core.memory.evicted
     serve(run, {"again": prompt(200)}, 4)

@@ -138,7 +138,7 @@ def test_without_a_prefix_cache_nothing_is_found_and_all_is_lost() -> None:
     memory.publish(table, 0, 8)
     table.computed = 8
     assert (memory.lost(table), memory.uncached(Table(tokens("abc")))) == (8, 12)
-    assert not memory.restores
+    assert not memory.offload.restores
 
 
 def test_a_preemption_loses_the_partial_page_alone() -> None:
@@ -181,17 +181,17 @@ def test_an_evicted_prefix_comes_back_from_host_memory() -> None:
     device.serve("wxyz")
     assert device.copied == [CopyKind.OUT] * 4
     assert device.serve("abcd") == SIZE
-    assert device.memory.restored_tokens == 3 * SIZE
-    assert (device.memory.pages_in, device.copied.count(CopyKind.IN)) == (3, 3)
+    assert device.memory.offload.restored_tokens == 3 * SIZE
+    assert (device.memory.offload.pages_in, device.copied.count(CopyKind.IN)) == (3, 3)
 
 
 def test_what_came_back_leaves_again_without_a_copy() -> None:
     device = Device(4, host=8)
     for text in ("abcd", "wxyz", "abcd"):
         device.serve(text)
-    before = device.memory.pages_out
+    before = device.memory.offload.pages_out
     device.serve("wxyz")
-    assert device.memory.pages_out == before
+    assert device.memory.offload.pages_out == before
     device.memory.check([])
 
 
@@ -200,24 +200,24 @@ def test_a_chain_may_lie_on_both_sides() -> None:
     device.serve("abc")
     device.serve("xy")
     assert device.serve("abcd") == SIZE
-    assert 0 < device.memory.pages_in < 3
+    assert 0 < device.memory.offload.pages_in < 3
 
 
 def test_nothing_is_copied_where_computing_is_cheaper() -> None:
     memory = KvMemory(2, SIZE, host_pages=4, copy_seconds=1.0)
-    memory.prefill_seconds = 1.0 / SIZE
-    assert not memory.restores
-    memory.prefill_seconds = 1.001 / SIZE
-    assert memory.restores
+    memory.offload.prefill_seconds = 1.0 / SIZE
+    assert not memory.offload.restores
+    memory.offload.prefill_seconds = 1.001 / SIZE
+    assert memory.offload.restores
 
 
 def test_a_price_that_falls_stops_the_copies_at_once() -> None:
     device = Device(2, host=4)
-    device.memory.prefill_seconds = 0.0
+    device.memory.offload.prefill_seconds = 0.0
     device.serve("ab")
     device.serve("xy")
     assert device.copied == []
-    assert device.memory.host_used == 0
+    assert device.memory.offload.host_used == 0
 
 
 @given(
@@ -236,7 +236,7 @@ def test_whatever_is_found_holds_what_it_should_though_steps_fail(
         else:
             device.fail(text)
     device.memory.check([])
-    assert device.memory.host_used <= host
+    assert device.memory.offload.host_used <= host
     assert device.memory.held == 0
 
 

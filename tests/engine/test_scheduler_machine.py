@@ -113,7 +113,7 @@ class Engine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.0, math.inf]))
     def reprice(self, seconds: float) -> None:
         """With prompts free to compute nothing is worth copying, in the middle of whatever goes on."""
-        self.run.core.memory.prefill_seconds = seconds
+        self.run.core.memory.offload.prefill_seconds = seconds
 
     @precondition(lambda self: self.prompts or self.searches)
     @rule(data=st.data(), during=st.booleans())

@@ -36,15 +36,15 @@ def test_preemption_by_swap_changes_no_token(backend: TorchBackend, sampling: Sa
     roomy, tight = Driver(backend), Driver(backend, pages=9, max_model_len=140)
     assert texts(tight, sampling) == texts(roomy, sampling)
     assert tight.core.counters.preemptions > 0
-    assert tight.core.memory.restored_tokens > 0
-    assert tight.core.memory.pages_out >= tight.core.memory.pages_in > 0
+    assert tight.core.memory.offload.restored_tokens > 0
+    assert tight.core.memory.offload.pages_out >= tight.core.memory.offload.pages_in > 0
 
 
 def test_swap_computes_less_again_than_recompute_does(backend: TorchBackend) -> None:
     swap, recompute = (Driver(backend, pages=9, max_model_len=140) for _ in range(2))
-    recompute.core.memory.prefill_seconds = 0.0
+    recompute.core.memory.offload.prefill_seconds = 0.0
     assert texts(swap) == texts(recompute)
-    assert recompute.core.memory.pages_out == 0
+    assert recompute.core.memory.offload.pages_out == 0
     assert swap.core.counters.steps <= recompute.core.counters.steps
 
 
@@ -58,7 +58,7 @@ def test_a_prefix_that_was_evicted_is_hit_in_host_memory(backend: TorchBackend) 
     run.submit("again", prompt, 12)
     run.drain()
     assert run.text("again") == run.text("first")
-    assert run.core.memory.restored_tokens >= 16
+    assert run.core.memory.offload.restored_tokens >= 16
 
 
 def test_the_warm_up_measures_what_a_page_costs_to_bring_back(backend: TorchBackend) -> None:

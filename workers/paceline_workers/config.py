@@ -21,6 +21,7 @@ class EngineConfig(Config):
 
     By class: `batch_window_s`, `tpot_s` (the time per output token that prefill must leave to decodes; a class that is
     absent has no promise), `class_weights` (shares of tokens), `class_waiting` (requests in its queue).
+    `disk_bytes` of pages may lie in `disk_path` behind host memory, for this engine and those after it.
     `attention_window`: tokens that attention looks back, and the first `sink_tokens`; none: as the model was made.
     `dtype` of weights and products, `kv_dtype` of keys and values (auto: the same); `products`: how CPUs keep weights.
     """
@@ -32,6 +33,8 @@ class EngineConfig(Config):
     kv_bytes: int | None = Field(default=None, ge=1)
     kv_pages: int | None = Field(default=None, ge=2)
     host_bytes: int = Field(default=0, ge=0)
+    disk_path: Path | None = None
+    disk_bytes: int = Field(default=0, ge=0)
     attention_window: int | None = Field(default=None, ge=1)
     sink_tokens: int = Field(default=0, ge=0)
     prefix_cache: bool = True

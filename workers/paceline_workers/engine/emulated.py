@@ -146,6 +146,8 @@ def _facts(
         raise InvalidInput("engine.emulate", fit.reason)
     page_bytes = engine.page_tokens * shape.kv_bytes_per_token
     pages = sizing.pages(engine, page_bytes, fit.kv_bytes)
+    if engine.disk_path is not None:
+        raise InvalidInput("engine.disk_path", "an emulated worker has no bytes to write; leave it out")
     (sight,) = sizing.sights(engine, (ALL,))
     return Facts(
         limits=sizing.limits(engine, context=shape.max_context, vocab_size=vocab_size, pages=pages, sight=sight),

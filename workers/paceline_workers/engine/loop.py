@@ -17,6 +17,8 @@ from paceline_core.errors import PacelineError
 from paceline_core.telemetry import get_logger
 from paceline_workers.engine.backend import Backend, Facts
 from paceline_workers.engine.channel import Channel
+from paceline_workers.engine.lobby import Lobby
+from paceline_workers.engine.memory.disk import DiskIndex
 from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling import Plan, Request, Scheduler
 from paceline_workers.engine.scheduling.beams import request_of
@@ -54,6 +56,7 @@ class EngineLoop:
         self._memory = _memory(facts, prefix_cache)
         self._scheduler = Scheduler(self._memory, facts.limits)
         self._scheduler.model = facts.prior
+        self._lobby = Lobby(self._memory, facts.disk, facts.limits)
         self._fit = StepTimeFit(facts.prior)
         self._recent: deque[StepStats] = deque(maxlen=_RECENT)
         self._flights: deque[_Flight] = deque()
@@ -70,9 +73,12 @@ class EngineLoop:
 
     def turn(self) -> None:
         """One round; sleeps when there is nothing to compute, or while it is too early to plan the next step."""
-        for message in self._channel.receive(min(self._wake, self._next_beat) - self._timer.now()):
+        due = min(self._wake, self._next_beat) - self._timer.now()
+        for message in self._channel.receive(min(due, self._lobby.glance)):
             self._take(message)
         now = self._timer.now()
+        for request in self._lobby.leave(now):
+            self._submit(request)
         self._tell(self._scheduler.expire(now))
         if not self._flights or now >= self._wake:
             self._step(now)
@@ -84,12 +90,16 @@ class EngineLoop:
             case Submit():
                 facts = self._backend.facts
                 request = request_of(message, facts.eos_ids, self._timer.now(), facts.limits.max_model_len)
-                if refusal := self._unable(request) or self._scheduler.submit(request):
-                    self._tell([Tokens(message.id, 0, [], finish="error", error=refusal)])
-                elif message.prefix_keys:
+                if self._lobby.enter(request, request.arrival) or self._submit(request):
                     self._memory.note(request, message.prefix_keys)
             case Abort():
+                self._lobby.abort(message.id)
                 self._scheduler.abort(message.id)
+
+    def _submit(self, request: Request) -> bool:
+        if refusal := self._unable(request) or self._scheduler.submit(request):
+            self._tell([Tokens(request.id, 0, [], finish="error", error=refusal)])
+        return not refusal
 
     def _unable(self, request: Request) -> str:
         facts = self._backend.facts
@@ -128,7 +138,9 @@ class EngineLoop:
         except Exception as error:  # noqa: BLE001 - the same
             self._fail(flight.plan, error)
             while self._flights:
-                self._scheduler.retract(self._flights.popleft().plan)
+                plan = self._flights.popleft().plan
+                self._lobby.lost(plan.copies)
+                self._scheduler.retract(plan)
             return
         self._failures = 0
         self._ended = now = self._timer.now()
@@ -139,6 +151,7 @@ class EngineLoop:
 
     def _fail(self, plan: Plan, error: Exception) -> None:
         _log.error("a step failed", exc_info=error, extra={"requests": len(plan.chunks)})
+        self._lobby.lost(plan.copies)
         self._tell(self._scheduler.fail(plan, "The engine failed while computing this request.", self._timer.now()))
         self._failures += 1
         if self._failures >= ATTEMPTS:
@@ -193,8 +206,8 @@ class EngineLoop:
 
     def _heartbeat(self, now: float) -> Heartbeat:
         core, memory, model = self._scheduler, self._memory, self._fit.model
-        memory.prefill_seconds = model.prefill
-        core.model = model
+        memory.offload.prefill_seconds = model.prefill
+        core.model, core.margin = model, self._fit.error
         added, evicted = memory.key_changes()
         return Heartbeat(
             steps=core.counters.steps,
@@ -211,10 +224,13 @@ class EngineLoop:
             step_time=[model.base, model.prefill, model.sequence, model.kv, model.context, float(model.observations)],
             recent=list(self._recent),
             evicted_idle_s=memory.idle_seconds,
-            host_pages=memory.host_used,
-            pages_out=memory.pages_out,
-            pages_in=memory.pages_in,
-            restored_tokens=memory.restored_tokens,
+            host_pages=memory.offload.host_used,
+            pages_out=memory.offload.pages_out,
+            pages_in=memory.offload.pages_in,
+            disk_pages=memory.offload.disk_used,
+            disk_pages_out=memory.offload.disk_out,
+            disk_pages_in=memory.offload.disk_in,
+            restored_tokens=memory.offload.restored_tokens,
             recomputed_tokens=core.counters.recomputed_tokens,
             slack_tokens=_slack(core.running, memory),
             shed_by=dict(core.counters.shed_by),
@@ -237,8 +253,9 @@ def _memory(facts: Facts, prefix_cache: bool) -> KvMemory:
         copy_seconds=facts.page_copy_s,
         sight=facts.sight,
         ahead=facts.limits.step_tokens,
+        disk=DiskIndex(facts.disk.limit, facts.disk.known) if facts.disk else None,
     )
-    memory.prefill_seconds = facts.prior.prefill
+    memory.offload.prefill_seconds = facts.prior.prefill
     return memory
 
 

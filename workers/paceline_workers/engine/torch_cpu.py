@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
@@ -24,6 +25,7 @@ from paceline_workers.engine.model import config, decoder
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.products import Products
 from paceline_workers.engine.model.weights import TORCH_TYPES, Weights
+from paceline_workers.engine.pagefiles import PageFiles
 from paceline_workers.engine.runner import Runner
 from paceline_workers.engine.sampling import Grammars, Sampler
 from paceline_workers.engine.scheduling import Chunk, Plan, Request
@@ -63,7 +65,8 @@ class TorchBackend:
             pages = sizing.pages(engine, page_bytes, _room(engine, shape, page_bytes))
             limits = sizing.limits(engine, context=shape.max_context, vocab_size=shape.vocab, pages=pages, sight=sight)
             host_pages = sizing.host_pages(engine, page_bytes)
-            cache = PagedCache(shape, pages, engine.page_tokens, host_pages)
+            files = _files(engine, settings, folder, page_bytes)
+            cache = PagedCache(shape, pages, engine.page_tokens, host_pages, files)
             model(model.lay_out(_first_step(), engine.page_tokens), cache)
             copy_s = _copy_seconds(cache, timer) if host_pages else 0.0
             grammars = Grammars.load(folder, shape.vocab, settings.generation.eos_ids)
@@ -78,6 +81,7 @@ class TorchBackend:
             host_pages=host_pages,
             page_copy_s=copy_s,
             sight=sight,
+            disk=files,
             grammars=grammars is not None,
             embedding=shape.hidden,
         )
@@ -130,6 +134,16 @@ def _copy_seconds(cache: PagedCache, timer: Timer) -> float:
     begin = timer.now()
     cache.copy(round_trip * _TRIPS)
     return (timer.now() - begin) / (2 * _TRIPS)
+
+
+def _files(engine: EngineConfig, settings: config.ModelConfig, folder: Path, page_bytes: int) -> PageFiles | None:
+    """Pages on disk, named by all that their bytes depend on beside the tokens."""
+    limit = sizing.disk_pages(engine, page_bytes)
+    if not limit or engine.disk_path is None:
+        return None
+    weights = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.iterdir())]
+    types = (engine.dtype, engine.kv_dtype, engine.products, engine.page_tokens, torch.__version__)
+    return PageFiles.open(engine.disk_path, repr((settings, types, weights)).encode(), page_bytes, limit)
 
 
 def _first_step() -> Plan:

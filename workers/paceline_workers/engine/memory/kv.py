@@ -16,14 +16,15 @@ they must be made, which is the order of the decisions, so a page or a slot may 
 Known hole: a step's copies must be executed, or `distrust`ed, before the next decision that could read their targets.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from paceline_workers.engine.memory import prefix
 from paceline_workers.engine.memory.copies import Copy, CopyKind
+from paceline_workers.engine.memory.disk import DiskIndex
 from paceline_workers.engine.memory.keys import KeyBook
+from paceline_workers.engine.memory.offload import Offload
 from paceline_workers.engine.memory.pages import PagePool
 from paceline_workers.engine.memory.sight import ALL, Sight
 from paceline_workers.engine.memory.tiers import HostStore
@@ -54,8 +55,9 @@ class _Hit:
 class KvMemory:
     """Device pages and, if `host_pages` > 0, a host store; `copy_seconds` is the time to bring one page back.
 
+    `disk`: what lies behind the host store.
     With a window in `sight`, pages are taken for about `ahead` tokens more than are computed.
-    `prefill_seconds` (of one token by the step-time model) and `now` are the caller's to keep up to date.
+    `now` and two prices in `offload` are the caller's to keep up to date.
     """
 
     def __init__(  # noqa: PLR0913 - what a backend's facts say of its memory
@@ -68,19 +70,15 @@ class KvMemory:
         copy_seconds: float = 0.0,
         sight: Sight = ALL,
         ahead: int = 0,
+        disk: DiskIndex | None = None,
     ) -> None:
         self.page_tokens = page_tokens
         self.prefix_cache = prefix_cache
-        self.prefill_seconds = math.inf
-        self.restored_tokens = 0
-        self.pages_out = 0
-        self.pages_in = 0
-        self._pool = PagePool(pages, self._evicting)
-        self._host = HostStore(host_pages, self._leaving) if host_pages and prefix_cache else None
-        self._copy_seconds = copy_seconds
-        self._copies: list[Copy] = []
-        self._forked = False
         self._keys = KeyBook(self._there)
+        host = HostStore(host_pages) if host_pages and prefix_cache else None
+        self.offload = Offload(page_tokens, host, disk, copy_seconds, self._keys.touch)
+        self._pool = PagePool(pages, self.offload.evicting)
+        self._forked = False
         self.sight = sight
         self._head = sight.head(page_tokens)
         self._least = sight.least(page_tokens)
@@ -124,11 +122,6 @@ class KvMemory:
         return self._pool.idle_seconds
 
     @property
-    def host_used(self) -> int:
-        """Slots of the host store that hold a page."""
-        return 0 if self._host is None else len(self._host)
-
-    @property
     def now(self) -> float:
         """Seconds of the caller's clock."""
         return self._pool.now
@@ -136,11 +129,6 @@ class KvMemory:
     @now.setter
     def now(self, now: float) -> None:
         self._pool.now = now
-
-    @property
-    def restores(self) -> bool:
-        """Bringing a page back is cheaper than computing it again."""
-        return self._host is not None and self._copy_seconds < self.page_tokens * self.prefill_seconds
 
     @property
     def most(self) -> int | None:
@@ -167,6 +155,18 @@ class KvMemory:
         """Computed tokens that are gone if it is preempted: those in pages that have no digest."""
         return owner.computed % self.page_tokens if self.prefix_cache else owner.computed
 
+    def lacking(self, owner: Owner) -> list[bytes]:
+        """What should be read from disk before it is placed: all that its longest prefix lacks, if that pays."""
+        if not self.offload.reads:
+            return []
+        digests, size = self._digests(owner), self.page_tokens
+        near = [self._page(digest) is not None for digest in digests]
+        known = (here or self.offload.far(digest) for here, digest in zip(near, digests, strict=True))
+        end = self.sight.hit(known, size)
+        first = self.sight.first(end * size, size)
+        wanted = [number for number in range(end) if not near[number] and (number < self._head or number >= first)]
+        return [digests[number] for number in wanted[: self.offload.slots]]
+
     # --- pages come and go
 
     def place(self, owner: Owner) -> int:
@@ -190,7 +190,10 @@ class KvMemory:
 
         False, taking none, if some lack. With a window: pages for what may be computed next, and in need fewer of them.
         """
-        tokens = self._reach(owner, len(owner.tokens) + coming)
+        tokens = len(owner.tokens) + coming
+        if not self._forked and tokens <= (len(owner.pages) + owner.dropped) * self.page_tokens:
+            return True
+        tokens = self._reach(owner, tokens)
         if not self._forked and tokens <= self.covered(owner):
             return True
         missing = self._missing(owner, tokens)
@@ -267,29 +270,27 @@ class KvMemory:
 
     def copies(self) -> tuple[Copy, ...]:
         """What must be copied before the next chunk is computed, in order; the list is empty afterwards."""
-        if not self._copies:
+        if not self.offload.copies:
             return ()
-        copies, self._copies = tuple(self._copies), []
+        copies, self.offload.copies = tuple(self.offload.copies), []
         return copies
 
     def distrust(self, copies: Iterable[Copy]) -> frozenset[int]:
         """These may not have been made: forget what they would have brought; returns the pages that hold nothing."""
         pages = set()
         for copy in copies:
-            if copy.kind is not CopyKind.OUT:
-                digest = self._pool.forget(copy.target)
-                pages.add(copy.target)
-            else:
-                digest = None if self._host is None else self._host.forget(copy.target)
-            if digest is not None:
+            if copy.kind not in (CopyKind.DEVICE, CopyKind.IN):
+                self.offload.distrust(copy)
+                continue
+            pages.add(copy.target)
+            if (digest := self._pool.forget(copy.target)) is not None:
                 self._keys.touch(digest)
         return frozenset(pages)
 
     def check(self, tables: Iterable[Sequence[int]]) -> None:
         """Raise RuntimeError if the books do not agree with the block tables in use. For tests: O(total)."""
         self._pool.check(tables)
-        if self._host is not None:
-            self._host.check()
+        self.offload.check()
 
     def writable(self, page: int) -> bool:
         """Nobody else can read it: one reference and no digest."""
@@ -298,14 +299,18 @@ class KvMemory:
     def _pages(self, tokens: int) -> int:
         return -(-tokens // self.page_tokens)
 
+    def _digests(self, owner: Owner) -> list[bytes]:
+        """Names of the pages that it could find instead of computing them: one token at least is left."""
+        prefix.extend(owner.digests, owner.salt, owner.tokens, self.page_tokens)
+        return owner.digests[: (len(owner.tokens) - 1) // self.page_tokens]
+
     def _known(self, owner: Owner) -> _Hit:
         """The longest known prefix; at least one token is left to compute."""
         if not self.prefix_cache:
             return _Hit([])
-        prefix.extend(owner.digests, owner.salt, owner.tokens, self.page_tokens)
-        digests = owner.digests[: (len(owner.tokens) - 1) // self.page_tokens]
+        digests = self._digests(owner)
         if self.sight.window is None:
-            return _Hit(self._look(digests) if self.restores else self._pool.find(digests))
+            return _Hit(self._look(digests) if self.offload.restores else self._pool.find(digests))
         found = [self._page(digest) for digest in digests]
         end = self.sight.hit((page is not None for page in found), self.page_tokens)
         dropped = max(min(self.sight.dropped(end * self.page_tokens, self.page_tokens), end - self._head), 0)
@@ -323,9 +328,7 @@ class KvMemory:
 
     def _page(self, digest: bytes) -> int | None:
         page = self._pool.lookup(digest)
-        if page is None and self._host is not None and digest in self._host and self.restores:
-            return _HOST
-        return page
+        return _HOST if page is None and self.offload.near(digest) else page
 
     def _computed(self, hit: _Hit) -> int:
         return (len(hit.pages) + hit.dropped) * self.page_tokens
@@ -359,39 +362,21 @@ class KvMemory:
 
     def _restore(self, owner: Owner, hit: _Hit) -> list[int]:
         """The table of `hit` with a page for each _HOST, which is named at once: it is filled before it is read."""
-        assert self._host is not None
         names = owner.digests[: self._head] + owner.digests[self._head + hit.dropped :]
         digests = [digest for digest, page in zip(names, hit.pages, strict=False) if page == _HOST]
-        slots = iter(self._host.pin(digests))
-        table = [
-            self._bring(next(slots), digest) if page == _HOST else page
-            for digest, page in zip(names, hit.pages, strict=False)
-        ]
-        self._host.unpin()
-        self.restored_tokens += len(digests) * self.page_tokens
-        return table
+        brought = iter(self.offload.bring(digests, self._taken))
+        return [next(brought) if page == _HOST else page for page in hit.pages]
 
-    def _bring(self, slot: int, digest: bytes) -> int:
+    def _taken(self, digest: bytes) -> int:
         (page,) = self._pool.take(1)
-        self._copies.append(Copy(CopyKind.IN, slot, page))
-        self.pages_in += 1
         return self._pool.publish(page, digest)
 
     def _split(self, owner: Owner, place: int) -> None:
         """Give `owner` its own copy of a page that it is about to write."""
         (page,) = self._pool.take(1)
-        self._copies.append(Copy(CopyKind.DEVICE, owner.pages[place], page))
+        self.offload.copies.append(Copy(CopyKind.DEVICE, owner.pages[place], page))
         self._pool.release([owner.pages[place]])
         owner.pages[place] = page
 
-    def _leaving(self, digest: bytes, slot: int) -> None:  # noqa: ARG002
-        self._keys.touch(digest)
-
     def _there(self, digest: bytes) -> bool:
-        return self._page(digest) is not None
-
-    def _evicting(self, page: int, digest: bytes) -> None:
-        self._keys.touch(digest)
-        if self._host is not None and self.restores and (slot := self._host.put(digest)) is not None:
-            self._copies.append(Copy(CopyKind.OUT, page, slot))
-            self.pages_out += 1
+        return self._page(digest) is not None or self.offload.far(digest)

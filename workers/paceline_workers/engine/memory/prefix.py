@@ -8,17 +8,18 @@ import struct
 from collections.abc import Sequence
 from hashlib import blake2b
 
-_SIZE = 16
+SIZE = 16
+"""Bytes of a digest."""
 
 
 def root(salt: str) -> bytes:
     """The parent of a first page."""
-    return blake2b(salt.encode(), digest_size=_SIZE, person=b"paceline-prefix").digest()
+    return blake2b(salt.encode(), digest_size=SIZE, person=b"paceline-prefix").digest()
 
 
 def chain(parent: bytes, tokens: Sequence[int]) -> bytes:
     """The digest of one full page behind `parent`."""
-    return blake2b(parent + struct.pack(f"<{len(tokens)}i", *tokens), digest_size=_SIZE).digest()
+    return blake2b(parent + struct.pack(f"<{len(tokens)}i", *tokens), digest_size=SIZE).digest()
 
 
 def extend(digests: list[bytes], salt: str, tokens: Sequence[int], page_tokens: int) -> None:

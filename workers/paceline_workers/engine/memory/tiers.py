@@ -13,9 +13,9 @@ Leaving = Callable[[bytes, int], None]
 
 
 class HostStore:
-    """Slots 0 to total - 1, each the size of a page."""
+    """Slots 0 to total - 1, each the size of a page; `leaving` may be set."""
 
-    def __init__(self, total: int, leaving: Leaving | None = None) -> None:
+    def __init__(self, total: int) -> None:
         if total < 1:
             raise ValueError("a host store needs at least one slot")
         self.total = total
@@ -23,7 +23,7 @@ class HostStore:
         self._digest: list[bytes | None] = [None] * total
         self._free = list(reversed(range(total)))
         self._pinned: frozenset[int] = frozenset()
-        self._leaving = leaving
+        self.leaving: Leaving | None = None
 
     def __contains__(self, digest: bytes) -> bool:
         return digest in self._slot
@@ -78,6 +78,6 @@ class HostStore:
         if slot in self._pinned:
             return None
         del self._slot[digest]
-        if self._leaving:
-            self._leaving(digest, slot)
+        if self.leaving:
+            self.leaving(digest, slot)
         return slot

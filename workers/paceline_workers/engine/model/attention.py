@@ -15,27 +15,50 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from paceline_planner.shapes import ModelShape
 from paceline_workers.engine.memory.copies import Copy, CopyKind
+from paceline_workers.engine.memory.offload import digest_of
 from paceline_workers.engine.model.batch import Layout, Singles, Span
 from paceline_workers.engine.model.weights import TORCH_TYPES
+from paceline_workers.engine.pagefiles import PageFiles
 
 
 class PagedCache:
-    """The KV pool of all layers, zero at first so that no page ever holds a NaN; and slots in host memory."""
+    """The KV pool of all layers, zero at first so that no page ever holds a NaN; slots in host memory, and files."""
 
-    def __init__(self, shape: ModelShape, pages: int, page_tokens: int, host_pages: int = 0) -> None:
+    def __init__(
+        self, shape: ModelShape, pages: int, page_tokens: int, host_pages: int = 0, files: PageFiles | None = None
+    ) -> None:
         size = (shape.layers, 2, pages * page_tokens, shape.kv_heads, shape.head_dim)
         dtype = TORCH_TYPES[shape.kv_dtype]
         self._pool = torch.zeros(size, dtype=dtype)
         host = (host_pages, shape.layers, 2, page_tokens, shape.kv_heads, shape.head_dim)
         self._host = torch.zeros(host, dtype=dtype)
         self._page_tokens = page_tokens
+        self._files = files
 
     def copy(self, copies: Sequence[Copy]) -> None:
         """Move whole pages, one after another: a later copy may overwrite what an earlier one has read."""
         for copy in copies:
-            source = self._host[copy.source] if copy.kind is CopyKind.IN else self._page(copy.source)
-            target = self._host[copy.target] if copy.kind is CopyKind.OUT else self._page(copy.target)
-            target.copy_(source)
+            match copy.kind:
+                case CopyKind.DEVICE:
+                    self._page(copy.target).copy_(self._page(copy.source))
+                case CopyKind.OUT:
+                    self._host[copy.target].copy_(self._page(copy.source))
+                case CopyKind.IN:
+                    self._page(copy.target).copy_(self._host[copy.source])
+                case _ if self._files is not None:
+                    self._exchange(copy, self._files)
+
+    def _exchange(self, copy: Copy, files: PageFiles) -> None:
+        """Bytes between a host slot and what is written or was read by others."""
+        match copy.kind:
+            case CopyKind.SAVE:
+                files.save(digest_of(copy.target), self._host[copy.source].view(torch.uint8).numpy().tobytes())
+            case CopyKind.LOAD:
+                slot = self._host[copy.target]
+                data = torch.frombuffer(files.take(digest_of(copy.source)), dtype=torch.uint8)
+                slot.copy_(data.view(slot.dtype).view(slot.shape))
+            case CopyKind.ERASE:
+                files.erase(digest_of(copy.source))
 
     def _page(self, page: int) -> Tensor:
         """[layers, 2, page_tokens, kv heads, head_dim] of one page."""
