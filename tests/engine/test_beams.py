@@ -4,11 +4,11 @@ import itertools
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine import reference
-from tests.engine.reference import VOCAB, Reference
+from tests.engine.beam_reference import theirs
+from tests.engine.reference import Reference
 
 from paceline_workers.engine.sampling import logprobs
 from paceline_workers.engine.scheduling.search import Beam, Beams, Candidates, Search, step
@@ -28,25 +28,6 @@ def found(model: Reference, prompt: list[int], search: Search) -> Beams:
         rows = [model.logits([*prompt, *beam.tokens])[-1].numpy() for beam in beams.running]
         beams = step(beams, [logprobs(row, 0, search.keep)[1] for row in rows], search)
     return beams
-
-
-def theirs(model: Reference, prompt: list[int], search: Search) -> list[tuple[list[int], float]]:
-    out: Any = model.model.generate(
-        torch.tensor([prompt]),
-        num_beams=search.width,
-        num_return_sequences=search.width,
-        max_new_tokens=search.max_tokens,
-        min_new_tokens=search.min_tokens,
-        length_penalty=search.length_penalty,
-        early_stopping=search.early_stopping,
-        eos_token_id=sorted(search.stop_ids) or [VOCAB],
-        pad_token_id=VOCAB,
-        do_sample=False,
-        return_dict_in_generate=True,
-        output_scores=True,
-    )
-    texts = [[token for token in row if token != VOCAB] for row in out.sequences[:, len(prompt) :].tolist()]
-    return list(zip(texts, out.sequences_scores.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("early_stopping", [False, True, "never"])
