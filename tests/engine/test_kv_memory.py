@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_workers.engine.memory.copies import CopyKind
+from paceline_workers.engine.memory.disk import DiskIndex
 from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.memory.offload import number_of
 from paceline_workers.engine.memory.sight import ALL, Sight
 from paceline_workers.engine.memory.tiers import HostStore
 
@@ -35,19 +37,39 @@ def tokens(text: str) -> list[int]:
 class Device:
     """A memory and its bytes: every page and slot holds all tokens from position 0 to its own end."""
 
-    def __init__(self, pages: int, host: int = 0, sight: Sight = ALL, ahead: int = SIZE) -> None:
-        self.memory = KvMemory(pages, SIZE, host_pages=host, sight=sight, ahead=ahead)
+    def __init__(self, pages: int, host: int = 0, sight: Sight = ALL, disk: int = 0) -> None:
+        index = DiskIndex(disk) if disk else None
+        self.memory = KvMemory(pages, SIZE, host_pages=host, sight=sight, ahead=SIZE, disk=index)
         self.sight = sight
+        self.files: dict[int, list[int]] = {}
+        self.read: dict[int, list[int]] = {}
         self.pages: dict[int, list[int]] = {}
         self.slots: dict[int, list[int]] = {}
         self.copied: list[CopyKind] = []
 
     def settle(self) -> None:
+        pages, slots, files = self.pages, self.slots, self.files
+        ways: dict[CopyKind, tuple[dict[int, list[int]], dict[int, list[int]]]] = {
+            CopyKind.DEVICE: (pages, pages),
+            CopyKind.OUT: (pages, slots),
+            CopyKind.IN: (slots, pages),
+            CopyKind.SAVE: (slots, files),
+            CopyKind.LOAD: (self.read, slots),
+        }
         for copy in self.memory.copies():
-            source = self.slots if copy.kind is CopyKind.IN else self.pages
-            target = self.slots if copy.kind is CopyKind.OUT else self.pages
-            target[copy.target] = source[copy.source]
             self.copied.append(copy.kind)
+            if copy.kind is CopyKind.ERASE:
+                files.pop(copy.source, None)
+            else:
+                source, target = ways[copy.kind]
+                target[copy.target] = source[copy.source]
+
+    def fetch(self, table: Table) -> None:
+        """Read what lies on disk, as far as it is still there."""
+        for digest in self.memory.lacking(table):
+            number = number_of(digest)
+            if self.memory.offload.arrived(digest, good=number in self.files):
+                self.read[number] = self.files[number]
 
     def compute(self, table: Table) -> bool:
         """Close the gap, in steps as long as the pages allow; False if there are none to go on with."""
@@ -86,6 +108,7 @@ class Device:
     def serve(self, text: str) -> int:
         """A sequence from its beginning to its end; how many tokens were computed for it."""
         table = Table(tokens(text))
+        self.fetch(table)
         uncached = self.memory.uncached(table)
         self.memory.place(table)
         assert len(table.tokens) - table.computed == uncached
@@ -224,20 +247,55 @@ def test_a_price_that_falls_stops_the_copies_at_once() -> None:
     pages=st.integers(4, 6),
     host=st.integers(0, 5),
     sight=SIGHTS,
-    steps=st.lists(st.tuples(st.text("ab", min_size=1, max_size=4), st.sampled_from([True, True, False])), max_size=30),
+    disk=st.integers(0, 5),
+    steps=st.lists(
+        st.tuples(st.text("ab", min_size=1, max_size=4), st.sampled_from(["works", "works", "fails", "loses"])),
+        max_size=30,
+    ),
 )
 def test_whatever_is_found_holds_what_it_should_though_steps_fail(
-    pages: int, host: int, sight: Sight, steps: list[tuple[str, bool]]
+    pages: int, host: int, sight: Sight, disk: int, steps: list[tuple[str, str]]
 ) -> None:
-    device = Device(pages, host, sight)
-    for text, works in steps:
-        if works:
-            device.serve(text)
-        else:
+    device = Device(pages, host, sight, disk)
+    for text, outcome in steps:
+        if outcome == "fails":
             device.fail(text)
+        else:
+            device.serve(text)
+        if outcome == "loses" and device.files:
+            device.files.popitem()
+        assert len(device.files) <= disk
     device.memory.check([])
     assert device.memory.offload.host_used <= host
     assert device.memory.held == 0
+
+
+def test_what_host_memory_gave_up_comes_back_from_disk() -> None:
+    device = Device(4, host=4, disk=20)
+    assert device.serve("abcd") == 4 * SIZE
+    for text in ("wxyz", "mnop"):
+        device.serve(text)
+    assert device.copied.count(CopyKind.SAVE) == 4
+    assert device.serve("abcd") == SIZE
+    assert device.copied.count(CopyKind.LOAD) == 3
+    assert (device.memory.offload.disk_in, device.memory.offload.restored_tokens) == (3, 3 * SIZE)
+
+
+def test_what_came_from_disk_leaves_host_memory_again_without_being_written() -> None:
+    device = Device(4, host=4, disk=20)
+    for text in ("abcd", "wxyz", "mnop", "abcd", "wxyz", "mnop"):
+        device.serve(text)
+    assert CopyKind.LOAD in device.copied
+    assert len(device.files) == device.memory.offload.disk_out == device.copied.count(CopyKind.SAVE)
+
+
+def test_nothing_is_written_where_reading_it_would_take_longer_than_computing() -> None:
+    device = Device(4, host=4, disk=20)
+    device.memory.offload.prefill_seconds, device.memory.offload.read_seconds = 1.0, float(SIZE)
+    for text in ("abcd", "wxyz", "mnop"):
+        device.serve(text)
+    assert CopyKind.SAVE not in device.copied
+    assert device.copied.count(CopyKind.OUT) == 8
 
 
 def test_more_host_memory_never_computes_more() -> None:

@@ -132,13 +132,15 @@ class Offload:
     # --- when things fail
 
     def distrust(self, copy: Copy) -> None:
-        """This one may not have been made: forget what it would have brought, but on the device."""
+        """This one may not have been made: forget what it would have brought, and erase what it should have."""
         forgotten = None
         if copy.kind in (CopyKind.OUT, CopyKind.LOAD) and self._host is not None:
             forgotten = self._host.forget(copy.target)
         elif copy.kind is CopyKind.SAVE and self._disk is not None:
             forgotten = digest_of(copy.target)
             self._disk.forget(forgotten)
+        elif copy.kind is CopyKind.ERASE:
+            self.copies.append(copy)
         if forgotten is not None:
             self._touch(forgotten)
 
