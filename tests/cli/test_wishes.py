@@ -80,9 +80,9 @@ def test_an_object_that_stands_in_two_files_is_refused(tmp_path: Path) -> None:
 
 def test_a_wish_for_a_later_version_is_refused_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(
-        ManifestError, match=r"file\.yaml, document 1 \(InferenceService chat\): spec\.engine\.warmPrefixes"
+        ManifestError, match=r"file\.yaml, document 1 \(InferenceService chat\): spec\.engine\.speculative"
     ):
-        wishes(tmp_path, CHAT + "  engine: {warmPrefixes: [You are]}\n")
+        wishes(tmp_path, CHAT + "  engine: {speculative: {method: ngram}}\n")
 
 
 def test_a_variable_from_a_secret_is_refused_in_local_mode(tmp_path: Path) -> None:

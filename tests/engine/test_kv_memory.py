@@ -23,6 +23,7 @@ class Table:
 
     tokens: list[int]
     salt: str = ""
+    unsalted: int = 0
     computed: int = 0
     pages: list[int] = field(default_factory=list)
     dropped: int = 0

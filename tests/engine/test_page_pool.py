@@ -125,5 +125,28 @@ def test_digests_do_not_depend_on_how_many_calls_made_them(tokens: list[int], cu
     assert whole == parts
 
 
+def names(salt: str, unsalted: int, tokens: list[int] | None = None) -> list[bytes]:
+    digests: list[bytes] = []
+    extend(digests, salt, tokens or list(range(16)), 4, unsalted)
+    return digests
+
+
+def test_pages_of_unsalted_tokens_are_one_for_all_and_no_page_behind_them_is() -> None:
+    nobody, one, other = names("", 0), names("a", 9), names("b", 9)
+    assert nobody[:2] == one[:2] == other[:2]
+    assert not {*nobody[2:]} & {*one[2:]}
+    assert not {*one[2:]} & {*other[2:]}
+    assert not {*names("a", 0)} & {*names("a", 9)}
+    assert names("", 9) == nobody
+    assert names("a", 3) == names("a", 0)
+
+
+def test_pages_are_named_alike_however_they_come() -> None:
+    digests: list[bytes] = []
+    for end in range(17):
+        extend(digests, "a", list(range(end)), 4, 9)
+    assert digests == names("a", 9)
+
+
 def test_digests_differ_between_salts() -> None:
     assert chain(root("a"), [1, 2]) != chain(root("b"), [1, 2])

@@ -23,6 +23,7 @@ class EngineConfig(Config):
     absent has no promise), `class_weights` (shares of tokens), `class_waiting` (requests in its queue).
     `disk_bytes` of pages may lie in `disk_path` behind host memory, for this engine and those after it.
     `attention_window`: tokens that attention looks back, and the first `sink_tokens`; none: as the model was made.
+    `warm_prefixes`: texts that are prefilled before the worker is ready.
     `dtype` of weights and products, `kv_dtype` of keys and values (auto: the same); `products`: how CPUs keep weights.
     """
 
@@ -38,6 +39,7 @@ class EngineConfig(Config):
     attention_window: int | None = Field(default=None, ge=1)
     sink_tokens: int = Field(default=0, ge=0)
     prefix_cache: bool = True
+    warm_prefixes: list[str] = []
     batching: Literal["continuous", "dynamic", "static"] = "continuous"
     batch_window_s: dict[str, float] = {"interactive": 0.003, "batch": 0.02, "offline": 0.04}
     tpot_s: dict[str, Annotated[float, Field(gt=0)]] = {}
@@ -51,7 +53,7 @@ class EngineConfig(Config):
 
 
 class FilterConfig(Config):
-    """A filter of the output; what its `config` takes is its own. `failure`: whether text passes that it cannot judge."""
+    """A filter of the output; its `config` is its own. `failure`: whether text passes that it cannot judge."""
 
     name: str
     config: dict[str, str] = {}

@@ -43,6 +43,7 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
     `embed`: no token is wanted but the vector of the prompt (`Tokens.vector`).
     `beams`: the width of a beam search; 0 is none. The best are told whole at its end, each under its own id of
     `answers`, whose first is `id` ([]: the best alone).
+    `unsalted`: so many tokens at the begin of the prompt are nobody's secret; `salt` parts only what follows them.
     """
 
     id: str
@@ -65,6 +66,7 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
     answers: list[str] = []
     tpot_s: float = 0.0
     prefix_keys: list[tuple[str, int]] = []
+    unsalted: int = 0
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):

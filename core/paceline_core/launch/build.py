@@ -80,6 +80,7 @@ def _engine(service: ResolvedService) -> dict[str, Any]:
         "kv_dtype": None if engine.kv_dtype == "auto" else engine.kv_dtype,
         "host_bytes": engine.host_offload_bytes or None,
         "prefix_cache": engine.prefix_cache,
+        "warm_prefixes": list(engine.warm_prefixes) or None,
         "batching": None if engine.batching == "continuous" else engine.batching,
         "batch_window_s": {str(name): cls.batch_window_s for name, cls in service.classes.items()},
         "emulate": _emulate(service),

@@ -63,11 +63,6 @@ _GAPS = (
         "this version keeps keys and values in fp32 or bf16; write one of them, or leave it out",
     ),
     _Gap(
-        "spec.engine.warmPrefixes",
-        lambda s: s.engine.warm_prefixes,
-        "prefixes warm up by use in this version; leave them out",
-    ),
-    _Gap(
         "spec.engine.speculative",
         lambda s: s.engine.speculation,
         "speculative decoding is not served in this version; leave it out",

@@ -13,6 +13,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "engine.attention_window": "spec.engine.kvCache.attentionWindow",
     "engine.sink_tokens": "spec.engine.kvCache.sinkTokens",
     "engine.kv_dtype": "spec.engine.kvCache.dtype",
+    "engine.warm_prefixes": "spec.engine.warmPrefixes",
     "engine.host_bytes": "spec.engine.kvCache.hostOffloadBytes",
     "engine.emulate": "spec.engine.emulate",
     "engine.emulate.accelerator": "spec.engine.emulate.accelerator",

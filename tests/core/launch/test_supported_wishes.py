@@ -55,7 +55,6 @@ def test_telemetry_that_asks_for_nothing_is_served() -> None:
         ({"model": demo(adapters=[{"name": "a", "source": "hf://org/a"}])}, "spec.model.adapters"),
         ({"engine": {"kvCache": {"dtype": "fp8"}}}, "spec.engine.kvCache.dtype"),
         ({"engine": {"kvCache": {"dtype": "int8"}}}, "spec.engine.kvCache.dtype"),
-        ({"engine": {"warmPrefixes": ["You are"]}}, "spec.engine.warmPrefixes"),
         ({"engine": {"speculative": {"method": "ngram"}}}, "spec.engine.speculative"),
         ({"rollout": {"strategy": "canary"}}, "spec.rollout.strategy"),
         ({"filters": [{"name": "words", "stage": "input", "failure": "closed"}]}, "spec.filters"),
@@ -69,7 +68,7 @@ def test_what_this_version_cannot_do_is_refused_by_name(spec: dict[str, Any], fi
 
 
 def test_every_refusal_says_what_to_write_instead() -> None:
-    document = {"model": demo(quantization="int8"), "engine": {"warmPrefixes": ["You are"]}}
+    document = {"model": demo(quantization="int8"), "engine": {"speculative": {"method": "ngram"}}}
     found = validate(
         {
             "apiVersion": "paceline.dev/v1alpha1",

@@ -75,6 +75,11 @@ def test_engine_settings_reach_the_worker() -> None:
     assert read.batch_window_s == {"interactive": 0.003, "batch": 0.05, "offline": 0.04}
 
 
+def test_warm_prefixes_reach_the_worker() -> None:
+    assert config(launch(engine={"warmPrefixes": ["You are"]})).engine.warm_prefixes == ["You are"]
+    assert "warm_prefixes" not in launch().files[0].content
+
+
 def test_filters_of_the_output_reach_the_worker() -> None:
     words = {"name": "words", "stage": "output", "config": {"words": "cat"}, "failure": "open"}
     (read,) = config(launch(filters=[words])).filters

@@ -8,7 +8,7 @@ Known hole: sequences of a dead engine are not replayed here; the gateway retrie
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from enum import StrEnum
 
 from paceline_core.clock import Clock
@@ -34,15 +34,19 @@ class EngineState(StrEnum):
 
 
 Listener = Callable[[EngineState | Started | Heartbeat], None]
+Warm = Callable[["EngineClient"], Awaitable[None]]
+"""What is done with each loaded engine before it is up; returns in time and raises nothing."""
 
 
 class EngineClient:
     """Submits sequences, hands out their streams, keeps a process behind them."""
 
-    def __init__(self, launch: Launch, clock: Clock, *, watchdog_s: float) -> None:
+    def __init__(self, launch: Launch, clock: Clock, *, watchdog_s: float, warm: Warm | None = None) -> None:
         self._launch = launch
         self._clock = clock
         self._watchdog_s = watchdog_s
+        self._warm = warm
+        self._warming: asyncio.Task[None] | None = None
         self._handle: EngineHandle | None = None
         self._streams: dict[str, EngineStream] = {}
         self._heard_at = clock.monotonic()
@@ -91,6 +95,12 @@ class EngineClient:
         Of the answers of one beam search the first one stands for all.
         """
         self.ready()
+        with self.begin(*submits) as stream:
+            yield stream
+
+    @contextlib.contextmanager
+    def begin(self, *submits: Submit) -> Iterator[EngineStream]:
+        """The same while the engine is loaded, though perhaps not warm."""
         stream = EngineStream(*(submit.id for submit in submits))
         self._open(stream)
         for submit in submits:
@@ -145,6 +155,9 @@ class EngineClient:
             raise
         finally:
             self._handle = None
+            if self._warming is not None:
+                self._warming.cancel()
+                self._warming = None
             self._lose()
         return 0.0 if self._up_at is None else self._clock.monotonic() - self._up_at, status
 
@@ -182,9 +195,21 @@ class EngineClient:
             case Heartbeat():
                 self._tell(message)
                 if self.state is EngineState.LOADING and self._up_at is not None:
-                    self._enter(EngineState.UP)  # not before: nobody could tell how long its steps take
+                    self._warm_up()  # not before: nobody could tell how long its steps take
             case Failed():
                 self._failed = message.message
+
+    def _warm_up(self) -> None:
+        """Up, at once or once what should be warm is."""
+        if self._warm is None:
+            self._enter(EngineState.UP)
+        elif self._warming is None:
+            self._warming = asyncio.create_task(self._up_when_warm(self._warm))
+
+    async def _up_when_warm(self, warm: Warm) -> None:
+        await warm(self)
+        if self.state is EngineState.LOADING:
+            self._enter(EngineState.UP)
 
     def _open(self, stream: EngineStream) -> None:
         self._streams |= dict.fromkeys(stream.sequences, stream)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from paceline_core.auth import TrustFile
 from paceline_core.clock import Clock
-from paceline_core.errors import Code, RequestError
+from paceline_core.errors import Code, InvalidInput, RequestError
 from paceline_workers import demo
 from paceline_workers.config import WorkerConfig
 from paceline_workers.server import pooling
@@ -20,6 +20,7 @@ from paceline_workers.server.measures import Measures
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.tokenizer import Tokenizer
 from paceline_workers.server.tracing import Tracing
+from paceline_workers.server.warming import WarmPrefixes
 from paceline_workers.source import locate
 
 OPEN_PER_SLOT, OPEN_LEAST, OPEN_MOST = 8, 256, 4096
@@ -57,6 +58,13 @@ class Worker:
         await self.gate.gone(CUT_S)
 
 
+def _warm(config: WorkerConfig, tokenizer: Tokenizer, template: ChatTemplate | None) -> WarmPrefixes:
+    texts = config.engine.warm_prefixes
+    if texts and not config.engine.prefix_cache:
+        raise InvalidInput("engine.warm_prefixes", "are kept by the prefix cache; turn it on, or leave them out")
+    return WarmPrefixes.of(texts, tokenizer, template)
+
+
 def create_worker(
     config: WorkerConfig,
     launch: Launch,
@@ -71,7 +79,8 @@ def create_worker(
     tokenizer = Tokenizer.load(folder)
     template = ChatTemplate.load(folder, tokenizer.special_tokens, clock.utc)
     open_limit = min(max(OPEN_PER_SLOT * config.engine.max_seqs, OPEN_LEAST), OPEN_MOST)
-    engine = EngineClient(launch, clock, watchdog_s=config.watchdog_s)
+    warm = _warm(config, tokenizer, template)
+    engine = EngineClient(launch, clock, watchdog_s=config.watchdog_s, warm=warm.warm if warm.prefixes else None)
     board, measures = LoadBoard(config), Measures(config, tracing)
     engine.listen(board.on_engine)
     engine.listen(measures.on_engine)
@@ -85,6 +94,7 @@ def create_worker(
             clock,
             no_embeddings=pooling.refusal(folder),
             filters=filters.read(config.filters),
+            warm=warm,
         ),
         measures=measures,
         clock=clock,

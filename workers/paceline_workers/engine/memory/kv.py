@@ -38,6 +38,7 @@ class Owner(Protocol):
 
     tokens: list[int]
     salt: str
+    unsalted: int
     computed: int
     pages: list[int]
     dropped: int
@@ -221,7 +222,7 @@ class KvMemory:
         """
         size = self.page_tokens
         if self.prefix_cache:
-            prefix.extend(owner.digests, owner.salt, owner.tokens, size)
+            prefix.extend(owner.digests, owner.salt, owner.tokens, size, owner.unsalted)
             for number in range(start // size, end // size):
                 place = self._place(owner, number)
                 owner.pages[place] = self._pool.publish(owner.pages[place], owner.digests[number])
@@ -231,7 +232,7 @@ class KvMemory:
     def note(self, owner: Owner, keys: Iterable[tuple[str, int]]) -> None:
         """A gateway's keys for the first so many of its tokens; what becomes of them is told by `key_changes`."""
         if self.prefix_cache:
-            prefix.extend(owner.digests, owner.salt, owner.tokens, self.page_tokens)
+            prefix.extend(owner.digests, owner.salt, owner.tokens, self.page_tokens, owner.unsalted)
             for key, tokens in keys:
                 pages = min(tokens // self.page_tokens, len(owner.digests))
                 if pages > 0:
@@ -253,7 +254,8 @@ class KvMemory:
         write. Raises ValueError if the shared tokens or the salts differ.
         """
         computed = min(parent.computed, len(child.tokens) - 1)
-        if child.salt != parent.salt or child.tokens[:computed] != parent.tokens[:computed]:
+        salts = {(owner.salt, owner.unsalted) for owner in (child, parent)}
+        if len(salts) > 1 or child.tokens[:computed] != parent.tokens[:computed]:
             raise ValueError("a fork must begin as its parent does, under the same salt")
         if self.sight.dropped(computed, self.page_tokens) < parent.dropped:
             return False
@@ -301,7 +303,7 @@ class KvMemory:
 
     def _digests(self, owner: Owner) -> list[bytes]:
         """Names of the pages that it could find instead of computing them: one token at least is left."""
-        prefix.extend(owner.digests, owner.salt, owner.tokens, self.page_tokens)
+        prefix.extend(owner.digests, owner.salt, owner.tokens, self.page_tokens, owner.unsalted)
         return owner.digests[: (len(owner.tokens) - 1) // self.page_tokens]
 
     def _known(self, owner: Owner) -> _Hit:

@@ -22,8 +22,14 @@ def chain(parent: bytes, tokens: Sequence[int]) -> bytes:
     return blake2b(parent + struct.pack(f"<{len(tokens)}i", *tokens), digest_size=SIZE).digest()
 
 
-def extend(digests: list[bytes], salt: str, tokens: Sequence[int], page_tokens: int) -> None:
-    """Append the digests of all full pages of `tokens` that are still missing; each page is hashed once."""
+def extend(digests: list[bytes], salt: str, tokens: Sequence[int], page_tokens: int, unsalted: int = 0) -> None:
+    """Append the digests of all full pages of `tokens` that are still missing; each page is hashed once.
+
+    The salt parts all pages but those that lie in the first `unsalted` tokens.
+    """
+    shared = unsalted // page_tokens
     for start in range(len(digests) * page_tokens, len(tokens) - page_tokens + 1, page_tokens):
-        parent = digests[-1] if digests else root(salt)
+        parent = digests[-1] if digests else root("" if shared else salt)
+        if shared and salt and len(digests) == shared:
+            parent += root(salt)
         digests.append(chain(parent, tokens[start : start + page_tokens]))

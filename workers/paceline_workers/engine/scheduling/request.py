@@ -54,6 +54,7 @@ class Request:
     min_tokens: int = 0
     stop_ids: frozenset[int] = frozenset()
     salt: str = ""
+    unsalted: int = 0
     choice: int = 0
     group: str = ""
     deadline: float | None = None
@@ -98,6 +99,7 @@ class Request:
             min_tokens=submit.min_tokens,
             stop_ids=stops,
             salt=submit.salt,
+            unsalted=submit.unsalted,
             choice=submit.choice,
             group=submit.group,
             deadline=now + submit.deadline_s if submit.deadline_s > 0 else None,

@@ -92,6 +92,7 @@ async def embedding_job(model: ServedModel, asked: Asked) -> EmbeddingJob:
             sampling=Sampling(temperature=0.0),
             request_class=caller.request_class,
             salt=caller.tenant,
+            unsalted=model.warm.unsalted(ids),
             deadline_s=caller.deadline_s,
             embed=True,
         )

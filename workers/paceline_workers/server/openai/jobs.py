@@ -185,7 +185,8 @@ def _submits(
         own = name if len(wanted.prompts) == 1 else f"{name}-{place}"
         submit = _submit(request, asked.caller, own, prompt, how)
         keys = asked.caller.prefix if len(wanted.prompts) == 1 else None
-        yield prompt, structs.replace(submit, prefix_keys=keys.tokens(len(prompt.ids))) if keys else submit
+        told = keys.tokens(len(prompt.ids)) if keys else []
+        yield prompt, structs.replace(submit, prefix_keys=told, unsalted=model.warm.unsalted(prompt.ids))
 
 
 def _submit(request: GenerateRequest, caller: Caller, name: str, prompt: _Prompt, how: Sampling) -> Submit:

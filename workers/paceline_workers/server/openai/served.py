@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
@@ -14,6 +14,7 @@ from paceline_workers.server.tokenizer import Tokenizer
 from paceline_workers.server.tools.calls import Form
 from paceline_workers.server.tools.forced import Forced
 from paceline_workers.server.tools.forms import form_of
+from paceline_workers.server.warming import WarmPrefixes
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class ServedModel:
     new_seed: Callable[[], int] = lambda: secrets.randbits(63)
     no_embeddings: str = ""
     filters: Callable[[], Filters] | None = None
+    warm: WarmPrefixes = field(default_factory=WarmPrefixes)
 
     def known(self, name: str) -> None:
         """Raises RequestError unless this model answers to `name`."""
