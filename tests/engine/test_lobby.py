@@ -73,8 +73,10 @@ def test_a_request_waits_until_all_its_pages_are_read_and_then_finds_them() -> N
     assert hall.shelf.asked == hall.digests
     hall.shelf.done = [(digest, True) for digest in hall.digests[:3]]
     assert hall.lobby.leave(0.0) == []
+    assert len(hall.lobby) == 1
     hall.shelf.done = [(hall.digests[3], True)]
     assert hall.lobby.leave(0.0) == [guest]
+    assert len(hall.lobby) == 0
     assert hall.memory.uncached(guest) == PAGE
     hall.memory.place(guest)
     assert [copy.kind for copy in hall.memory.copies()] == [CopyKind.LOAD] * 4 + [CopyKind.IN] * 4

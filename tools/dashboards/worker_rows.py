@@ -15,12 +15,14 @@ def _scheduler() -> tuple[Panel, ...]:
     return (
         Panel(
             "Running and waiting",
-            "Requests that hold KV pages, and those that wait in the workers, by class.",
+            "Requests that hold KV pages, those that wait in the workers, by class, and those that wait for pages from "
+            "disk before that.",
             "Waiting at workers while the gateway's queue is empty: slots are wider than the engine.",
             "none",
             (
                 Query(total("paceline_scheduler_running_requests"), "running"),
                 Query(total("paceline_scheduler_waiting_requests", ("class",)), "waiting {{class}}"),
+                Query(total("paceline_kv_loading_requests"), "loading"),
             ),
             "PacelineQueueHeadOfLine", empty=_NONE,
         ),

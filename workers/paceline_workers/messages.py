@@ -157,7 +157,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
 
     free + cached + held = all pages; `host_pages` lie in host memory, `pages_out` and `pages_in` count the way there
     and back; `evicted_idle_s` is the sum of how long evicted pages had been unused. The same counts for the disk tier
-    go between host memory and disk. `slack_tokens` would fit into held pages; `shed_by` counts by reason: crowded,
+    go between host memory and disk. `slack_tokens` would fit into held pages; `loading` requests wait for
+    pages from disk before they are queued; `shed_by` counts by reason: crowded,
     backlog, deadline.
     `prefix_added` and `prefix_evicted`: keys whose pages have come to be cached, or are no more, since the last one.
     `step_time`: base, prefill, sequence, kv, context, observations of `StepTime`.
@@ -186,6 +187,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     disk_pages_out: int = 0
     disk_pages_in: int = 0
     slack_tokens: int = 0
+    loading: int = 0
     shed_by: dict[str, int] = {}
     prefix_added: list[str] = []
     prefix_evicted: list[str] = []

@@ -160,6 +160,7 @@ def _kv() -> list[Metric]:
         Metric("paceline_kv_evicted_idle_seconds_total", c, "Sum of how long they had been unused.", o, _WORKER),
         Metric("paceline_kv_host_bytes", g, "Bytes of pages kept in host memory.", o, _WORKER),
         Metric("paceline_kv_disk_bytes", g, "Bytes of pages kept on disk.", o, _WORKER),
+        Metric("paceline_kv_loading_requests", g, "Requests that wait for pages from disk.", o, _WORKER),
         Metric(
             "paceline_kv_swap_bytes_total",
             c,

@@ -56,6 +56,9 @@ class Lobby:
         self._limits = limits
         self._guests: list[_Guest] = []
 
+    def __len__(self) -> int:
+        return len(self._guests)
+
     @property
     def glance(self) -> float:
         """Seconds until somebody should look again."""

@@ -227,6 +227,7 @@ class EngineLoop:
             host_pages=memory.offload.host_used,
             pages_out=memory.offload.pages_out,
             pages_in=memory.offload.pages_in,
+            loading=len(self._lobby),
             disk_pages=memory.offload.disk_used,
             disk_pages_out=memory.offload.disk_out,
             disk_pages_in=memory.offload.disk_in,
