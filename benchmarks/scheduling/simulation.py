@@ -30,6 +30,22 @@ class FirstCome(WeightedShares):
         return min(seconds, 1.0) ** 0
 
 
+class Shortest(WeightedShares):
+    """Shortest remaining uncached prompt first, preempting between chunks; the oldest have no share in practice."""
+
+    def service(self, seconds: float) -> float:
+        """Differences of service outweigh any wait."""
+        return seconds**8
+
+
+class Told(Forecast):
+    """Knows how long each output gets, which no engine does."""
+
+    def remaining(self, request: Request) -> int:
+        """What the log says."""
+        return request.max_tokens - request.produced
+
+
 class OnePageEach(Forecast):
     """Admission with one spare page for each running request, whatever it will produce."""
 
@@ -85,11 +101,12 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to schedule."""
+    """One way to schedule. `told`: `max_tokens` is the logged length of the output."""
 
     policy: Callable[[], Policy]
     choose: Choice
     forecast: Callable[[int, int], Forecast]
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +131,7 @@ class Outcome:
 
 
 OURS = Way(WeightedShares, cheapest, lambda length, _: Forecast(length))
+ORACLE = Way(Shortest, cheapest, lambda length, _: Told(length), told=True)
 FCFS = Way(FirstCome, last_admitted, lambda _, page_tokens: OnePageEach(page_tokens))
 
 LAST_ADMITTED = Way(WeightedShares, last_admitted, lambda length, _: NoGrowth(length))
@@ -128,7 +146,7 @@ def simulate(calls: Sequence[Call], machine: Machine, way: Way, rate: float) -> 
     now, prefilled = 0.0, 0
     while len(requests) < len(calls) or core.running or len(core.waiting):
         while len(requests) < len(calls) and (at := calls[len(requests)].at / rate) <= now:
-            requests.append(_submit(core, calls[len(requests)], len(requests), at))
+            requests.append(_submit(core, calls[len(requests)], len(requests), at, told=way.told))
             lengths[requests[-1].id] = calls[len(requests) - 1].output
         plan = core.step(now)
         if plan.chunks:
@@ -172,13 +190,13 @@ def _scheduler(machine: Machine, way: Way) -> Scheduler:
     return core
 
 
-def _submit(core: Scheduler, call: Call, number: int, at: float) -> Request:
+def _submit(core: Scheduler, call: Call, number: int, at: float, *, told: bool) -> Request:
     prompt = call.tokens()
     request = Request(
         id=f"r{number}",
         prompt_len=len(prompt),
         tokens=prompt,
-        max_tokens=max(MAX_TOKENS, call.output),
+        max_tokens=call.output if told else max(MAX_TOKENS, call.output),
         sampling=GREEDY,
         arrival=at,
         request_class=RequestClass.INTERACTIVE,

@@ -168,6 +168,18 @@ def test_a_prefix_cached_while_a_request_waits_moves_it_when_it_heads_its_lane()
     assert twin.uncached == 2
 
 
+def test_a_prefix_cached_while_a_request_waits_is_noticed_though_others_head_its_lane() -> None:
+    run = started(slots=1)
+    run.core.submit(request("first", PROMPT * 3, 30))
+    for number in range(6):
+        run.core.submit(request(f"r{number}", [number] * 30, 9, arrival=0.1))
+    twin = request("twin", PROMPT * 3, 1, arrival=0.5)
+    run.core.submit(twin)
+    for _ in range(12):
+        run.step()
+    assert (twin.state, twin.uncached) == (State.WAITING, 2)
+
+
 def test_a_stream_of_short_prompts_does_not_starve_a_long_one() -> None:
     run = started(slots=1)
     run.core.submit(request("long", PROMPT * 5, 1))

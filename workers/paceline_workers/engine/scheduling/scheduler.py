@@ -16,7 +16,6 @@ class is not preempted so again before it has produced a token, and only for a c
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from operator import attrgetter
 
 from msgspec import structs
 
@@ -128,6 +127,8 @@ class Scheduler:
         if not self.running and shut(opens, now):
             return self._window.hold(opens, self._deadlines.next(), now)
         self.memory.now = now
+        for request in self.waiting.tour():
+            self._requeue(request)
         draft = Draft(self.limits.step_tokens, self.model, min(self.limits.page_tokens, self.limits.step_tokens))
         prefills = self._decode(draft)
         self._fill(draft, prefills, opens, now)
@@ -170,8 +171,7 @@ class Scheduler:
 
     def _house(self) -> House:
         oldest = {name: request.arrival for name, request in self.waiting.oldest().items()}
-        free = self.limits.slots - len(self.running)
-        return House(oldest, self.waiting.counts(), len(self.running), free)
+        return House(oldest, self.waiting.counts(), len(self.running), self.limits.slots - len(self.running))
 
     def _decode(self, draft: Draft) -> list[Request]:
         """A token for each request that lacks nothing else; returns the others, whose prompts are not through."""
@@ -255,7 +255,7 @@ class Scheduler:
         return self._victim(lowest) if lowest else None
 
     def _cheapest_but_oldest(self) -> Request:
-        oldest = min(self.running, key=attrgetter("arrival"))
+        oldest = min(self.running, key=lambda request: request.arrival)
         return self._victim(request for request in leads(self.running) if request is not oldest)
 
     def _victim(self, requests: Iterable[Request]) -> Request:

@@ -8,6 +8,7 @@ from math import inf
 from operator import itemgetter
 
 from paceline_workers.engine.scheduling.request import Request
+from paceline_workers.engine.scheduling.waiting import ratio
 
 TURN = 8
 
@@ -19,5 +20,5 @@ def turns(prompts: Sequence[tuple[Request, float]], step: int, now: float) -> li
     """
     if step % TURN == 0:
         return [(request, inf) for request, _ in prompts]
-    ratios = [(request, (now - request.arrival) / service) for request, service in prompts]
+    ratios = [(request, ratio(now - request.arrival, service)) for request, service in prompts]
     return sorted(ratios, key=itemgetter(1), reverse=True)

@@ -1,28 +1,35 @@
 """Requests that hold no pages yet, or no more: one queue a class, in the order of their response ratio.
 
-The ratio is (wait + service) / service, `service` being the predicted seconds to compute what is not cached: short
-ones go first, and waiting lifts everyone. Requests whose service is about equal (a quarter of an octave) share a lane,
-in which that order is the order of arrival; so the head of a class costs one comparison a lane, however many wait.
-Preempted requests come before all new ones of their class, oldest first: their streams are open.
+The ratio is wait over service, `service` being the predicted seconds to compute what is not cached: short ones go
+first, and waiting lifts everyone. It leans to the short: every wait counts HEAD_START seconds more, so that those who
+have just come have an order too, and service counts to the power of LEAN (1 is the textbook's ratio, more and more is
+shortest first, whose p99 nothing bounds). Both were chosen on Azure's log so that its p99 stays that of first come.
+Requests whose service is about equal (a quarter of an octave) share a lane, in which that order is the order of
+arrival; so the head of a class costs one comparison a lane, however many wait. Preempted requests come before all new
+ones of their class, oldest first: their streams are open.
 
 Bound: the oldest request of a class has its turn as soon as it and the oldest ones before it make up no more than
 ELDERS of the service given; so one that needs S seconds with all older ones waits for at most S / ELDERS seconds of
 service. Ratios alone would starve a long one while short ones come faster than they are served.
 A choice of a prompt that another one of its group is about to compute is parked behind it, in no lane (`follow`).
-Known hole: only heads are looked up again, so a prefix cached since is seen when a request heads its lane.
+Known hole: a prefix cached since is seen when a request heads its lane or is next on the `tour`, a few at each step.
 """
 
 from bisect import insort
 from collections import deque
+from collections.abc import Iterator
 from math import floor, inf, log2
 from operator import attrgetter
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.scheduling.request import Request
+from paceline_workers.engine.scheduling.request import Request, State
 
 RETURNING = -(1 << 30)
 _PARKED = RETURNING - 1
 ELDERS = 1 / 8
+HEAD_START = 0.1
+LEAN = 1.25
+LOOKUPS = 2
 _LANES_PER_OCTAVE = 4
 _SHORTEST = 1e-9
 
@@ -37,6 +44,7 @@ class Waiting:
         self._counts = dict.fromkeys(RequestClass, 0)
         self._served = dict.fromkeys(RequestClass, 0.0)
         self._elders = dict.fromkeys(RequestClass, 0.0)
+        self._tour: Iterator[Request] = iter(())
 
     def __len__(self) -> int:
         return sum(self._counts.values())
@@ -105,6 +113,16 @@ class Waiting:
             default=None,
         )
 
+    def tour(self, count: int = LOOKUPS) -> Iterator[Request]:
+        """At most the next `count` of those who wait, round and round."""
+        for _ in range(min(count, len(self))):
+            request = next(self._tour, None)
+            if request is None:
+                lines = [line for lanes in self._lanes.values() for line in lanes.values()]
+                self._tour = iter([request for line in lines for request in line])
+            elif request.state is State.WAITING and request.lane != _PARKED:
+                yield request
+
     def oldest(self) -> dict[RequestClass, Request]:
         """The oldest request of each class that has one."""
         heads = {name: self._oldest(name) for name in self._lanes}
@@ -132,8 +150,13 @@ class Waiting:
 
 
 def response_ratio(request: Request, now: float) -> float:
-    """Wait over service (one less than the textbook's ratio, which orders alike); those that come back pass all."""
-    return inf if request.preemptions else (now - request.arrival) / request.service
+    """What puts a waiting request before others of its class; those that come back pass all."""
+    return inf if request.preemptions else ratio(now - request.arrival, request.service)
+
+
+def ratio(wait: float, service: float) -> float:
+    """The response ratio (less one), leaning to the short."""
+    return float((wait + HEAD_START) / service**LEAN)
 
 
 def lane(request: Request) -> int:
