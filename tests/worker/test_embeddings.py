@@ -149,6 +149,13 @@ async def test_a_trusted_caller_is_told_the_phases(rig: Rig) -> None:
     assert "server-timing" not in (await rig.http.post(PATH, json=ASKED)).headers
 
 
+async def test_the_tokens_of_inputs_are_counted(rig: Rig) -> None:
+    await rig.http.post(PATH, json=ASKED | {"input": [[5, 6], [7]]})
+    metrics = (await rig.http.get("/metrics")).text.splitlines()
+    (counted,) = [line for line in metrics if line.startswith("paceline_worker_tokens_total") and '"input"' in line]
+    assert counted.endswith(" 3.0")
+
+
 async def test_many_requests_do_not_mix(client: AsyncOpenAI) -> None:
     asked = [[[number, place] for place in range(9)] for number in range(12)]
     answers = await asyncio.gather(

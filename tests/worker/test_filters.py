@@ -176,6 +176,10 @@ async def test_a_stream_that_a_filter_ends_says_so_and_frees_the_engine(folder: 
         assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == TEXT[: TEXT.index("TTFT")]
         assert chunks[-1].choices[0].finish_reason == "content_filter"
         await eventually(lambda: log.read_text().split() == ["Submit", "Abort"])
+        metrics = (await rig.http.get("/metrics")).text.splitlines()
+    counts = [line for line in metrics if line.startswith("paceline_worker_") and line.endswith(" 1.0")]
+    assert any('finish="content_filter"' in line for line in counts)
+    assert any('outcome="ok"' in line for line in counts)
 
 
 async def test_a_resumed_stream_is_filtered_as_if_it_were_one(rig: Rig, reply: list[int], tokenizer: Tokenizer) -> None:

@@ -97,7 +97,7 @@ async def test_a_request_that_is_refused_before_the_engine_has_it_has_no_sequenc
 async def test_every_finish_reason_is_there_from_the_start(rig: Rig) -> None:
     body, _ = rig.worker.parts.measures.exposition(rig.worker.parts.engine)
     reasons = [line for line in body.decode().splitlines() if line.startswith("vllm:request_success_total{")]
-    assert len(reasons) == 4
+    assert len(reasons) == 5
 
 
 async def test_a_scrape_is_plain_text_whatever_form_is_liked_best(rig: Rig) -> None:

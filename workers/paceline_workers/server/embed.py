@@ -32,6 +32,8 @@ async def serve_embeddings(parts: Parts, exchange: Exchange) -> None:
     for start in range(0, len(job.submits), AT_ONCE):
         frames += await _embedded(parts, exchange, job.submits[start : start + AT_ONCE], begun=start > 0)
         watch.token(parts.clock.monotonic())
+    cached = sum(frame.cached for frame in frames)
+    parts.measures.requests.embedded(sum(len(submit.prompt) for submit in job.submits), cached)
     spent = watch.phases(parts.clock.monotonic(), frames[0].timing if len(frames) == 1 else None)
     timing = {"server-timing": phases.server_timing(spent)} if exchange.caller.trusted else {}
     await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json", **timing}, job.answer(frames))

@@ -15,7 +15,7 @@ from paceline_workers.server.phases import Phases, Stopwatch, TokenMeter
 from paceline_workers.server.run import Run
 from paceline_workers.server.tracing import Ended, Tracing
 
-FINISHES = ("stop", "length", "abort", "error")
+FINISHES = ("stop", "length", "content_filter", "abort", "error")
 _OURS = frozenset({Code.ENGINE_FAILED, Code.INTERNAL_ERROR, Code.STREAM_LOST})
 _KINDS = ("input", "cached", "output", "longest", "limit")
 
@@ -64,6 +64,11 @@ class RequestMeasures:
             raise
         finally:
             self._count(run, caller, clock, error)
+
+    def embedded(self, prompt: int, cached: int) -> None:
+        """A request's embeddings are made, of so many tokens."""
+        self._tokens["input"].inc(prompt)
+        self._tokens["cached"].inc(cached)
 
     def settle(self) -> None:
         """Before a scrape: what is only added up while tokens flow."""
