@@ -14,6 +14,7 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.backend import Executed, Facts
 from paceline_workers.engine.channel import Channel, PeerGone
+from paceline_workers.engine.compiling import Compiler
 from paceline_workers.engine.loop import ATTEMPTS, BEAT, EngineLoop
 from paceline_workers.engine.scheduling import Limits, Plan, Sample
 from paceline_workers.messages import Abort, Failed, FromEngine, Heartbeat, Sampling, Started, Submit, Tokens
@@ -33,11 +34,13 @@ class Scripted:
     flights: list[tuple[Plan, float]] = field(default_factory=list)
     host_pages: int = 0
     page_copy_s: float = 0.0
+    grammars: Compiler | None = None
 
     @property
     def facts(self) -> Facts:
         facts = Facts(LIMITS, 50, 4096, (49,), StepTime(base=0.01, prefill=1e-5), {"load": 1.0})
-        return replace(facts, host_pages=self.host_pages, page_copy_s=self.page_copy_s, ahead=self.ahead)
+        facts = replace(facts, host_pages=self.host_pages, page_copy_s=self.page_copy_s, ahead=self.ahead)
+        return replace(facts, grammars=self.grammars)
 
     def launch(self, plan: Plan, since: float) -> None:
         assert len(self.flights) <= self.ahead

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from paceline_core.wire import StepTime
+from paceline_workers.engine.compiling import Compiler
 from paceline_workers.engine.lobby import Files
 from paceline_workers.engine.memory.sight import ALL, Sight
 from paceline_workers.engine.scheduling import Limits, Plan, Sample
@@ -20,7 +21,7 @@ class Facts:
     `host_pages`: how many pages it can keep outside the device; `page_copy_s`: seconds to bring one back.
     `sight`: what all layers need together. `disk`: pages that may be read and written behind those.
     `embedding`: numbers in a vector, 0 if it makes none.
-    `grammars`: whether requests may ask for structured output. `defaults`: see `Started`.
+    `grammars`: compiles those of structured output, None where it cannot be had. `defaults`: see `Started`.
     `ahead`: a step computes beside the host's work, so the next one should be planned before it is collected.
     """
 
@@ -32,7 +33,7 @@ class Facts:
     stages: dict[str, float]
     emulated: bool = False
     ahead: bool = False
-    grammars: bool = False
+    grammars: Compiler | None = None
     embedding: int = 0
     host_pages: int = 0
     page_copy_s: float = 0.0

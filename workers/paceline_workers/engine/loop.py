@@ -17,6 +17,7 @@ from paceline_core.errors import PacelineError
 from paceline_core.telemetry import get_logger
 from paceline_workers.engine.backend import Backend, Facts
 from paceline_workers.engine.channel import Channel
+from paceline_workers.engine.compiling import Compiling
 from paceline_workers.engine.lobby import Lobby
 from paceline_workers.engine.memory.disk import DiskIndex
 from paceline_workers.engine.memory.kv import KvMemory
@@ -56,6 +57,7 @@ class EngineLoop:
         self._memory = _memory(facts, prefix_cache)
         self._scheduler = Scheduler(self._memory, facts.limits)
         self._scheduler.model = facts.prior
+        self._compiling = Compiling(facts.grammars)
         self._lobby = Lobby(self._memory, facts.disk, facts.limits)
         self._fit = StepTimeFit(facts.prior)
         self._recent: deque[StepStats] = deque(maxlen=_RECENT)
@@ -74,9 +76,14 @@ class EngineLoop:
     def turn(self) -> None:
         """One round; sleeps when there is nothing to compute, or while it is too early to plan the next step."""
         due = min(self._wake, self._next_beat) - self._timer.now()
-        for message in self._channel.receive(min(due, self._lobby.glance)):
+        for message in self._channel.receive(min(due, self._lobby.glance, self._compiling.glance)):
             self._take(message)
         now = self._timer.now()
+        for guest in self._compiling.leave(now):
+            if guest.refusal:
+                self._refuse(guest.request, guest.refusal)
+            else:
+                self._enter(guest.request, guest.submit)
         for request in self._lobby.leave(now):
             self._submit(request)
         self._tell(self._scheduler.expire(now))
@@ -90,22 +97,32 @@ class EngineLoop:
             case Submit():
                 facts = self._backend.facts
                 request = request_of(message, facts.eos_ids, self._timer.now(), facts.limits.max_model_len)
-                if self._lobby.enter(request, request.arrival) or self._submit(request):
-                    self._memory.note(request, message.prefix_keys)
+                if refusal := self._unable(request):
+                    self._refuse(request, refusal)
+                elif not self._compiling.enter(request, message):
+                    self._enter(request, message)
             case Abort():
+                self._compiling.abort(message.id)
                 self._lobby.abort(message.id)
                 self._scheduler.abort(message.id)
 
+    def _enter(self, request: Request, message: Submit) -> None:
+        if self._lobby.enter(request, self._timer.now()) or self._submit(request):
+            self._memory.note(request, message.prefix_keys)
+
     def _submit(self, request: Request) -> bool:
-        if refusal := self._unable(request) or self._scheduler.submit(request):
-            self._tell([Tokens(request.id, 0, [], finish="error", error=refusal)])
+        if refusal := self._scheduler.submit(request):
+            self._refuse(request, refusal)
         return not refusal
+
+    def _refuse(self, request: Request, refusal: str) -> None:
+        self._tell([Tokens(request.id, 0, [], finish="error", error=refusal)])
 
     def _unable(self, request: Request) -> str:
         facts = self._backend.facts
         if request.embed and not facts.embedding:
             return "this worker's backend makes no embeddings"
-        able = facts.grammars or not request.sampling.grammar
+        able = facts.grammars is not None or not request.sampling.grammar
         return "" if able else "this worker's backend cannot follow a grammar"
 
     def _step(self, now: float) -> None:
@@ -235,6 +252,7 @@ class EngineLoop:
             recomputed_tokens=core.counters.recomputed_tokens,
             slack_tokens=_slack(core.running, memory),
             shed_by=dict(core.counters.shed_by),
+            debt_pages=core.admission.debt(core.running),
             prefix_added=added,
             prefix_evicted=evicted,
         )
@@ -272,6 +290,6 @@ def started(facts: Facts) -> Started:
         emulated=facts.emulated,
         stages=facts.stages,
         defaults=dict(facts.defaults),
-        grammars=facts.grammars,
+        grammars=facts.grammars is not None,
         embedding=facts.embedding,
     )

@@ -82,7 +82,7 @@ class TorchBackend:
             page_copy_s=copy_s,
             sight=sight,
             disk=files,
-            grammars=grammars is not None,
+            grammars=grammars,
             embedding=shape.hidden,
         )
         return cls(facts, model, cache, Runner(model, cache, Sampler(grammars)))

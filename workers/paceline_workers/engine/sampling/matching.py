@@ -54,6 +54,11 @@ class Grammars:
             del self._compiled[next(iter(self._compiled))]
         return compiled
 
+    def ready(self, text: str) -> bool:
+        """It is compiled."""
+        compiled = self._compiled.get(text)
+        return compiled is not None and compiled.done() and compiled.exception() is None
+
     def matcher(self, request: Request) -> "Matcher":
         """Of a request whose grammar was prepared, else it waits for that. Raises OSError or ValueError."""
         compiled = self.prepare(request.sampling.grammar).result()

@@ -1,0 +1,99 @@
+"""Where a request waits until its grammar is compiled, before it is queued: no step ever waits for a compiler.
+
+Grammars are compiled one after the other beside the loop, in the order in which they were asked for; what is compiled
+already passes at once. A request whose grammar cannot be compiled leaves with the reason. One whose deadline passes
+leaves like any other, and ends in the queue.
+"""
+
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Protocol
+
+from paceline_workers.engine.scheduling import Request
+from paceline_workers.messages import Submit
+
+GUESTS = 256
+GLANCE = 0.001
+"""Seconds between two looks at what has been compiled."""
+
+
+class Compiler(Protocol):
+    """Compiles in a thread of its own."""
+
+    def ready(self, text: str) -> bool:
+        """It is compiled already."""
+        ...
+
+    def prepare(self, text: str) -> Future[Any]:
+        """Begin, unless it has begun; fails with OSError or ValueError where it cannot be compiled."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """A request as it was submitted, and why it cannot be served; "" if it can."""
+
+    request: Request
+    submit: Submit
+    refusal: str = ""
+
+
+class Compiling:
+    """All who wait; nobody, if nothing can be compiled."""
+
+    def __init__(self, compiler: Compiler | None) -> None:
+        self._compiler = compiler
+        self._guests: deque[Guest] = deque()
+        self._refused: list[Guest] = []
+
+    def __len__(self) -> int:
+        return len(self._guests)
+
+    @property
+    def glance(self) -> float:
+        """Seconds until somebody should look again."""
+        return GLANCE if self._guests or self._refused else inf
+
+    def enter(self, request: Request, submit: Submit) -> bool:
+        """Whether it waits here; if not, it can be queued at once."""
+        text = request.sampling.grammar
+        if not text or self._compiler is None or self._compiler.ready(text):
+            return False
+        if len(self._guests) >= GUESTS:
+            refusal = f"{GUESTS} requests wait for grammars to be compiled; try again shortly"
+            self._refused.append(Guest(request, submit, refusal))
+        else:
+            self._guests.append(Guest(request, submit))
+            self._compiler.prepare(self._guests[0].request.sampling.grammar)
+        return True
+
+    def leave(self, now: float) -> list[Guest]:
+        """Those who need not wait any longer, in the order in which they came."""
+        gone, self._refused = self._refused, []
+        while self._guests and (future := self._prepare(self._guests[0])).done():
+            guest = self._guests.popleft()
+            gone.append(Guest(guest.request, guest.submit, _reason(future)))
+        late = [guest for guest in self._guests if _late(guest.request, now)]
+        for guest in late:
+            self._guests.remove(guest)
+        return gone + late
+
+    def abort(self, request_id: str) -> None:
+        """Nobody waits for it any more."""
+        self._guests = deque(guest for guest in self._guests if guest.request.id != request_id)
+
+    def _prepare(self, guest: Guest) -> Future[Any]:
+        assert self._compiler is not None
+        return self._compiler.prepare(guest.request.sampling.grammar)
+
+
+def _late(request: Request, now: float) -> bool:
+    return request.deadline is not None and now >= request.deadline
+
+
+def _reason(future: Future[Any]) -> str:
+    """Whatever a compiler raises concerns the one grammar."""
+    error = future.exception()
+    return "" if error is None else f"The grammar cannot be followed: {error}."
