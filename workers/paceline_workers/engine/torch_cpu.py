@@ -35,6 +35,8 @@ from paceline_workers.source import locate
 
 ROOM = 1 << 30
 """Bytes of KV pages, at most, when nothing is configured."""
+PAGE_LAYOUT = "layer, 2, kv head, token, head_dim"
+"""Of a page's bytes: files that hold some are named by it too."""
 _TRIPS = 16
 
 
@@ -50,6 +52,7 @@ class TorchBackend:
     @classmethod
     def load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause) -> "TorchBackend":
         """From a model source to a warm model. Raises InvalidInput naming the file or field and the fix."""
+        os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # huge pages for weights: torch asks at its first tensor
         torch.set_num_threads(engine.threads or _threads())
         stages = _Stages(timer)
         with stages.stage("config"):
@@ -142,7 +145,7 @@ def _files(engine: EngineConfig, settings: config.ModelConfig, folder: Path, pag
     if not limit or engine.disk_path is None:
         return None
     weights = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.iterdir())]
-    types = (engine.dtype, engine.kv_dtype, engine.products, engine.page_tokens, torch.__version__)
+    types = (PAGE_LAYOUT, engine.dtype, engine.kv_dtype, engine.products, engine.page_tokens, torch.__version__)
     return PageFiles.open(engine.disk_path, repr((settings, types, weights)).encode(), page_bytes, limit)
 
 

@@ -1,10 +1,11 @@
-"""Keys and values in pages, and attention over them by gathering a sequence's pages and torch's fused kernel.
+"""Keys and values in pages, and attention over them by gathering a sequence's pages, head by head.
 
-The pages' type is the configuration's; attention computes in the type of the queries.
+The pages' type is the configuration's. Chunks of several tokens attend through torch's fused kernel in the type of the
+queries; single tokens through two products in float32, which the fused kernel takes twice as long for.
 
-Layout [slot, kv head, head_dim], slots page by page: a gathered context is one contiguous copy, and the kernel reads
-its heads by stride. What lies in a page behind the last token is old but finite, and masked. Known hole: each layer
-gathers the whole context again; large pages keep that near the speed of a plain copy.
+Layout [page, kv head, token, head_dim]: what a head sees of a sequence is gathered block by block, a block being one
+page's tokens of one head, and lies as products want it. What lies in a page behind the last token is old but finite,
+and masked. Known hole: each layer gathers the whole context again, at the speed of a plain copy.
 """
 
 from collections.abc import Sequence
@@ -27,12 +28,10 @@ class PagedCache:
     def __init__(
         self, shape: ModelShape, pages: int, page_tokens: int, host_pages: int = 0, files: PageFiles | None = None
     ) -> None:
-        size = (shape.layers, 2, pages * page_tokens, shape.kv_heads, shape.head_dim)
-        dtype = TORCH_TYPES[shape.kv_dtype]
-        self._pool = torch.zeros(size, dtype=dtype)
-        host = (host_pages, shape.layers, 2, page_tokens, shape.kv_heads, shape.head_dim)
-        self._host = torch.zeros(host, dtype=dtype)
-        self._page_tokens = page_tokens
+        dtype, page = TORCH_TYPES[shape.kv_dtype], (shape.kv_heads, page_tokens, shape.head_dim)
+        self._pool = torch.zeros((shape.layers, 2, pages, *page), dtype=dtype)
+        self._host = torch.zeros((host_pages, shape.layers, 2, *page), dtype=dtype)
+        self._scale = shape.head_dim**-0.5
         self._files = files
 
     def copy(self, copies: Sequence[Copy]) -> None:
@@ -61,42 +60,41 @@ class PagedCache:
                 files.erase(digest_of(copy.source))
 
     def _page(self, page: int) -> Tensor:
-        """[layers, 2, page_tokens, kv heads, head_dim] of one page."""
-        return self._pool[:, :, page * self._page_tokens : (page + 1) * self._page_tokens]
+        """[layers, 2, kv heads, page_tokens, head_dim] of one page."""
+        return self._pool[:, :, page]
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Store [tokens, kv heads, head_dim] of one layer at `slots`."""
-        self._pool[layer, 0].index_copy_(0, slots, keys.to(self._pool.dtype))
-        self._pool[layer, 1].index_copy_(0, slots, values.to(self._pool.dtype))
+        """Store [tokens, kv heads, head_dim] of one layer at `slots` [tokens * kv heads]."""
+        for pool, fresh in zip(self._pool[layer], (keys, values), strict=True):
+            width = fresh.shape[-1]
+            pool.view(-1, width).index_copy_(0, slots, fresh.reshape(-1, width).to(pool.dtype))
 
     def attend(self, layer: int, queries: Tensor, layout: Layout) -> Tensor:
         """Causal attention of [tokens, heads, head_dim] to what `write` has stored; the same shape."""
-        out = torch.empty_like(queries)
+        out = torch.empty(queries.shape, dtype=queries.dtype)
         for span in layout.spans:
             out[span.rows] = self._span(layer, queries[span.rows], span)
         for singles in layout.singles:
-            out[singles.rows] = self._singles(layer, queries[singles.rows], singles)
+            out.index_copy_(0, singles.rows, self._singles(layer, queries.index_select(0, singles.rows), singles))
         return out
 
-    def _gather(self, layer: int, pages: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Keys and values of `pages` [..., n]: each [..., n * page_tokens, kv heads, head_dim]."""
-        keys, values = self._pool[layer].view(2, -1, self._page_tokens, *self._pool.shape[3:])
-        shape = (*pages.shape[:-1], -1, *keys.shape[2:])
-        flat = pages.flatten()
-        return keys.index_select(0, flat).view(shape).to(dtype), values.index_select(0, flat).view(shape).to(dtype)
+    def _gather(self, layer: int, blocks: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Keys and values of `blocks` [heads, n]: each [heads, n * page_tokens, head_dim]."""
+        shape, flat = (len(blocks), -1, self._pool.shape[-1]), blocks.flatten()
+        keys, values = (pool.flatten(0, 1).index_select(0, flat).view(shape).to(dtype) for pool in self._pool[layer])
+        return keys, values
 
     def _span(self, layer: int, queries: Tensor, span: Span) -> Tensor:
-        keys, values = self._gather(layer, span.pages, queries.dtype)
-        query, key, value = (item.transpose(0, 1)[None] for item in (queries, keys, values))
-        mixed = scaled_dot_product_attention(query, key, value, attn_mask=span.mask, enable_gqa=True)
+        key, value = self._gather(layer, span.blocks, queries.dtype)
+        query = queries.transpose(0, 1)
+        mixed = scaled_dot_product_attention(
+            query[None], key[None], value[None], attn_mask=span.mask, scale=self._scale, enable_gqa=True
+        )
         return mixed[0].transpose(0, 1)
 
     def _singles(self, layer: int, queries: Tensor, singles: Singles) -> Tensor:
         """The query heads that share a kv head stand where a sequence's queries would: no key is copied for them."""
-        keys, values = self._gather(layer, singles.pages, queries.dtype)
-        count, heads, width = queries.shape
-        grouped = queries.view(count, keys.shape[2], -1, width)
-        mixed = scaled_dot_product_attention(
-            grouped, keys.transpose(1, 2), values.transpose(1, 2), attn_mask=singles.mask
-        )
-        return mixed.reshape(count, heads, width)
+        keys, values = self._gather(layer, singles.blocks, torch.float32)
+        grouped = queries.reshape(len(keys), -1, queries.shape[-1]).float()
+        scores = torch.baddbmm(singles.mask, grouped, keys.transpose(1, 2), alpha=self._scale)
+        return torch.bmm(scores.softmax(-1), values).view_as(queries).to(queries.dtype)

@@ -2,6 +2,7 @@
 
 Rows follow the plan's chunks. Chunks of one token ("singles": decodes, and prompts with one token left) attend
 together, padded in groups whose longest context is at most twice the shortest; longer chunks attend one by one.
+A page holds a block for each kv head, so block tables are told as numbers of blocks, head by head: page * heads + head.
 Layers that see only a window of the context, and perhaps its first tokens, have a layout of their own: pages that are
 wholly out of sight are not read, and need not be in the block table any more.
 """
@@ -9,6 +10,7 @@ wholly out of sight are not read, and need not be in the block table any more.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 
 import torch
 from torch import Tensor
@@ -21,22 +23,25 @@ _ALL = frozenset({ALL})
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A chunk of several tokens: its rows, and the pages of the context that any of them sees, the chunk's included.
+    """A chunk of several tokens: its rows, and the blocks of the context that any of them sees, the chunk's included.
 
-    mask [tokens, context]: which of the gathered tokens each row may see.
+    blocks [kv heads, pages]; mask [tokens, context]: which of the gathered tokens each row may see.
     """
 
     rows: slice
-    pages: Tensor
+    blocks: Tensor
     mask: Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Singles:
-    """Chunks of one token: rows [n], pages [n, most pages], mask [n, 1, 1, most pages * page_tokens]."""
+    """Chunks of one token: rows [n], blocks [n * kv heads, most pages].
+
+    mask [n * kv heads, 1, most pages * page_tokens]: 0 for what a row may see, else minus infinity, to be added.
+    """
 
     rows: Tensor
-    pages: Tensor
+    blocks: Tensor
     mask: Tensor
 
 
@@ -50,8 +55,9 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`slots`: where each row's key and value go, page * page_tokens + offset; `sampled`: rows whose logits count.
+    """`slots`: where each row's keys and values go, head by head: block * page_tokens + offset.
 
+    `sampled`: rows whose logits count.
     `layouts`: by what a layer sees.
     """
 
@@ -62,19 +68,35 @@ class Batch:
     sampled: Tensor
 
     @classmethod
-    def of(cls, plan: Plan, page_tokens: int, sights: Collection[Sight] = _ALL) -> "Batch":
-        """Lay out a plan for layers with these sights; `plan.chunks` must not be empty."""
-        chunks = plan.chunks
+    def of(cls, plan: Plan, page_tokens: int, heads: int, sights: Collection[Sight] = _ALL) -> "Batch":
+        """Lay out a plan for layers with so many kv heads and these sights; `plan.chunks` must not be empty."""
+        chunks, size = plan.chunks, _Size(page_tokens, heads)
         starts = [0, *accumulate(chunk.count for chunk in chunks)]
         rows = list(zip(chunks, starts, strict=False))
-        positions = torch.cat([torch.arange(chunk.start, chunk.start + chunk.count) for chunk in chunks])
         return cls(
             tokens=torch.tensor([token for chunk in chunks for token in _tokens(chunk)]),
-            positions=positions,
-            slots=torch.cat([_slots(chunk, page_tokens) for chunk in chunks]),
-            layouts={sight: _layout(rows, page_tokens, sight) for sight in sights},
+            positions=torch.tensor([place for chunk in chunks for place in _positions(chunk)]),
+            slots=size.spread([slot for chunk in chunks for slot in _slots(chunk, size)], page_tokens),
+            layouts={sight: _layout(rows, size, sight) for sight in sights},
             sampled=torch.tensor([row + chunk.count - 1 for chunk, row in rows if chunk.samples], dtype=torch.long),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """Of a page: its tokens, and the blocks of so many tokens that it holds, one for each kv head."""
+
+    tokens: int
+    heads: int
+
+    def spread(self, places: Sequence[int], step: int) -> Tensor:
+        """[places * heads]: each place once for each head, the next head's `step` further on."""
+        return (torch.tensor(places)[:, None] + torch.arange(self.heads) * step).flatten()
+
+    def blocks(self, tables: Sequence[Sequence[int]]) -> Tensor:
+        """[tables * heads, pages] of block tables of one length."""
+        pages = torch.tensor(tables)[:, None] * self.heads
+        return (pages + torch.arange(self.heads)[:, None]).flatten(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +123,22 @@ def _tokens(chunk: Chunk) -> list[int]:
     return tokens if len(tokens) == chunk.count else [*tokens, 0]
 
 
-def _slots(chunk: Chunk, page_tokens: int) -> Tensor:
-    positions = torch.arange(chunk.start, chunk.start + chunk.count)
-    places = positions // page_tokens - chunk.request.dropped
-    return torch.tensor(chunk.request.pages)[places] * page_tokens + positions % page_tokens
+def _positions(chunk: Chunk) -> range:
+    return range(chunk.start, chunk.start + chunk.count)
 
 
-def _layout(rows: Sequence[tuple[Chunk, int]], page_tokens: int, sight: Sight) -> Layout:
-    views = [_View.of(chunk, row, page_tokens, sight) for chunk, row in rows]
+def _slots(chunk: Chunk, size: _Size) -> Iterator[int]:
+    """Where the first head of each token goes."""
+    pages, dropped, tokens = chunk.request.pages, chunk.request.dropped, size.tokens
+    for place in _positions(chunk):
+        yield pages[place // tokens - dropped] * size.heads * tokens + place % tokens
+
+
+def _layout(rows: Sequence[tuple[Chunk, int]], size: _Size, sight: Sight) -> Layout:
+    views = [_View.of(chunk, row, size.tokens, sight) for chunk, row in rows]
     return Layout(
-        spans=tuple(_span(view, page_tokens, sight) for view in views if view.chunk.count > 1),
-        singles=tuple(_singles(group, page_tokens, sight) for group in _groups(views)),
+        spans=tuple(_span(view, size, sight) for view in views if view.chunk.count > 1),
+        singles=tuple(_singles(group, size, sight) for group in _groups(views)),
     )
 
 
@@ -124,13 +151,13 @@ def _visible(seen: Tensor, positions: Tensor, sight: Sight) -> Tensor:
     return past & (near | (seen < sight.sinks) if sight.sinks else near)
 
 
-def _span(view: _View, page_tokens: int, sight: Sight) -> Span:
-    chunk, head = view.chunk, sight.head(page_tokens)
+def _span(view: _View, size: _Size, sight: Sight) -> Span:
+    chunk, head = view.chunk, sight.head(size.tokens)
     positions = torch.arange(chunk.start, chunk.start + chunk.count)
-    seen = torch.arange(len(view.pages) * page_tokens)
-    seen[head * page_tokens :] += (view.first - head) * page_tokens
+    seen = torch.arange(len(view.pages) * size.tokens)
+    seen[head * size.tokens :] += (view.first - head) * size.tokens
     rows = slice(view.row, view.row + chunk.count)
-    return Span(rows, torch.tensor(view.pages), _visible(seen, positions[:, None], sight))
+    return Span(rows, size.blocks([view.pages]), _visible(seen, positions[:, None], sight))
 
 
 def _groups(views: Sequence[_View]) -> Iterator[list[_View]]:
@@ -146,15 +173,16 @@ def _groups(views: Sequence[_View]) -> Iterator[list[_View]]:
         yield group
 
 
-def _singles(group: Sequence[_View], page_tokens: int, sight: Sight) -> Singles:
-    longest, head = max(len(view.pages) for view in group), sight.head(page_tokens)
+def _singles(group: Sequence[_View], size: _Size, sight: Sight) -> Singles:
+    longest, head = max(len(view.pages) for view in group), sight.head(size.tokens)
     positions = torch.tensor([view.chunk.start for view in group])[:, None]
-    seen = torch.arange(longest * page_tokens)[None]
+    seen = torch.arange(longest * size.tokens)[None]
     if sight.window is not None:
-        gaps = torch.tensor([(view.first - head) * page_tokens for view in group])[:, None]
-        seen = seen + (seen >= head * page_tokens) * gaps
+        gaps = torch.tensor([(view.first - head) * size.tokens for view in group])[:, None]
+        seen = seen + (seen >= head * size.tokens) * gaps
+    hidden = ~_visible(seen, positions, sight)
     return Singles(
         rows=torch.tensor([view.row for view in group]),
-        pages=torch.tensor([view.pages + [0] * (longest - len(view.pages)) for view in group]),
-        mask=_visible(seen, positions, sight)[:, None, None],
+        blocks=size.blocks([view.pages + [0] * (longest - len(view.pages)) for view in group]),
+        mask=torch.zeros(hidden.shape).masked_fill_(hidden, -inf).repeat_interleave(size.heads, 0)[:, None],
     )

@@ -32,7 +32,9 @@ class Norm:
 
     def __call__(self, x: Tensor) -> Tensor:
         wide = x.float()
-        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps) * self.weight).to(self.dtype)
+        length = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+        scale = torch.rsqrt(length.square_().div_(x.shape[-1]).add_(self.eps))
+        return (wide * scale).mul_(self.weight).to(self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Decoder:
 
     def lay_out(self, plan: Plan, page_tokens: int) -> Batch:
         """The plan as this model's layers need it."""
-        return Batch.of(plan, page_tokens, set(self.config.sights))
+        return Batch.of(plan, page_tokens, self.config.shape.kv_heads, set(self.config.sights))
 
     @torch.inference_mode()
     def __call__(self, batch: Batch, cache: PagedCache) -> Tensor:
@@ -79,18 +81,18 @@ class Decoder:
         step = _Step(batch, cache, *self.config.rope.angles(batch.positions))
         x = self.embedding[batch.tokens].float()
         for index, layer in enumerate(self.layers):
-            x = x + self._attention(index, layer.attention_norm(x), step)
+            x += self._attention(index, layer.attention_norm(x), step)
             gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, dim=-1)
-            x = x + layer.down(silu(gate) * up)
+            x += layer.down(silu(gate).mul_(up))
         return self.norm(x[batch.sampled])
 
     def _attention(self, index: int, x: Tensor, step: "_Step") -> Tensor:
         layer, shape = self.layers[index], self.config.shape
         heads = layer.qkv(x).view(len(x), -1, shape.head_dim)
-        queries, keys, values = torch.split(heads, [shape.heads, shape.kv_heads, shape.kv_heads], dim=1)
+        both, values = torch.split(heads, [shape.heads + shape.kv_heads, shape.kv_heads], dim=1)
         if layer.query_norm is not None and layer.key_norm is not None:
-            queries, keys = layer.query_norm(queries), layer.key_norm(keys)
-        queries, keys = rotate(queries, step.cos, step.sin), rotate(keys, step.cos, step.sin)
+            both = torch.cat((layer.query_norm(both[:, : shape.heads]), layer.key_norm(both[:, shape.heads :])), dim=1)
+        queries, keys = torch.split(rotate(both, step.cos, step.sin), [shape.heads, shape.kv_heads], dim=1)
         step.cache.write(index, step.batch.slots, keys, values)
         layout = step.batch.layouts[self.config.sights[index]]
         return layer.out(step.cache.attend(index, queries, layout).flatten(1))

@@ -73,18 +73,22 @@ class Rope:
         raise ValueError(f"supported are {', '.join(SCALINGS)}")
 
     def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosine and sine for `positions` [tokens]: each [tokens, 1, head_dim / 2], to broadcast over heads."""
+        """Cosine and sine for `positions` [tokens]: each [tokens, 1, head_dim], to broadcast over heads.
+
+        Of both halves; the sine is negative in the first, as `rotate` takes it.
+        """
         frequencies = torch.tensor(self.frequencies)
         if self.dynamic is not None:
             frequencies = self.dynamic.frequencies(positions, frequencies)
         angles = positions.float()[:, None] * frequencies
-        return (angles.cos() * self.attention)[:, None], (angles.sin() * self.attention)[:, None]
+        cos, sin = angles.cos() * self.attention, angles.sin() * self.attention
+        return torch.cat((cos, cos), dim=-1)[:, None], torch.cat((-sin, sin), dim=-1)[:, None]
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate [tokens, heads, head_dim] by its positions' angles; the same type, computed in the angles'."""
-    left, right = x.chunk(2, dim=-1)
-    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1).to(x.dtype)
+    wide = x.float()
+    return torch.addcmul(wide * cos, wide.roll(x.shape[-1] // 2, -1), sin).to(x.dtype)
 
 
 def _exponents(head_dim: int) -> Tensor:
