@@ -1,10 +1,11 @@
 """How requests leave the scheduler: done, aborted, failed, too late or refused; and how long they wait for company."""
 
 import pytest
-from tests.engine.shadow import PROMPT, VOCAB, Shadow, expected, request, scheduler, shape, started
+from tests.engine.shadow import PROMPT, VOCAB, Shadow, beams, expected, request, scheduler, shape, started
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.scheduling import Plan, Request, Sample
+from paceline_workers.engine.scheduling.search import Search
 
 INTERACTIVE, BATCH, OFFLINE = RequestClass
 
@@ -33,6 +34,26 @@ def test_a_sample_that_ends_its_grammar_ends_a_request() -> None:
     core.submit(request("a", PROMPT, 9, min_tokens=5))
     (event,) = core.commit(core.step(0.0), [Sample(7, ended=True)], 0.0)
     assert (event.ids, event.finish, core.running) == ([7], "stop", [])
+
+
+def test_a_row_that_went_wrong_ends_its_own_request_alone() -> None:
+    run = started(budget=64)
+    run.core.submit(request("sick", PROMPT, 9))
+    run.core.submit(request("well", PROMPT, 5))
+    run.core.submit(beams("beams", PROMPT, Search(3, 9)))
+    for _ in range(2):
+        run.step()
+    plan, wrong = run.core.step(run.now), {"sick", "beams/1", "beams/2"}
+    drawn = zip(plan.chunks, run.execute(plan), strict=True)
+    samples = [Sample(0, error="no number") if chunk.request.id in wrong else sample for chunk, sample in drawn]
+    run.events += run.core.commit(plan, samples, run.now)
+    run.drain()
+    assert {(event.id, event.error) for event in run.events if event.error} == {
+        ("sick", "no number"),
+        ("beams", "no number"),
+    }
+    assert run.text("well") == expected(PROMPT, 5)
+    assert run.core.memory.held == 0
 
 
 def test_a_request_ends_where_the_context_of_the_model_ends() -> None:

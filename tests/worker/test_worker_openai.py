@@ -121,6 +121,22 @@ def test_the_best_of_several_is_one_of_them(client: OpenAI) -> None:
     assert best.usage == all_of_them.usage
 
 
+def test_a_beam_search_tells_its_best_answers_and_counts_them_alone(client: OpenAI) -> None:
+    asked: Any = {"model": "chat", "prompt": "The", "max_tokens": 12, "logprobs": 0}
+    extra = {"use_beam_search": True, "ignore_eos": True, "length_penalty": 0.0}
+    answer = client.completions.create(**asked, n=3, best_of=4, extra_body=extra)
+    scores = [sum(choice.logprobs.token_logprobs or []) for choice in answer.choices if choice.logprobs]
+    assert scores == sorted(scores, reverse=True)
+    assert len({choice.text for choice in answer.choices}) == 3
+    assert answer.usage
+    assert answer.usage.completion_tokens == 3 * 12
+    alone = client.completions.create(**asked, best_of=4, extra_body=extra)
+    assert [choice.text for choice in alone.choices] == [answer.choices[0].text]
+    greedy = client.completions.create(**asked, temperature=0, extra_body={"ignore_eos": True})
+    assert greedy.choices[0].logprobs
+    assert scores[0] >= sum(greedy.choices[0].logprobs.token_logprobs or [])
+
+
 def test_penalties_and_bias_change_the_answer_as_they_say(client: OpenAI) -> None:
     def ask(**fields: Any) -> list[str]:
         asked: Any = {"model": "chat", "prompt": "The", "temperature": 0, "max_tokens": 24, "logprobs": 0}
