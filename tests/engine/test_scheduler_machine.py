@@ -46,6 +46,7 @@ class Engine(RuleBasedStateMachine):
                 "model": st.none() | st.just(MODEL),
                 "batching": st.sampled_from(["continuous", "continuous", "dynamic", "static"]),
                 "sight": st.sampled_from([ALL, ALL, Sight(4), Sight(6, 1), Sight(9, 5)]),
+                "reserved": st.just({}) | st.just({RequestClass.INTERACTIVE: 0.3, RequestClass.BATCH: 0.3}),
                 "tpot": st.just({}) | st.just({RequestClass.INTERACTIVE: 0.02}),
             }
         ),

@@ -20,7 +20,8 @@ class EngineConfig(Config):
     """The resolved `spec.engine`; sizes in tokens, `kv_bytes` and `host_bytes` in bytes.
 
     By class: `batch_window_s`, `tpot_s` (the time per output token that prefill must leave to decodes; a class that is
-    absent has no promise), `class_weights` (shares of tokens), `class_waiting` (requests in its queue).
+    absent has no promise), `class_weights` (shares of tokens), `class_waiting` (requests in its queue),
+    `class_reserved` (the share of pages that less urgent classes leave to it and those before it).
     `disk_bytes` of pages may lie in `disk_path` behind host memory, for this engine and those after it.
     `attention_window`: tokens that attention looks back, and the first `sink_tokens`; none: as the model was made.
     `warm_prefixes`: texts that are prefilled before the worker is ready.
@@ -44,6 +45,7 @@ class EngineConfig(Config):
     batch_window_s: dict[str, float] = {"interactive": 0.003, "batch": 0.02, "offline": 0.04}
     tpot_s: dict[str, Annotated[float, Field(gt=0)]] = {}
     class_weights: dict[str, Annotated[float, Field(gt=0)]] = {}
+    class_reserved: dict[str, Annotated[float, Field(ge=0, lt=1)]] = {}
     class_waiting: dict[str, Annotated[int, Field(ge=1)]] = {}
     threads: int | None = Field(default=None, ge=1)
     dtype: Literal["fp32", "bf16"] = "fp32"

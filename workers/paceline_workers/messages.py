@@ -160,6 +160,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     go between host memory and disk. `slack_tokens` would fit into held pages; `loading` requests wait for
     pages from disk before they are queued; `shed_by` counts by reason: crowded,
     backlog, deadline.
+    `debt_pages`: what those that run are predicted to need beyond all pages.
     `prefix_added` and `prefix_evicted`: keys whose pages have come to be cached, or are no more, since the last one.
     `step_time`: base, prefill, sequence, kv, context, observations of `StepTime`.
     """
@@ -189,6 +190,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     slack_tokens: int = 0
     loading: int = 0
     shed_by: dict[str, int] = {}
+    debt_pages: int = 0
     prefix_added: list[str] = []
     prefix_evicted: list[str] = []
 

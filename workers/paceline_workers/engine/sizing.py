@@ -94,7 +94,15 @@ def limits(engine: EngineConfig, *, context: int, vocab_size: int, pages: int, s
         weights=_by_class("class_weights", engine.class_weights),
         class_waiting=_by_class("class_waiting", engine.class_waiting),
         batching=engine.batching,
+        reserved=_reserved(engine),
     )
+
+
+def _reserved(engine: EngineConfig) -> dict[RequestClass, float]:
+    shares = _by_class("class_reserved", engine.class_reserved)
+    if sum(shares.values()) >= 1:
+        raise InvalidInput("engine.class_reserved", f"{sum(shares.values()):g} in all leaves nothing; stay below 1")
+    return shares
 
 
 def _max_model_len(engine: EngineConfig, context: int, capacity: int) -> int:

@@ -4,11 +4,13 @@ With a window a request stops growing when it holds as many pages as it ever wil
 """
 
 from collections.abc import Sequence
+from math import ceil
 
 from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling.forecast import Forecast, Load, peak
 from paceline_workers.engine.scheduling.plan import Limits
 from paceline_workers.engine.scheduling.request import Request
+from paceline_workers.engine.scheduling.reserve import reserved
 
 
 class Admission:
@@ -21,6 +23,18 @@ class Admission:
         self._loads: list[Load] | None = None
         self._common = 0
 
+    def reserved(self, request: Request, running: Sequence[Request]) -> bool:
+        """Whether it would reach into pages that are kept for more urgent classes."""
+        if not self._limits.reserved:
+            return False
+        joining = self._joining(request, self._memory.cost(request))
+        loads = [(other.urgency, self._load(other, other.own_pages)) for other in running]
+        return reserved(request.urgency, joining, loads, self._limits, self._memory.total)
+
+    def debt(self, running: Sequence[Request]) -> int:
+        """Pages that those which run are going to need beyond all there are."""
+        return max(ceil(self._peak((), running)) - self._memory.total, 0)
+
     def fits(self, request: Request, running: Sequence[Request]) -> bool:
         """Whether it may join those that run."""
         if len(running) >= self._limits.slots:
@@ -32,8 +46,9 @@ class Admission:
             return False
         if not running:
             return True
-        joining = [self._load(request, cost), *[self._load(request, each)] * followers]
-        return self._peak(joining, running) <= self._memory.total
+        if self.reserved(request, running):
+            return False
+        return self._peak(self._joining(request, cost), running) <= self._memory.total
 
     def seated(self, request: Request) -> None:
         """It runs now."""
@@ -43,6 +58,13 @@ class Admission:
     def changed(self) -> None:
         """Somebody left, or grew."""
         self._loads = None
+
+    def _joining(self, request: Request, cost: int) -> list[Load]:
+        """What it would add, and the other beams of its search."""
+        beams, first = request.beams, self._load(request, cost)
+        if beams is None:
+            return [first]
+        return [first, *[self._load(request, beams.spread(self._limits))] * (len(beams.members) - 1)]
 
     def _peak(self, joining: Sequence[Load], running: Sequence[Request]) -> float:
         if self._loads is None:

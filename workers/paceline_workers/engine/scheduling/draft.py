@@ -15,7 +15,8 @@ class Draft:
     """Prefill stops where `budget` tokens or `seconds` end, but never before `floor` tokens: so it always progresses.
 
     `closed`: nothing more is admitted. Either a decode had to preempt, or a head had to stay: what comes after it must
-    not slip past and starve it.
+    not slip past and starve it. `barred`: nor is anything as urgent as this, or less, since one of them has to leave
+    pages to others.
     """
 
     budget: int
@@ -23,6 +24,7 @@ class Draft:
     floor: int
     seconds: float = inf
     closed: bool = False
+    barred: int = len(RequestClass)
     chunks: dict[str, Chunk] = field(default_factory=dict)
     spent: dict[RequestClass, int] = field(default_factory=lambda: dict.fromkeys(RequestClass, 0))
 
@@ -30,6 +32,17 @@ class Draft:
     def room(self) -> bool:
         """Whether a prefill could still begin."""
         return self.budget > 0 and (self.floor > 0 or self.seconds > 0)
+
+    def admits(self, name: RequestClass) -> bool:
+        """Whether one of this class could still begin."""
+        return self.room and not self.closed and list(RequestClass).index(name) < self.barred
+
+    def close(self, request: Request, *, reserved: bool) -> None:
+        """This one has to stay."""
+        if reserved:
+            self.barred = min(self.barred, request.urgency)
+        else:
+            self.closed = True
 
     def decode(self, request: Request) -> None:
         """One token for a request that lacks nothing else."""

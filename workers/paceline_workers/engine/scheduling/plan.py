@@ -19,6 +19,7 @@ class Limits:
 
     `windows`: seconds that a class may wait for company. `tpot`: seconds per output token that prefill must not push a
     step beyond while that class decodes. `class_waiting` caps one class's queue, `weights` are shares of tokens.
+    `reserved`: shares of all pages that less urgent classes leave to this one.
     """
 
     max_model_len: int
@@ -32,6 +33,7 @@ class Limits:
     weights: Mapping[RequestClass, float] = field(default_factory=dict)
     class_waiting: Mapping[RequestClass, int] = field(default_factory=dict)
     batching: str = "continuous"
+    reserved: Mapping[RequestClass, float] = field(default_factory=dict)
 
     @property
     def slots(self) -> int:

@@ -67,8 +67,8 @@ class Scheduler:
         self._deadlines = Deadlines(self._latest_start)
         self._window = Window()
         self._round = 0
-        self._admission = Admission(memory, limits, self._forecast)
-        self._seats = Seats(memory, self._batching, self._admission)
+        self.admission = Admission(memory, limits, self._forecast)
+        self._seats = Seats(memory, self._batching, self.admission)
         self.running = self._seats.running
 
     # --- requests come and go
@@ -175,7 +175,7 @@ class Scheduler:
 
     def _decode(self, draft: Draft) -> list[Request]:
         """A token for each request that lacks nothing else; returns the others, whose prompts are not through."""
-        self._admission.changed()
+        self.admission.changed()
         grow, sees, longest = self.memory.grow, self.memory.sight.seen, self.limits.max_model_len
         prefills, kv_tokens, promise = [], 0.0, inf
         for request in tuple(self.running):
@@ -223,11 +223,10 @@ class Scheduler:
                 self._admit(name, draft, opens[name], now)
 
     def _admit(self, name: RequestClass, draft: Draft, opened: float, now: float, *, above: float = -inf) -> None:
-        while draft.room and not draft.closed and (request := self._head(name, now)):
+        while draft.admits(name) and (request := self._head(name, now)):
             if response_ratio(request, now) <= above or request.left_round == self._round:
                 return
             if not self._make_room(request, draft):
-                draft.closed = True
                 return
             self.waiting.admit(request)
             self._seats.place(request)
@@ -241,9 +240,10 @@ class Scheduler:
         return request
 
     def _make_room(self, request: Request, draft: Draft) -> bool:
-        while not self._admission.fits(request, self.running):
-            victim = self._outranked(request)
-            if victim is None:
+        while not self.admission.fits(request, self.running):
+            reserved = self.admission.reserved(request, self.running)
+            if reserved or (victim := self._outranked(request)) is None:
+                draft.close(request, reserved=reserved)
                 return False
             self._put_back(victim, draft)
         return True
@@ -359,7 +359,7 @@ class Scheduler:
         """It has its first token; choices that waited for its prompt run on its pages, or queue for want of them."""
         request.first_token = now
         for sibling in self.waiting.follow(request):
-            if self._admission.fits(sibling, self.running) and self._seats.fork(request, sibling):
+            if self.admission.fits(sibling, self.running) and self._seats.fork(request, sibling):
                 self._note_placement(sibling, sibling.arrival, now)
             else:
                 self.waiting.add(sibling)
