@@ -65,6 +65,10 @@ class Offload:
         """Bringing a page back is cheaper than computing it again."""
         return self._host is not None and self._copy_seconds < self._page_tokens * self.prefill_seconds
 
+    def back_seconds(self, pages: int) -> float:
+        """What it takes to bring so many pages back from host memory."""
+        return pages * self._copy_seconds
+
     @property
     def reads(self) -> bool:
         """Reading a page from disk and bringing it back is."""

@@ -259,7 +259,7 @@ class Scheduler:
         return self._victim(request for request in leads(self.running) if request is not oldest)
 
     def _victim(self, requests: Iterable[Request]) -> Request:
-        candidates = (Candidate.of(request, self.model, self.limits.page_tokens) for request in requests)
+        candidates = (Candidate.of(request, self.model, self.memory) for request in requests)
         return self._choose(candidates, self.counters.steps)
 
     def _note_placement(self, request: Request, opened: float, now: float) -> None:

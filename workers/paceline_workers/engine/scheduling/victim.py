@@ -5,6 +5,7 @@ more tokens again, since the requests with most pages are those that have comput
 Nobody who came back less than RESPITE steps ago is chosen while anybody else is left, so that two requests cannot take
 turns in undoing each other; and the oldest running request is never chosen for want of pages, so there is always one
 that only moves forward: no livelock.
+Known hole: that host memory has room for what would go there is taken for granted.
 """
 
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
+from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling import pace
 from paceline_workers.engine.scheduling.beams import members
 from paceline_workers.engine.scheduling.request import Request
@@ -28,12 +30,15 @@ class Candidate:
     lost: float
 
     @classmethod
-    def of(cls, request: Request, model: StepTime, page_tokens: int) -> "Candidate":
-        """Pages that others hold too are neither freed nor lost."""
+    def of(cls, request: Request, model: StepTime, memory: KvMemory) -> "Candidate":
+        """Pages that others hold too are neither freed nor lost; what host memory keeps costs the way back."""
         holders = [member for member in members(request) if member.pages]
-        lost = sum([holder.computed - holder.shared * page_tokens for holder in holders])
         freed = sum([holder.own_pages for holder in holders])
-        return cls(request, freed, pace.service(model, max(lost, 1), request.computed))
+        if memory.offload.restores:
+            lost, back = sum(map(memory.lost, holders)), memory.offload.back_seconds(freed)
+        else:
+            lost, back = sum([holder.computed - holder.shared * memory.page_tokens for holder in holders]), 0.0
+        return cls(request, freed, pace.service(model, max(lost, 1), request.computed) + back)
 
 
 Choice = Callable[[Iterable[Candidate], int], Request]
