@@ -27,6 +27,7 @@ class Table:
     computed: int = 0
     pages: list[int] = field(default_factory=list)
     dropped: int = 0
+    forked: bool = False
     digests: list[bytes] = field(default_factory=list)
 
 
@@ -78,7 +79,7 @@ class Device:
             if not self.memory.grow(table):
                 return False
             self.settle()
-            start, end = table.computed, min(len(table.tokens), self.memory.covered(table))
+            start, end = table.computed, min(len(table.tokens), self.memory.reach(table))
             pages = self.pages_of(table)
             for number in range(start // SIZE, -(-end // SIZE)):
                 assert self.memory.writable(pages[number])

@@ -34,7 +34,10 @@ _HOST = -1
 
 
 class Owner(Protocol):
-    """What holds pages: tokens, how many of them are computed, and the block table, which lacks `dropped` pages."""
+    """What holds pages: tokens, how many of them are computed, and the block table, which lacks `dropped` pages.
+
+    `forked`: somebody may refer to the page that it writes next.
+    """
 
     tokens: list[int]
     salt: str
@@ -42,6 +45,7 @@ class Owner(Protocol):
     computed: int
     pages: list[int]
     dropped: int
+    forked: bool
     digests: list[bytes]
 
 
@@ -79,11 +83,11 @@ class KvMemory:
         host = HostStore(host_pages) if host_pages and prefix_cache else None
         self.offload = Offload(page_tokens, host, disk, copy_seconds, self._keys.touch)
         self._pool = PagePool(pages, self.offload.evicting)
-        self._forked = False
         self.sight = sight
         self._head = sight.head(page_tokens)
         self._least = sight.least(page_tokens)
-        self._ahead = 0 if self._least is None else min(self._pages(ahead), max(pages - self._least, 0) // 2)
+        spare = 0 if self._least is None else max(pages - self._least, 0) // 2
+        self._stride = max(min(self._pages(ahead), spare + 1), 1)
 
     # --- numbers
 
@@ -133,8 +137,8 @@ class KvMemory:
 
     @property
     def most(self) -> int | None:
-        """Pages that a request holds at most while all steps are full; None: as many as its tokens fill."""
-        return None if self._least is None else self._least + 2 * self._ahead
+        """Pages that a request holds at most; None: as many as its tokens fill."""
+        return self.sight.most(self.page_tokens, self._stride)
 
     # --- what a request would cost
 
@@ -192,10 +196,11 @@ class KvMemory:
         False, taking none, if some lack. With a window: pages for what may be computed next, and in need fewer of them.
         """
         tokens = len(owner.tokens) + coming
-        if not self._forked and tokens <= (len(owner.pages) + owner.dropped) * self.page_tokens:
+        if not owner.forked and tokens <= (len(owner.pages) + owner.dropped) * self.page_tokens:
             return True
-        tokens = self._reach(owner, tokens)
-        if not self._forked and tokens <= self.covered(owner):
+        if self._least is not None:
+            tokens = min(tokens, self._bound(owner))
+        if not owner.forked and tokens <= self.covered(owner):
             return True
         missing = self._missing(owner, tokens)
         place = self._place(owner, owner.computed // self.page_tokens)
@@ -209,11 +214,17 @@ class KvMemory:
             self._split(owner, place)
         if missing > 0:
             owner.pages += self._pool.take(missing)
+        owner.forked = False  # what it writes from here on, nobody else refers to
         return True
 
     def covered(self, owner: Owner) -> int:
         """Tokens from the first one on that it has had pages for."""
         return (len(owner.pages) + owner.dropped) * self.page_tokens
+
+    def reach(self, owner: Owner) -> int:
+        """Tokens from the first one on that may be computed when the next step is over."""
+        covered = self.covered(owner)
+        return covered if self._least is None else min(covered, self._bound(owner))
 
     def publish(self, owner: Owner, start: int, end: int) -> None:
         """Name the pages that tokens `start` to `end` have filled; one that duplicates a known page is given back.
@@ -263,7 +274,7 @@ class KvMemory:
         child.dropped = parent.dropped
         child.digests = parent.digests[: computed // self.page_tokens]
         child.computed = computed
-        self._forked = True
+        parent.forked = child.forked = True
         for page in child.pages:
             self._pool.hold(page)
         return True
@@ -347,9 +358,9 @@ class KvMemory:
         """Where its page stands in the table."""
         return number if number < self._head else number - owner.dropped
 
-    def _reach(self, owner: Owner, tokens: int) -> int:
-        """Tokens that it needs pages for now."""
-        return tokens if self._least is None else min(tokens, owner.computed + max(self._ahead * self.page_tokens, 1))
+    def _bound(self, owner: Owner) -> int:
+        """Tokens that a step must not compute beyond: whole pages, a stride at most."""
+        return (owner.computed // self.page_tokens + self._stride) * self.page_tokens
 
     def _missing(self, owner: Owner, tokens: int) -> int:
         return self._pages(tokens) - owner.dropped - len(owner.pages)

@@ -67,6 +67,7 @@ class Request:
     pending: int = 0
     pages: list[int] = field(default_factory=list)
     dropped: int = 0
+    forked: bool = False
     digests: list[bytes] = field(default_factory=list)
     cached: int = 0
     preemptions: int = 0
