@@ -46,6 +46,19 @@ def test_less_urgent_classes_leave_the_kept_pages_alone_and_the_class_has_them_a
     assert set(run.ends().values()) == {"length"}
 
 
+def test_less_urgent_classes_leave_the_kept_slots_alone_and_the_class_has_them_at_once() -> None:
+    run = started(64, slots=4, budget=64, reserved={INTERACTIVE: 0.5})
+    submit(run, BATCH, "abc")
+    run.step()
+    assert running(run) == "ab"
+    submit(run, INTERACTIVE, "xy")
+    run.step()
+    assert running(run) == "abxy"
+    assert run.core.counters.preemptions == 0
+    run.drain()
+    assert run.ends() == dict.fromkeys("abcxy", "length")
+
+
 def test_without_a_share_everybody_may_plan_with_all() -> None:
     run = started(16, slots=8, budget=64)
     submit(run, BATCH, "abcd")

@@ -21,7 +21,7 @@ class EngineConfig(Config):
 
     By class: `batch_window_s`, `tpot_s` (the time per output token that prefill must leave to decodes; a class that is
     absent has no promise), `class_weights` (shares of tokens), `class_waiting` (requests in its queue),
-    `class_reserved` (the share of pages that less urgent classes leave to it and those before it).
+    `class_reserved` (the share of pages and slots that less urgent classes leave to it and those before it).
     `disk_bytes` of pages may lie in `disk_path` behind host memory, for this engine and those after it.
     `attention_window`: tokens that attention looks back, and the first `sink_tokens`; none: as the model was made.
     `warm_prefixes`: texts that are prefilled before the worker is ready.

@@ -19,7 +19,7 @@ class Limits:
 
     `windows`: seconds that a class may wait for company. `tpot`: seconds per output token that prefill must not push a
     step beyond while that class decodes. `class_waiting` caps one class's queue, `weights` are shares of tokens.
-    `reserved`: shares of all pages that less urgent classes leave to this one.
+    `reserved`: shares of all pages, and of all slots, that less urgent classes leave to this one.
     """
 
     max_model_len: int
