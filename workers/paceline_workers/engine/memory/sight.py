@@ -35,12 +35,17 @@ class Sight:
         """Pages that neither the token at `position` nor any after it sees."""
         return self.first(position, size) - self.head(size)
 
-    def least(self, size: int) -> int | None:
-        """Pages with which a request of any length gets on, if slowly; None: only with pages for all its tokens.
+    def most(self, size: int, stride: int) -> int | None:
+        """Pages that a request holds at most if no step computes beyond `stride` pages; None: pages for all its tokens.
 
-        In sight at the worst offset of the window, and one more, since pages are dropped when a step is committed.
+        The head, the window at its worst offset, and two strides: pages are dropped when a step is committed, and the
+        next one may have been planned by then.
         """
-        return None if self.window is None else self.head(size) + -(-(self.window - 1) // size) + 2
+        return None if self.window is None else self.head(size) + -(-(self.window - 1) // size) + 2 * stride
+
+    def least(self, size: int) -> int | None:
+        """Pages with which a request of any length gets on, page by page."""
+        return self.most(size, 1)
 
     def seen(self, tokens: float) -> float:
         """How many of `tokens` tokens the last one sees, sinks included."""

@@ -50,9 +50,9 @@ class Draft:
         self.budget -= 1
         self.spent[request.request_class] += 1
 
-    def prefill(self, request: Request, covered: int) -> None:
-        """As much of its gap as there is room for, up to the tokens that its pages cover."""
-        count = min(request.gap, self.budget, covered - request.computed)
+    def prefill(self, request: Request, reach: int) -> None:
+        """As much of its gap as there is room for, up to the token that its pages reach."""
+        count = min(request.gap, self.budget, reach - request.computed)
         within = pace.tokens(self.model, request.computed, self.seconds)
         if within is not None:
             count = min(count, max(within, self.floor))

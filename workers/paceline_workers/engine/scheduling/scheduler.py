@@ -218,7 +218,7 @@ class Scheduler:
                 if name in joining:
                     self._admit(name, draft, opens[name], now, above=ratio)
                 if request.state is State.RUNNING:
-                    draft.prefill(request, self.memory.covered(request))
+                    draft.prefill(request, self.memory.reach(request))
             if name in joining:
                 self._admit(name, draft, opens[name], now)
 
@@ -231,7 +231,7 @@ class Scheduler:
             self.waiting.admit(request)
             self._seats.place(request)
             self._note_placement(request, opened, now)
-            draft.prefill(request, self.memory.covered(request))
+            draft.prefill(request, self.memory.reach(request))
 
     def _head(self, name: RequestClass, now: float) -> Request | None:
         """The next of a class, by what is cached now."""
