@@ -64,6 +64,15 @@ async def test_a_reader_too_far_behind_is_given_up_without_a_gap() -> None:
         stream.put(frame(position))
     assert await stream.read() == [frame(0), frame(1)]
     stream.put(frame(4))
-    with pytest.raises(RequestError, match="3 tokens were not read") as caught:
+    with pytest.raises(RequestError, match="3 tokens and candidates were not read") as caught:
         await stream.read()
     assert caught.value.code is Code.CLIENT_CLOSED
+
+
+async def test_candidates_of_tokens_count_like_tokens() -> None:
+    stream = EngineStream("s", unread_limit=4)
+    stream.put(Tokens("s", 0, [7], logprobs=[(-0.5, [(7, -0.5), (8, -1.0)])]))
+    stream.put(Tokens("s", 1, [7], logprobs=[(-0.5, [(7, -0.5), (8, -1.0)])]))
+    assert len(await stream.read()) == 1
+    with pytest.raises(RequestError, match="6 tokens and candidates were not read"):
+        await stream.read()

@@ -1,5 +1,6 @@
 """The worker as a process, its engine a real one that follows a script: signals, ports, kills, and what is left."""
 
+import contextlib
 import json
 import os
 import signal
@@ -238,6 +239,45 @@ def test_a_client_that_pauses_loses_nothing(folder: Path, reply: list[int]) -> N
     assert text_of(body) == TEXT * 400
 
 
+READERS = 4
+MOST_BYTES = 128 << 20
+"""For all readers together: 70 MB by measure, 420 MB if nobody counted what waits for them."""
+
+
+def test_clients_that_read_nothing_cost_bounded_memory(folder: Path, reply: list[int]) -> None:
+    log = folder / "engine.log"
+    script = Script(reply=reply, times=700, per_frame=64, context=1 << 20, logprobs=True, log=str(log))
+    with worker_process(folder, script) as worker, contextlib.ExitStack() as clients:
+        worker.ready()
+        process = psutil.Process(worker.process.pid)
+        before = process.memory_info().rss
+        for ask in (post, post_message):
+            for _ in range(READERS):
+                client = clients.enter_context(socket.socket())
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                ask(client, worker, STREAM | {"logprobs": True, "top_logprobs": 20})
+        until(lambda: log.exists() and log.read_text().count("Submit") == 2 * READERS)
+        until(lambda: total(worker, "paceline_scheduler_running_requests{") == 0)
+        assert process.memory_info().rss - before < MOST_BYTES
+        assert get(f"{worker.url}/readyz") == 200
+
+
+def post_message(client: socket.socket, worker: WorkerProcess, body: dict[str, Any]) -> None:
+    """A WebSocket handshake, and one masked frame."""
+    host, port = worker.url.removeprefix("http://").split(":")
+    client.settimeout(LIMIT_S)
+    client.connect((host, int(port)))
+    upgrade = ["upgrade: websocket", "connection: upgrade", "sec-websocket-version: 13"]
+    lines = [f"GET {CHAT} HTTP/1.1", "host: x", *upgrade, f"sec-websocket-key: {'A' * 22}==", "", ""]
+    client.sendall("\r\n".join(lines).encode())
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += client.recv(1)
+    assert head.startswith(b"HTTP/1.1 101 ")
+    content = json.dumps(body).encode()
+    client.sendall(b"\x81\xfe" + len(content).to_bytes(2, "big") + bytes(4) + content)
+
+
 def post(client: socket.socket, worker: WorkerProcess, body: dict[str, Any]) -> None:
     host, port = worker.url.removeprefix("http://").split(":")
     client.settimeout(LIMIT_S)
@@ -248,8 +288,12 @@ def post(client: socket.socket, worker: WorkerProcess, body: dict[str, Any]) -> 
 
 
 def steps(worker: WorkerProcess) -> float:
+    return total(worker, "paceline_scheduler_steps_total{")
+
+
+def total(worker: WorkerProcess, series: str) -> float:
     lines = HTTP.get(f"{worker.url}/metrics").text.splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith("paceline_scheduler_steps_total{"))
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(series))
 
 
 def test_a_body_over_the_cap_is_answered_while_it_is_still_coming(folder: Path) -> None:

@@ -1,8 +1,8 @@
 """The frames of one request's sequences on their way from the engine to its one reader.
 
-A slow reader finds all that came meanwhile in one batch, so a stalled client costs one list of at most LIMIT tokens;
-beyond that the request is given up, which frees its KV pages for clients that do read. A last frame is always taken:
-it frees them itself, and those of a beam search bring whole answers.
+A slow reader finds all that came meanwhile in one batch, so a stalled client costs at most UNREAD_LIMIT tokens, their
+candidates counted like them: some 7 MB. Beyond that the request is given up, which frees its KV pages for clients that
+do read. A last frame is always taken: it frees them itself, and those of a beam search bring whole answers.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import asyncio
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Tokens
 
-UNREAD_LIMIT = 16_384
+UNREAD_LIMIT = 65_536
 
 
 class EngineStream:
@@ -34,9 +34,10 @@ class EngineStream:
         """From the engine: append, or give up on a reader that is too far behind."""
         if self._error is not None:
             return
-        self._count += len(frame.ids)
+        self._count += len(frame.ids) + sum(len(candidates) for _, candidates in frame.logprobs)
         if self._count > self._unread_limit and not frame.finish:
-            self.fail(RequestError(Code.CLIENT_CLOSED, f"{self._count} tokens were not read; the stream was given up"))
+            words = f"{self._count} tokens and candidates were not read; the stream was given up"
+            self.fail(RequestError(Code.CLIENT_CLOSED, words))
             return
         if frame.finish:
             self.running.discard(frame.id)
