@@ -108,7 +108,8 @@ def test_prometheus_reads_every_name_and_each_is_our_own_number(folder: Path, re
                 difference = f"sum({alias.name}{suffix}) - {ours(alias, suffix)}"
                 assert prometheus.number(difference) == 0, difference
         ends = {sample["metric"]["finished_reason"]: sample["value"][1] for sample in prometheus.ask(ALIASES[12].name)}
-        assert ends == {"stop": "2", "length": "1", "abort": "0", "error": "0"}
+        assert {end: count for end, count in ends.items() if count != "0"} == {"stop": "2", "length": "1"}
+        assert {"abort", "error"} < ends.keys()
         [info] = prometheus.ask("vllm:cache_config_info")
         assert (info["metric"]["block_size"], info["metric"]["num_gpu_blocks"]) == ("16", "64")
         assert {s["metric"]["model_name"] for s in prometheus.ask('{__name__=~"vllm:.+"}')} == {"chat"}

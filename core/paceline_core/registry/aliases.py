@@ -74,7 +74,7 @@ ALIASES: tuple[Alias, ...] = (
     Alias(
         "vllm:request_success_total",
         "paceline_worker_sequences_total",
-        "Choices by how they ended: stop, length, abort, error.",
+        "Choices by how they ended; content_filter is ours alone.",
         by=("finish", "finished_reason"),
     ),
     Alias("vllm:time_to_first_token_seconds", "paceline_worker_ttft_seconds", "From the request's headers."),
