@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.engine.manual import ManualTimer
-from tests.engine.shadow import request
+from tests.engine.shadow import beams, request
 
 from paceline_core.errors import InvalidInput
 from paceline_core.registry.enums import RequestClass
@@ -16,9 +16,10 @@ from paceline_workers.config import EmulateConfig, EngineConfig
 from paceline_workers.engine.backend import Executed
 from paceline_workers.engine.emulated import EmulatedBackend, Vocabulary
 from paceline_workers.engine.memory.copies import Copy, CopyKind
-from paceline_workers.engine.memory.sight import Sight
 from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.memory.sight import Sight
 from paceline_workers.engine.scheduling import Chunk, Plan, Scheduler
+from paceline_workers.engine.scheduling.search import Search
 from paceline_workers.messages import Sampling
 
 EMULATE = EmulateConfig(accelerator="h100", model="llama-3.1-8b", cold_start_s=20.0)
@@ -132,6 +133,14 @@ def test_seeds_and_choices_give_different_words() -> None:
         return entry.tokens
 
     assert len({tuple(text(seed, choice)) for seed in (0, 1, 2**63) for choice in (0, 1)}) == 6
+
+
+def test_a_beam_may_choose_from_distinct_words_in_order() -> None:
+    vocabulary = Vocabulary.read(demo.FOLDER)
+    search = Search(4, 20, frozenset({1, 2}))
+    candidates = vocabulary.draw(beams("a", [5], search)).candidates
+    assert len({word for word, _ in candidates}) == len(candidates) == search.keep
+    assert [logprob for _, logprob in candidates] == sorted((logprob for _, logprob in candidates), reverse=True)
 
 
 def test_words_are_whole_words_of_the_demo_tokenizer() -> None:

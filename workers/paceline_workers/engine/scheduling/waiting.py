@@ -62,7 +62,7 @@ class Waiting:
     def enter(self, request: Request) -> None:
         """Queue a new request, or park it behind the first of its group."""
         first = self._first.setdefault(request.group, request) if request.group else request
-        if first is request or first.tokens != request.tokens or first.salt != request.salt:
+        if first is request or _begin(first) != _begin(request):
             self.add(request)
             return
         request.lane = _PARKED
@@ -157,6 +157,11 @@ def response_ratio(request: Request, now: float) -> float:
 def ratio(wait: float, service: float) -> float:
     """The response ratio (less one), leaning to the short."""
     return float((wait + HEAD_START) / service**LEAN)
+
+
+def _begin(request: Request) -> tuple[list[int], str, int]:
+    """What pages must have in common to be shared."""
+    return request.tokens, request.salt, request.unsalted
 
 
 def lane(request: Request) -> int:
