@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.memory.copies import Copy
 from paceline_workers.engine.memory.sight import ALL, Sight
@@ -45,11 +47,10 @@ class Limits:
         return -(-tokens // self.page_tokens)
 
 
-@dataclass(slots=True)
-class Chunk:
-    """Tokens `start` to `start + count` of one request; `samples` if they close its gap. Never changed.
+class Chunk(msgspec.Struct, frozen=True, eq=False):
+    """Tokens `start` to `start + count` of one request; `samples` if they close its gap.
 
-    Not frozen: one is made for each running request in each step, and freezing triples the cost of that.
+    No dataclass: one is made for each running request in each step, and a dataclass takes three times as long.
     """
 
     request: Request
