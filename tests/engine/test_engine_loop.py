@@ -139,7 +139,7 @@ def test_an_aborted_request_is_computed_no_further(bench: Bench) -> None:
 def test_a_deadline_passes_even_while_nothing_is_computed(bench: Bench) -> None:
     bench.peer.send(submit("a", [1] * 150, 4))
     bench.turn()
-    bench.peer.send(submit("b", [2] * 30, 4, deadline_s=0.015))
+    bench.peer.send(submit("b", [2] * 60, 4, deadline_s=0.015))
     while bench.peer.last("b") is None:
         bench.turn()
     last = bench.peer.last("b")
