@@ -19,7 +19,7 @@ from paceline_core.errors import Code, InvalidInput, RequestError
 from paceline_workers.server.app import create_app
 from paceline_workers.server.filters.hook import HELD_LIMIT, Filters, Guard, OutputFilter, Verdict
 from paceline_workers.server.filters.registry import read
-from paceline_workers.server.filters.words import Words, words
+from paceline_workers.server.filters.words import WordList, words
 from paceline_workers.server.tokenizer import Tokenizer
 
 CHAT = "/v1/chat/completions"
@@ -52,8 +52,8 @@ def cut(text: str, places: list[int]) -> list[str]:
     ],
 )
 def test_listed_words_are_replaced_whole_and_the_longest_first(text: str, told: str) -> None:
-    assert filtered(Words(LISTED, "#"), [text]) == told
-    assert filtered(Words(LISTED, "#"), list(text)) == told
+    assert filtered(WordList(LISTED, "#")(), [text]) == told
+    assert filtered(WordList(LISTED, "#")(), list(text)) == told
 
 
 @given(
@@ -65,19 +65,23 @@ def test_listed_words_are_replaced_whole_and_the_longest_first(text: str, told: 
 )
 def test_what_passes_does_not_depend_on_how_text_is_cut(parts: list[str], places: list[int], replacement: Any) -> None:
     text = "".join(parts)
-    assert filtered(Words(LISTED, replacement), cut(text, places)) == filtered(Words(LISTED, replacement), [text])
+    assert filtered(WordList(LISTED, replacement)(), cut(text, places)) == filtered(
+        WordList(LISTED, replacement)(), [text]
+    )
 
 
 @given(st.lists(st.sampled_from(["cat", "flap", " ", "x"]), max_size=12), st.lists(st.integers(0, 40), max_size=8))
 def test_nothing_is_held_that_cannot_become_a_word(parts: list[str], places: list[int]) -> None:
-    filters, fed, told = Filters([Guard("one", "closed", Words(["cat flap"], "cat flap"))]), 0, 0
+    filters, fed, told = Filters([Guard("one", "closed", WordList(["cat flap"], "cat flap")())]), 0, 0
     for piece in cut("".join(parts), places):
         fed, told = fed + len(piece), told + len(filters.feed(piece))
         assert fed - told <= len("cat flap")
 
 
 def test_the_first_listed_word_ends_the_text() -> None:
-    filters = Filters([Guard("one", "closed", Words(["cat"], None)), Guard("two", "closed", Words(["the"], "#"))])
+    filters = Filters(
+        [Guard("one", "closed", WordList(["cat"], None)()), Guard("two", "closed", WordList(["the"], "#")())]
+    )
     assert "".join(map(filters.feed, ["the c", "at", " sat"])) == "# "
     assert filters.ended
     assert filters.feed("more", last=True) == ""

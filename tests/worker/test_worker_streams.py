@@ -218,6 +218,21 @@ async def test_a_client_that_reads_nothing_is_given_up(folder: Path, reply: list
         assert counted(rig, Outcome.CANCELLED)
 
 
+async def test_a_client_too_far_behind_frees_the_engine_while_its_write_still_waits(
+    folder: Path, reply: list[int]
+) -> None:
+    log = folder / "engine.log"
+    script = Script(reply=reply, times=4000, per_frame=512, context=1 << 20, log=str(log))
+    async with running(script, folder=folder) as rig:
+        call = rig.call(CHAT, HELLO)
+        call.stall()
+        await eventually(lambda: log.exists() and log.read_text().split() == ["Submit", "Abort"])
+        assert not call.task.done()
+        call._reads.set()
+        await call.done()
+        await eventually(lambda: log.read_text().split() == ["Submit", "Abort"])
+
+
 async def test_many_streams_do_not_mix(folder: Path, reply: list[int]) -> None:
     async with running(Script(reply=reply), folder=folder) as rig:
         calls = [rig.call(CHAT, HELLO | {"max_tokens": size}) for size in range(1, 20)]

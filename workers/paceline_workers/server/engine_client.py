@@ -109,8 +109,7 @@ class EngineClient:
         try:
             yield stream
         finally:
-            for sequence in stream.sequences:
-                self.drop(stream, sequence)
+            self._give_up(stream)
 
     def drop(self, stream: EngineStream, sequence: str) -> None:
         """Nobody reads this sequence any more: the engine frees what it holds."""
@@ -121,6 +120,11 @@ class EngineClient:
             self._send(Abort(sequence))
         if not self._streams:
             self._busy_since = None
+
+    def _give_up(self, stream: EngineStream) -> None:
+        """All its sequences, at once: a reader that is stuck in a write would free their pages much later."""
+        for sequence in stream.sequences:
+            self.drop(stream, sequence)
 
     def fail_all(self, error: RequestError) -> None:
         """End every open stream with `error`."""
@@ -187,8 +191,8 @@ class EngineClient:
         self._heard_at = self._clock.monotonic()
         match message:
             case Tokens():
-                if stream := self._streams.get(message.id):
-                    stream.put(message)
+                if (stream := self._streams.get(message.id)) and not stream.put(message):
+                    self._give_up(stream)
             case Started():
                 self.started, self._up_at = message, self._clock.monotonic()
                 self._tell(message)

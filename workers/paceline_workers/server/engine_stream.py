@@ -30,19 +30,20 @@ class EngineStream:
         """Nothing more comes from the engine."""
         return not self.running
 
-    def put(self, frame: Tokens) -> None:
-        """From the engine: append, or give up on a reader that is too far behind."""
+    def put(self, frame: Tokens) -> bool:
+        """From the engine: append, or give up on a reader that is too far behind; False if nobody wants more."""
         if self._error is not None:
-            return
+            return False
         self._count += len(frame.ids) + sum(len(candidates) for _, candidates in frame.logprobs)
         if self._count > self._unread_limit and not frame.finish:
             words = f"{self._count} tokens and candidates were not read; the stream was given up"
             self.fail(RequestError(Code.CLIENT_CLOSED, words))
-            return
+            return False
         if frame.finish:
             self.running.discard(frame.id)
         self._unread.append(frame)
         self._wake.set()
+        return True
 
     def fail(self, error: RequestError) -> None:
         """End with `error` after the frames already here; the first error stands."""

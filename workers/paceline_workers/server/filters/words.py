@@ -11,27 +11,44 @@ from collections.abc import Mapping, Sequence
 from paceline_core.errors import InvalidInput
 from paceline_workers.server.filters.hook import Verdict
 
+_WORDLIKE = re.compile(r"\w")
 FIELDS = frozenset({"words", "replacement", "action"})
 
 
-class Words:
-    """One answer's. `replacement` None: the first listed word ends the text."""
+class WordList:
+    """The listed words, made ready once; called, it makes one answer's filter.
 
-    def __init__(self, words: Sequence[str], replacement: str | None) -> None:
-        self._words = sorted(map(_folded, words), key=len, reverse=True)
-        self._found = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, self._words))})(?!\w)")
-        self._replacement = replacement
+    `replacement` None: the first listed word ends the text.
+    """
+
+    def __init__(self, listed: Sequence[str], replacement: str | None) -> None:
+        words = sorted(map(_folded, listed), key=len, reverse=True)
+        self.longest = len(words[0])
+        self.begins = frozenset(word[:size] for word in words for size in range(1, len(word) + 1))
+        self.found = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)")
+        self.replacement = replacement
+
+    def __call__(self) -> "Words":
+        """One that has seen nothing."""
+        return Words(self)
+
+
+class Words:
+    """One answer's filter."""
+
+    def __init__(self, listed: WordList) -> None:
+        self._listed = listed
         self._before = ""
 
     def __call__(self, text: str, *, last: bool) -> Verdict:
         """Judge what was held and what is new."""
-        seen, offset = _folded(self._before + text), len(self._before)
+        listed, seen, offset = self._listed, _folded(self._before + text), len(self._before)
         out, at, edge = "", offset, self._open(seen, offset, last=last)
-        while (match := self._found.search(seen, at)) and match.start() < edge:
+        while (match := listed.found.search(seen, at)) and match.start() < edge:
             out += text[at - offset : match.start() - offset]
-            if self._replacement is None:
+            if listed.replacement is None:
                 return Verdict(out, end=True)
-            out, at = out + self._replacement, match.end()
+            out, at = out + listed.replacement, match.end()
             edge = self._open(seen, at, last=last)
         out += text[at - offset : edge - offset]
         self._before = (self._before + text)[:edge][-1:]
@@ -39,16 +56,16 @@ class Words:
 
     def _open(self, seen: str, start: int, *, last: bool) -> int:
         """Where text begins, from `start` on, that may still become a listed word or a longer one; the end if none."""
-        longest = len(self._words[0])
-        places = range(max(start, len(seen) - longest), len(seen)) if not last else ()
+        if last:
+            return len(seen)
+        places = range(max(start, len(seen) - self._listed.longest), len(seen))
         return next((place for place in places if self._may_begin(seen, place)), len(seen))
 
     def _may_begin(self, seen: str, place: int) -> bool:
-        beside = place > 0 and re.match(r"\w", seen[place - 1])
-        return not beside and any(word.startswith(seen[place:]) for word in self._words)
+        return seen[place:] in self._listed.begins and not (place and _WORDLIKE.match(seen[place - 1]))
 
 
-def words(settings: Mapping[str, str], field: str) -> "Factory":
+def words(settings: Mapping[str, str], field: str) -> WordList:
     """A filter for each answer: `words` (separated by commas), `action` (replace or end), `replacement` (***)."""
     if unknown := sorted(settings.keys() - FIELDS):
         raise InvalidInput(f"{field}.{unknown[0]}", f"is unknown; `words` takes {', '.join(sorted(FIELDS))}")
@@ -58,19 +75,7 @@ def words(settings: Mapping[str, str], field: str) -> "Factory":
     action = settings.get("action", "replace")
     if action not in ("replace", "end"):
         raise InvalidInput(f"{field}.action", f"must be replace or end, not {action!r}")
-    return Factory(listed, settings.get("replacement", "***") if action == "replace" else None)
-
-
-class Factory:
-    """Makes the filter of each answer."""
-
-    def __init__(self, listed: Sequence[str], replacement: str | None) -> None:
-        self._listed = listed
-        self._replacement = replacement
-
-    def __call__(self) -> Words:
-        """One that has seen nothing."""
-        return Words(self._listed, self._replacement)
+    return WordList(listed, settings.get("replacement", "***") if action == "replace" else None)
 
 
 def _folded(text: str) -> str:
