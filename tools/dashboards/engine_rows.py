@@ -14,14 +14,14 @@ def engine_row() -> Row:
 def _backlog() -> tuple[Panel, ...]:
     return (
         Panel(
-            "Time to drain",
+            "Backlog, seconds",
             "Predicted time until the worst worker has computed the prompts that are queued there, by class.",
             "Above the promised TTFT, who comes now is late; it falls by itself when a replica is added.",
-            "s", (Query(total("paceline_scheduler_drain_seconds", ("class",), how="max"), "{{class}}"),),
+            "s", (Query(total("paceline_scheduler_backlog_seconds", ("class",), how="max"), "{{class}}"),),
             "PacelineQueueHeadOfLine", empty=_NONE,
         ),
         Panel(
-            "Backlog",
+            "Backlog, tokens",
             "Prompt tokens yet to compute, by class, and the age of the oldest waiting request.",
             "Tokens, not requests, are the backlog: one long prompt weighs as much as a hundred short ones.",
             "none",

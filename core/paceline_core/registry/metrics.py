@@ -129,7 +129,7 @@ def _scheduler() -> list[Metric]:
         Metric("paceline_scheduler_running_requests", g, "Requests holding KV pages.", o, _WORKER),
         Metric("paceline_scheduler_waiting_requests", g, "Requests waiting, by class.", o, by_class),
         Metric("paceline_scheduler_waiting_uncached_tokens", g, "Prompt tokens yet to prefill.", o, by_class),
-        Metric("paceline_scheduler_drain_seconds", g, "Predicted engine time to prefill them.", o, by_class),
+        Metric("paceline_scheduler_backlog_seconds", g, "Predicted engine time to prefill them.", o, by_class),
         Metric("paceline_scheduler_oldest_wait_seconds", g, "Age of the oldest waiting request.", o, _WORKER),
         Metric("paceline_scheduler_steps_total", c, "Engine steps executed.", o, _WORKER),
         Metric("paceline_scheduler_step_seconds", h, "Time of one engine step.", o, _WORKER, TOKEN_TIME),

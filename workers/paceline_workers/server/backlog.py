@@ -1,4 +1,4 @@
-"""Predicted engine time until all prompts that a class has queued are computed, by the step-time model. Pure.
+"""A worker's backlog in seconds: how long its engine is predicted to compute the prompts that a class has queued. Pure.
 
 Each step gives prefill what its running requests leave of the token budget, and costs the base and their decodes as
 well. Classes add up: the sum over them is when the queue is empty if nothing more comes.
@@ -12,7 +12,7 @@ from paceline_core.wire import StepTime
 from paceline_workers.messages import Heartbeat
 
 
-def drain_seconds(beat: Heartbeat, model: StepTime, step_tokens: int) -> Mapping[RequestClass, float]:
+def backlog_seconds(beat: Heartbeat, model: StepTime, step_tokens: int) -> Mapping[RequestClass, float]:
     """Seconds by class; empty while nothing is known of the engine's speed."""
     if max(model.base, model.prefill) <= 0:
         return {}

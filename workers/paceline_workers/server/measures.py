@@ -12,7 +12,7 @@ from paceline_core.telemetry import Aliases, Metrics, text
 from paceline_core.wire import StepTime
 from paceline_workers.config import WorkerConfig
 from paceline_workers.messages import Heartbeat, Started, StepStats
-from paceline_workers.server.backlog import drain_seconds
+from paceline_workers.server.backlog import backlog_seconds
 from paceline_workers.server.engine_client import EngineClient, EngineState
 from paceline_workers.server.request_measures import RequestMeasures
 from paceline_workers.server.tracing import Tracing
@@ -112,8 +112,8 @@ class Measures:
 
     def _model(self, beat: Heartbeat) -> None:
         model = step_time(beat.step_time)
-        for name, seconds in drain_seconds(beat, model, self._step_tokens).items():
-            self._set("paceline_scheduler_drain_seconds", seconds, name)
+        for name, seconds in backlog_seconds(beat, model, self._step_tokens).items():
+            self._set("paceline_scheduler_backlog_seconds", seconds, name)
         for term in _TERMS:
             self._set("paceline_step_time_coefficient", getattr(model, term), term)
         for step in beat.recent:
