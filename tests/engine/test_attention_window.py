@@ -10,7 +10,7 @@ from tests.engine import reference
 from tests.engine.driver import Driver, load
 from tests.engine.greedy import OUR_ERROR, Tally, serve
 from tests.engine.reference import MODELS, VOCAB, Masked
-from tests.engine.shadow import request
+from tests.engine.shadow import Shadow, request, scheduler
 
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import EngineConfig
@@ -173,3 +173,11 @@ def test_a_pool_that_holds_a_window_serves_the_whole_context() -> None:
         for pages, sight in ((7, Sight(64, 4)), (6, Sight(64, 4)), (7, ALL))
     ]
     assert lengths == [5000, 96, 112]
+
+
+@pytest.mark.parametrize("pages", [3, 4, 5, 9])
+def test_alone_it_gets_on_with_the_fewest_pages_while_a_step_is_in_flight(pages: int) -> None:
+    run = Shadow(scheduler(pages, budget=64, sight=Sight(4)), ahead=True)
+    assert run.core.submit(request("a", [place % 50 for place in range(120)], 20)) == ""
+    run.drain()
+    assert (run.ends(), run.core.counters.preemptions) == ({"a": "length"}, 0)
