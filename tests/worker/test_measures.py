@@ -41,6 +41,7 @@ def beat(steps: int, *recent: StepStats) -> Heartbeat:
         disk_pages_in=3 * steps,
         slack_tokens=24,
         loading=5,
+        debt_pages=7,
         shed_by={"crowded": steps, "deadline": 2 * steps},
     )
 
@@ -116,6 +117,7 @@ def test_the_disk_tier_and_what_pages_hold_in_vain_are_told_in_bytes(scrape: Scr
     assert scrape.value("paceline_kv_swap_bytes_total", tier="disk", direction="out") == 40 * 1024
     assert scrape.value("paceline_kv_swap_bytes_total", tier="disk", direction="in") == 30 * 1024
     assert scrape.value("paceline_kv_slack_bytes") == 24 / 16 * 1024
+    assert scrape.value("paceline_kv_debt_bytes") == 7 * 1024
     assert scrape.value("paceline_kv_page_tokens") == 16
     assert scrape.value("paceline_kv_loading_requests") == 5
 

@@ -49,7 +49,9 @@ def _backlog() -> tuple[Panel, ...]:
 
 def _memory() -> tuple[Panel, ...]:
     idle = ratio(rate("paceline_kv_evicted_idle_seconds_total"), rate("paceline_kv_evicted_pages_total"))
-    slack = ratio(total("paceline_kv_slack_bytes"), total("paceline_kv_capacity_bytes"))
+    slack, debt = (
+        ratio(total(f"paceline_kv_{name}_bytes"), total("paceline_kv_capacity_bytes")) for name in ("slack", "debt")
+    )
     return (
         Panel(
             "Work lost and saved",
@@ -69,10 +71,11 @@ def _memory() -> tuple[Panel, ...]:
             "s", (Query(idle, "unused"),), "PacelineTTFTBurnSlow", empty="No evictions",
         ),
         Panel(
-            "Slack",
-            "Share of the KV memory that requests hold and no token fills.",
-            "High with short requests: smaller pages would hold more of them.",
-            "percentunit", (Query(slack, "unfilled"),), "PacelineKVPressure", empty=_NONE,
+            "Slack and debt",
+            "Share of the KV memory that requests hold and no token fills; and what running ones are predicted to lack "
+            "at their peak.",
+            "Slack is high with short requests: smaller pages would hold more. Debt ends in requests put back.",
+            "percentunit", (Query(slack, "slack"), Query(debt, "debt")), "PacelineKVPressure", empty=_NONE,
         ),
         Panel(
             "Pages beside the device",

@@ -156,6 +156,7 @@ def _kv() -> list[Metric]:
         Metric("paceline_kv_page_tokens", g, "Tokens that fill a KV page.", o, _WORKER),
         Metric("paceline_kv_capacity_bytes", g, "Bytes of the KV pool.", o, _WORKER),
         Metric("paceline_kv_slack_bytes", g, "Bytes of active pages that no token fills.", o, _WORKER),
+        Metric("paceline_kv_debt_bytes", g, "What running requests will lack at their peak.", o, _WORKER),
         Metric("paceline_kv_evicted_pages_total", c, "Cached pages given up.", o, _WORKER),
         Metric("paceline_kv_evicted_idle_seconds_total", c, "Sum of how long they had been unused.", o, _WORKER),
         Metric("paceline_kv_host_bytes", g, "Bytes of pages kept in host memory.", o, _WORKER),

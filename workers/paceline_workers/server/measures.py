@@ -108,6 +108,7 @@ class Measures:
         self._set("paceline_kv_host_bytes", beat.host_pages * self._page_bytes)
         self._set("paceline_kv_disk_bytes", beat.disk_pages * self._page_bytes)
         self._set("paceline_kv_loading_requests", beat.loading)
+        self._set("paceline_kv_debt_bytes", beat.debt_pages * self._page_bytes)
         self._set("paceline_kv_slack_bytes", beat.slack_tokens * self._page_bytes / self._page_tokens)
 
     def _model(self, beat: Heartbeat) -> None:
