@@ -1,5 +1,6 @@
 """The official client against real workers: the demo model on the CPU, and an emulated 8B model."""
 
+import json
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ import openai
 import pytest
 from openai import OpenAI
 from tests.worker.processes import HTTP, LIMIT_S, WorkerProcess, until, worker_process
+from websockets.sync.client import connect
 
 from paceline_workers import demo
 
@@ -62,6 +64,24 @@ def test_a_streamed_chat_has_the_same_text_and_counts(client: OpenAI) -> None:
     assert chunks[-1].usage is not None
     assert whole.usage is not None
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_a_chat_over_websocket_has_the_same_text(worker: WorkerProcess) -> None:
+    body = {"model": "chat", "messages": QUESTION, "temperature": 0, "stream": True}
+    told = []
+    with connect(f"ws{worker.url.removeprefix('http')}/v1/chat/completions", open_timeout=LIMIT_S) as socket:
+        socket.send(json.dumps(body))
+        while (message := socket.recv(LIMIT_S)) != "[DONE]":
+            told.append(json.loads(message)["choices"][0]["delta"].get("content", ""))
+    assert "".join(told) == ANSWER
+
+
+def test_filters_of_a_manifest_change_what_is_told(folder: Path) -> None:
+    filters = [{"name": "words", "config": {"words": "TTFT, arrival", "replacement": "…"}, "failure": "open"}]
+    with worker_process(folder, watchdog_s=LIMIT_S, engine={"threads": 1}, filters=filters) as worker:
+        worker.ready()
+        answer = client_of(worker).chat.completions.create(model="chat", messages=QUESTION, temperature=0)
+    assert answer.choices[0].message.content == ANSWER.replace("TTFT", "…").replace("arrival", "…")
 
 
 def test_a_stop_string_ends_the_text(client: OpenAI) -> None:
