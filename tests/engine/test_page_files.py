@@ -145,6 +145,24 @@ def test_other_things_in_the_folder_are_left_alone(opened: Open, tmp_path: Path)
     assert (tmp_path / "notes" / "a").read_text() == "mine"
 
 
+def test_only_their_owner_may_read_pages(opened: Open, tmp_path: Path) -> None:
+    files = opened()
+    files.save(NAMES[0], content(NAMES[0]))
+    files.close()
+    (path,) = written(tmp_path)
+    assert [item.stat().st_mode & 0o077 for item in (path, path.parent)] == [0, 0]
+
+
+def test_a_page_that_cannot_be_written_is_a_miss_and_the_next_one_is_tried(opened: Open, tmp_path: Path) -> None:
+    files = opened()
+    (folder,) = tmp_path.glob("*.kv")
+    (folder / f"{NAMES[0].hex()}.new").mkdir()
+    files.save(NAMES[0], content(NAMES[0]))
+    files.save(NAMES[1], content(NAMES[1]))
+    until((folder / NAMES[1].hex()).exists, LIMIT_S)
+    assert read(files, *NAMES[:2]) == {NAMES[0]: False, NAMES[1]: True}
+
+
 def test_a_folder_that_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match=r"engine\.disk_path: .*file.* name another folder"):

@@ -7,7 +7,9 @@ digest, which names all tokens up to the page's end; the folder's name stands fo
 of others that nobody holds are removed, so that `limit` bounds what lies on disk.
 
 Nobody waits here: `save` gives up when too much is unwritten, and `fetch` answers through `arrived`.
-Known hole: nothing is synced, so a power cut may cost files, never their truth.
+Only the owner may read them: keys and values tell their prompts.
+Known holes: nothing is synced, so a power cut may cost files, never their truth. A disk that has become slower than
+computing is not tried again before the next start; one slow read does not make it so, since each counts at most double.
 """
 
 import contextlib
@@ -33,6 +35,7 @@ _HEADER = struct.Struct("<8sQ16s")
 _FOLDER = re.compile(r"[0-9a-f]{32}\.kv")
 _FILE = re.compile(r"[0-9a-f]{32}")
 _RECALL = 0.9
+"""Of an earlier estimate of `read_seconds`, when a page has been read."""
 
 _log = get_logger(__name__)
 
@@ -53,6 +56,7 @@ class PageFiles:
         self._reader = ThreadPoolExecutor(1, "page-reader")
         self._unwritten: dict[bytes, bytes] = {}
         self._read: dict[bytes, bytearray | None] = {}
+        self._writes = True
         self._arrived: SimpleQueue[tuple[bytes, bool]] = SimpleQueue()
         self.known = self._scan()
         self.read_seconds = self._time(page_bytes)
@@ -62,7 +66,7 @@ class PageFiles:
         """The files of one kind of page under `root`; None if another engine has them. Raises InvalidInput."""
         folder = root / f"{blake2b(fingerprint, digest_size=16).hexdigest()}.kv"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = _lock(folder)
             if lock is None:
                 _log.warning("another engine has the pages on disk; this one goes without", extra={"path": str(folder)})
@@ -128,10 +132,15 @@ class PageFiles:
     def _write(self, digest: bytes, data: bytes) -> None:
         beside = self._folder / f"{digest.hex()}.new"
         try:
-            beside.write_bytes(_HEADER.pack(_MAGIC, len(data), _sum(data)) + data)
+            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(_HEADER.pack(_MAGIC, len(data), _sum(data)))
+                file.write(data)
             beside.rename(self._path(digest))
+            self._writes = True
         except OSError as error:
-            _log.warning("a page could not be written to disk", extra={"reason": str(error)})
+            if self._writes:
+                _log.warning("pages cannot be written to disk", extra={"reason": str(error)})
+            self._writes = False
             with contextlib.suppress(OSError):
                 beside.unlink()
         finally:
@@ -144,7 +153,8 @@ class PageFiles:
     def _load(self, digest: bytes) -> None:
         begin = time.perf_counter()
         data = self._page(digest)
-        self.read_seconds = _RECALL * self.read_seconds + (1 - _RECALL) * (time.perf_counter() - begin)
+        seconds = min(time.perf_counter() - begin, 2 * self.read_seconds)
+        self.read_seconds = _RECALL * self.read_seconds + (1 - _RECALL) * seconds
         if data is None:
             self._read.pop(digest, None)
             self._remove(digest)
