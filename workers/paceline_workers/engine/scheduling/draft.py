@@ -1,5 +1,7 @@
 """A step in the making: the token budget, the seconds that decodes leave to prefill, and the chunks so far."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -44,11 +46,12 @@ class Draft:
         else:
             self.closed = True
 
-    def decode(self, request: Request) -> None:
-        """One token for a request that lacks nothing else."""
-        self.chunks[request.id] = Chunk(request, request.computed, 1, True)
-        self.budget -= 1
-        self.spent[request.request_class] += 1
+    def decode(self, requests: Sequence[Request]) -> None:
+        """One token for each request that lacks nothing else."""
+        self.chunks = {request.id: Chunk(request, request.computed, 1, True) for request in requests}
+        self.budget -= len(requests)
+        for name, count in Counter([request.request_class for request in requests]).items():
+            self.spent[name] += count
 
     def prefill(self, request: Request, reach: int) -> None:
         """As much of its gap as there is room for, up to the token that its pages reach."""

@@ -176,26 +176,25 @@ class Scheduler:
     def _decode(self, draft: Draft) -> list[Request]:
         """A token for each request that lacks nothing else; returns the others, whose prompts are not through."""
         self.admission.changed()
-        grow, sees, longest = self.memory.grow, self.memory.sight.seen, self.limits.max_model_len
-        prefills, kv_tokens, promise = [], 0.0, inf
+        grow, longest = self.memory.grow, self.limits.max_model_len
+        decodes: list[Request] = []
+        prefills: list[Request] = []
         for request in tuple(self.running):
             if request.state is not State.RUNNING:
                 continue
             if request.beams is not None and (request.pending or not request.gap):
                 continue  # its siblings, or its own candidates, are to come
             length = len(request.tokens) + request.pending
-            decodes = length - request.computed == 1 and length > request.prompt_len
-            if decodes and request.pending and request.full(length, longest):
+            begun = length - request.computed == 1 and length > request.prompt_len
+            if begun and request.pending and request.full(length, longest):
                 continue
-            if not grow(request, request.pending) and not self._grow(request, draft):
-                continue
-            if not decodes:
-                prefills.append(request)
-            else:
-                draft.decode(request)
-                kv_tokens += sees(length)
-                promise = min(promise, request.tpot)
-        draft.seconds = pace.spare(self.model, promise, len(draft.chunks), int(kv_tokens), self.margin)
+            if grow(request, request.pending) or self._grow(request, draft):
+                (decodes if begun else prefills).append(request)
+        decodes = [request for request in decodes if request.state is State.RUNNING]  # not preempted by a later one
+        draft.decode(decodes)
+        kv_tokens = self.memory.sight.total([request.computed + 1 for request in decodes])
+        promise = min([request.tpot for request in decodes], default=inf)
+        draft.seconds = pace.spare(self.model, promise, len(decodes), kv_tokens, self.margin)
         return prefills
 
     def _grow(self, request: Request, draft: Draft) -> bool:
