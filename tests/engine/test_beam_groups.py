@@ -6,6 +6,7 @@ import pytest
 from tests.engine.shadow import PAGE, PROMPT, Shadow, beams, expected, request, scheduler, searched, started
 
 from paceline_core.registry.enums import RequestClass
+from paceline_workers.engine.memory.sight import Sight
 from paceline_workers.engine.scheduling import State
 from paceline_workers.engine.scheduling.beams import request_of
 from paceline_workers.engine.scheduling.search import Search
@@ -206,3 +207,20 @@ def test_a_search_is_made_of_what_was_submitted() -> None:
     assert [member.id for member in made.beams.members] == ["s", "s/1", "s/2"]
     assert made.state is State.WAITING
     assert request_of(Submit("r", [1], 9, Sampling()), [9], 0.0, 64).beams is None
+
+
+@AHEAD
+def test_beams_far_longer_than_the_window_share_a_bounded_pool(ahead: bool) -> None:
+    """Put back when they have little in common, they come back although their ways would fill the pool many times."""
+    search = Search(3, 90)
+    run = run_of(24, slots=8, budget=8, sight=Sight(9, 2), hopeful=True, ahead=ahead)
+    for number in range(2):
+        assert run.core.submit(beams(f"s{number}", LONG[number:], search, arrival=number / 100)) == ""
+    for count in range(1500):
+        if count in {60, 90, 120} and run.launch().chunks:
+            run.core.retract(run.flights.pop()[0])
+        run.step()
+    for number in range(2):
+        assert run.text(f"s{number}") == searched(LONG[number:], search)[0]
+    assert run.core.counters.preemptions >= 1
+    assert run.core.memory.held == 0

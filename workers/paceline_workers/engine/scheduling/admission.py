@@ -41,7 +41,7 @@ class Admission:
             return False
         cost, followers, each = self._memory.cost(request), 0, 0
         if request.beams is not None:
-            followers, each = len(request.beams.members) - 1, request.beams.spread(self._limits)
+            followers, each = len(request.beams.members) - 1, request.beams.spread(self._limits, self._memory.most)
         if len(running) + followers >= self._limits.slots or cost + followers * each > self._memory.available:
             return False
         if not running:
@@ -64,7 +64,7 @@ class Admission:
         beams, first = request.beams, self._load(request, cost)
         if beams is None:
             return [first]
-        return [first, *[self._load(request, beams.spread(self._limits))] * (len(beams.members) - 1)]
+        return [first, *[self._load(request, beams.spread(self._limits, self._memory.most))] * (len(beams.members) - 1)]
 
     def _peak(self, joining: Sequence[Load], running: Sequence[Request]) -> float:
         if self._loads is None:

@@ -37,10 +37,11 @@ class BeamGroup:
         for member in self.members:
             member.beams = self
 
-    def spread(self, limits: Limits) -> int:
-        """Pages that each follower of a folded group takes when it unfolds."""
+    def spread(self, limits: Limits, most: int | None) -> int:
+        """Pages that each follower of a folded group takes when it unfolds; `most` that a request ever holds."""
         longest = self.lead.prompt_len + len(self._beams.running[0].tokens) + 1
-        return limits.pages(longest) - self.lead.wanted // limits.page_tokens
+        pages = limits.pages(longest) - self.lead.wanted // limits.page_tokens
+        return pages if most is None else min(pages, most)
 
     def seat(self) -> None:
         """It runs (again): its followers wait for their fork, without pages and without a gap."""
@@ -165,7 +166,8 @@ def too_wide(request: Request, limits: Limits, memory: KvMemory) -> str:
         return f"a search of {width} beams needs {width} slots; this engine has {limits.slots}"
     shared = request.prompt_len // limits.page_tokens
     longest = min(request.prompt_len + request.max_tokens, limits.max_model_len)
-    if shared + width * (limits.pages(longest) - shared) > memory.total:
+    pages = shared + width * (limits.pages(longest) - shared)
+    if min(pages, width * (memory.most or pages)) > memory.total:
         return f"{width} beams need more KV memory than there is ({memory.total * limits.page_tokens} tokens)"
     return ""
 
