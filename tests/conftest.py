@@ -13,7 +13,7 @@ import logging
 from hypothesis import HealthCheck, settings
 
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-for profile, examples in {"few": 40, "default": 100, "nightly": 1000}.items():
+for profile, examples in {"few": 25, "default": 100, "nightly": 1000}.items():
     settings.register_profile(profile, UNTIMED, max_examples=examples, print_blob=profile == "nightly")
 settings.load_profile("default")
 

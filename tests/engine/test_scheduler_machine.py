@@ -1,7 +1,7 @@
 """Any order of submits, aborts, steps, failures and waits: the books balance, reads find what was written.
 
 In the end all is told. Pages go out to host memory and come back as the price of a prompt token says. `make check`
-takes some 5,000 rules, `make test` more than 10,000 and `make nightly` more than 100,000, all invariants after each.
+takes some 3,000 rules, `make test` more than 10,000 and `make nightly` more than 100,000, all invariants after each.
 """
 
 import math
