@@ -15,6 +15,12 @@ from paceline_workers.engine.scheduling.search import Beam, Beams, Candidates, S
 
 PROMPTS = ([5, 6, 7], [100, 3, 44, 20, 8, 1], [9])
 TOKENS = 14
+SETTINGS = [
+    (width, stops, length_penalty, [False, True, "never"][(row + column) % 3])
+    for row, (width, stops) in enumerate([(2, 8), (4, 20), (3, 0), (5, 60)])
+    for column, length_penalty in enumerate([1.0, 0.0, -0.7, 2.5])
+]
+"""Any two values of any two of them meet."""
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +36,7 @@ def found(model: Reference, prompt: list[int], search: Search) -> Beams:
     return beams
 
 
-@pytest.mark.parametrize("early_stopping", [False, True, "never"])
-@pytest.mark.parametrize("length_penalty", [1.0, 0.0, -0.7, 2.5])
-@pytest.mark.parametrize(("width", "stops"), [(2, 8), (4, 20), (3, 0), (5, 60)])
+@pytest.mark.parametrize(("width", "stops", "length_penalty", "early_stopping"), SETTINGS)
 def test_beams_are_those_of_transformers(
     model: Reference, width: int, stops: int, length_penalty: float, early_stopping: Any
 ) -> None:
