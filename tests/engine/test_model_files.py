@@ -20,6 +20,7 @@ from paceline_core.errors import InvalidInput
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine.channel import PeerGone
 from paceline_workers.engine.loop import started
+from paceline_workers.engine.memory.sight import Sight
 from paceline_workers.engine.model import config
 from paceline_workers.engine.scheduling import Request
 from paceline_workers.engine.torch_cpu import TorchBackend
@@ -318,14 +319,14 @@ def test_windows_are_those_of_transformers_and_bound_no_context(
 ) -> None:
     edit(folder / "config.json", **fields)
     settings = config.read(folder)
-    assert settings.windows == windows
+    assert tuple(sight.window for sight in settings.sights) == windows
     assert settings.shape.max_context == 512
 
 
 def test_a_mistral_config_whose_window_is_null_has_none(folder: Path) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "mistral", "sliding_window": None}))
-    assert config.read(folder).windows == (None, None)
+    assert config.read(folder).sights == (Sight(), Sight())
 
 
 @pytest.mark.parametrize(
