@@ -16,9 +16,10 @@ from tests.worker.harness import Rig, eventually, listening, openai_client, resu
 from tests.worker.scripted_engine import Script
 
 from paceline_core.errors import Code, InvalidInput, RequestError
+from paceline_core.launch.supported import FILTERS
 from paceline_workers.server.app import create_app
 from paceline_workers.server.filters.hook import HELD_LIMIT, Filters, Guard, OutputFilter, Verdict
-from paceline_workers.server.filters.registry import read
+from paceline_workers.server.filters.registry import KNOWN, read
 from paceline_workers.server.filters.words import WordList, words
 from paceline_workers.server.tokenizer import Tokenizer
 
@@ -128,6 +129,10 @@ def test_wrong_settings_are_named(config: dict[str, str], field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         words(config, "f")
     assert caught.value.field == field
+
+
+def test_manifests_may_name_the_filters_that_are_there() -> None:
+    assert set(FILTERS) == KNOWN.keys()
 
 
 def test_an_unknown_filter_is_named() -> None:

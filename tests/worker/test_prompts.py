@@ -66,6 +66,15 @@ async def test_the_best_of_each_prompt_is_told(folder: Path) -> None:
     assert [(choice["index"], choice["text"]) for choice in answer["choices"]] == list(enumerate(wanted))
 
 
+async def test_each_prompt_has_a_search_of_its_own(folder: Path, reply: list[int]) -> None:
+    searched = ASKED | {"use_beam_search": True, "n": 2, "best_of": 3}
+    async with running(Script(reply=reply, others=[reply[:5]]), folder=folder) as rig:
+        alone = (await rig.http.post(PATH, json=searched | {"prompt": PROMPTS[0]})).json()
+        answer = (await rig.http.post(PATH, json=searched)).json()
+    texts = [choice["text"] for choice in alone["choices"]]
+    assert [(choice["index"], choice["text"]) for choice in answer["choices"]] == list(enumerate(texts * 3))
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_echo_stands_once_before_each_answer(client: AsyncOpenAI, stream: bool) -> None:
     asked: Any = ASKED | {"echo": True, "n": 2, "stream": stream}

@@ -40,7 +40,7 @@ class WarmPrefixes:
 
     def unsalted(self, ids: Sequence[int]) -> int:
         """How many tokens `ids` begins with that are nobody's secret."""
-        return max((len(one) for one in self.prefixes if tuple(ids[: len(one)]) == one), default=0)
+        return max((len(one) for one in self.prefixes if _begins(ids, one)), default=0)
 
     async def warm(self, engine: EngineClient) -> None:
         """Have them prefilled; returns in `limit_s` at the latest, whatever comes of it."""
@@ -80,6 +80,12 @@ def _chat(text: str, more: str, template: ChatTemplate | None) -> str:
         return template.render([{"role": "system", "content": text}, {"role": "user", "content": more}])
     except RequestError:
         return ""  # this template knows no system message
+
+
+def _begins(ids: Sequence[int], prefix: tuple[int, ...]) -> bool:
+    """Its last token first: most prompts differ there, and need no copy."""
+    size = len(prefix)
+    return len(ids) >= size and ids[size - 1] == prefix[-1] and tuple(ids[:size]) == prefix
 
 
 def _common(variants: Sequence[Sequence[int]]) -> tuple[int, ...]:
