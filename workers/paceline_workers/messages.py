@@ -88,7 +88,7 @@ class Timing(msgspec.Struct, frozen=True, tag="timing"):
     decode: float
 
 
-class Tokens(msgspec.Struct, frozen=True, tag="tokens"):
+class Tokens(msgspec.Struct, frozen=True, tag="tokens", gc=False):
     """Engine -> API: new tokens of one sequence, from `position` of its output; `finish` is set on the last frame.
 
     finish: "" while running, else stop | length | abort (no token by its deadline) | error; `error` then says why in

@@ -5,6 +5,7 @@ them to the whole process group while the API process still drains what runs her
 """
 
 import argparse
+import gc
 import os
 import signal
 import socket
@@ -65,6 +66,8 @@ def run(channel: Channel, timer: Timer) -> NoReturn:
         channel.send(Failed(str(error)))
         channel.flush()
         raise
+    gc.collect()
+    gc.freeze()  # what is loaded by now stays: a full collection would look at all of it, between two tokens
     EngineLoop(channel, backend, timer, prefix_cache=settings.engine.prefix_cache).run()
 
 
