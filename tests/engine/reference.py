@@ -191,7 +191,7 @@ def _under(model: Any, tokens: Sequence[int], sights: Sequence[Sight]) -> Tensor
 
 
 def _masking(seen: Tensor) -> Any:
-    def replace(module: Any, args: Any, kwargs: dict[str, Any]) -> Any:  # noqa: ARG001 - torch's signature
+    def replace(module: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         dtype = next(module.parameters()).dtype
         added = torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
         return args, {**kwargs, "attention_mask": added[None, None]}

@@ -181,3 +181,14 @@ def test_alone_it_gets_on_with_the_fewest_pages_while_a_step_is_in_flight(pages:
     assert run.core.submit(request("a", [place % 50 for place in range(120)], 20)) == ""
     run.drain()
     assert (run.ends(), run.core.counters.preemptions) == ({"a": "length"}, 0)
+
+
+def test_a_long_text_counts_with_its_window_once_its_prompt_is_through() -> None:
+    run = Shadow(scheduler(24, slots=20, budget=64, sight=Sight(4)))
+    for number in range(6):
+        assert run.core.submit(request(f"r{number}", [number] * 20, 400)) == ""
+    together = 0
+    while run.core.running or len(run.core.waiting):
+        run.step()
+        together = max(together, len(run.core.running))
+    assert (together, run.core.counters.preemptions) == (6, 0)

@@ -85,8 +85,8 @@ class KvMemory:
         self._pool = PagePool(pages, self.offload.evicting)
         self.sight = sight
         self._head = sight.head(page_tokens)
-        self._least = sight.least(page_tokens)
-        spare = 0 if self._least is None else max(pages - self._least, 0) // 2
+        self.least = sight.least(page_tokens)
+        spare = 0 if self.least is None else max(pages - self.least, 0) // 2
         self._stride = max(min(self._pages(ahead), spare + 1), 1)
 
     # --- numbers
@@ -137,7 +137,7 @@ class KvMemory:
 
     @property
     def most(self) -> int | None:
-        """Pages that a request holds at most; None: as many as its tokens fill."""
+        """Pages that a request holds at most while its prompt is computed, `least` later; None: all its tokens fill."""
         return self.sight.most(self.page_tokens, self._stride)
 
     # --- what a request would cost
@@ -145,7 +145,7 @@ class KvMemory:
     def fits_alone(self, tokens: int) -> bool:
         """That many tokens fit when nobody else runs."""
         pages = self._pages(tokens)
-        return (pages if self._least is None else min(pages, self._least)) <= self.total
+        return (pages if self.least is None else min(pages, self.least)) <= self.total
 
     def cost(self, owner: Owner) -> int:
         """Pages that placing it takes from what is available; pages that others hold already cost nothing."""
@@ -198,7 +198,7 @@ class KvMemory:
         tokens = len(owner.tokens) + coming
         if not owner.forked and tokens <= (len(owner.pages) + owner.dropped) * self.page_tokens:
             return True
-        if self._least is not None:
+        if self.least is not None:
             tokens = min(tokens, self._bound(owner))
         if not owner.forked and tokens <= self.covered(owner):
             return True
@@ -206,7 +206,7 @@ class KvMemory:
         place = self._place(owner, owner.computed // self.page_tokens)
         shared = place < len(owner.pages) and not self._pool.writable(owner.pages[place])
         room = self._pool.available - shared
-        if missing > room and self._least is not None:
+        if missing > room and self.least is not None:
             missing = max(room, self._missing(owner, min(tokens, owner.computed + 1)))
         if missing > room:
             return False
@@ -224,7 +224,7 @@ class KvMemory:
     def reach(self, owner: Owner) -> int:
         """Tokens from the first one on that may be computed when the next step is over."""
         covered = self.covered(owner)
-        return covered if self._least is None else min(covered, self._bound(owner))
+        return covered if self.least is None else min(covered, self._bound(owner))
 
     def publish(self, owner: Owner, start: int, end: int) -> None:
         """Name the pages that tokens `start` to `end` have filled; one that duplicates a known page is given back.

@@ -1,6 +1,7 @@
 """Whether one more request may run: a slot, its pages now, and the pages of all at the worst moment to come.
 
-With a window a request stops growing when it holds as many pages as it ever will; it counts with that many at once.
+With a window a request stops growing when it holds as many pages as it ever will, fewer once its prompt is through; it
+counts with that many at once.
 """
 
 from collections.abc import Sequence
@@ -55,8 +56,16 @@ class Admission:
         if self._loads is not None:
             self._loads.append(self._load(request, request.own_pages))
 
+    def leaves(self, request: Request) -> None:
+        """It runs no more, and still holds its pages. If it has come on since it was counted, all are counted again."""
+        load = self._load(request, request.own_pages)
+        if self._loads is not None and load in self._loads:
+            self._loads.remove(load)
+        else:
+            self._loads = None
+
     def changed(self) -> None:
-        """Somebody left, or grew."""
+        """Those that run have grown, or produced."""
         self._loads = None
 
     def _joining(self, request: Request, cost: int) -> list[Load]:
@@ -80,7 +89,10 @@ class Admission:
 
     def _load(self, request: Request, pages: int) -> Load:
         remaining = self._forecast.remaining(request)
-        most = self._memory.most
-        if most is None or self._limits.pages(request.wanted + remaining) < most:
+        least, most = self._memory.least, self._memory.most
+        if least is None or most is None:
             return remaining, pages
-        return 0, max(most - request.shared, pages)
+        bound = least if request.decoding else max(least, min(most, self._limits.pages(request.wanted)))
+        if self._limits.pages(request.wanted + remaining) < bound:
+            return remaining, pages
+        return 0, max(bound - request.shared, pages)
