@@ -16,6 +16,8 @@ from tests.worker.scripted_engine import Script
 
 from paceline_workers.server.gate import Gate
 
+pytestmark = pytest.mark.real
+
 HELLO: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hello"}]}
 RETRIES = 4
 

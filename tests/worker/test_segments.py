@@ -16,11 +16,21 @@ from paceline_workers.server.tokenizer import CUT_CHARACTERS, INLINE_CHARACTERS,
 SYSTEM = "You keep the promise of a service, and say what it costs. " * 10
 CHAT = "<|system|>\n{}<|end|>\n<|user|>\n{}<|end|>\n<|assistant|>\n"
 PIECES = ["<|end|>", "<|user|>", "<|", "|>", "end", "\n", " ", "  ", "naïve", "漢", "<|user", SYSTEM, "it's 10:42"]
-CACHING = Tokenizer.load(demo.FOLDER)
 
 
 def inner() -> tokenizers.Tokenizer:
     return tokenizers.Tokenizer.from_str((demo.FOLDER / "tokenizer.json").read_text())
+
+
+def overlapping() -> Tokenizer:
+    """With special tokens that begin alike, and others that are found in what those leave."""
+    made = inner()
+    made.add_special_tokens(["<a>", "<a><b>", "b>"])
+    made.add_tokens(["<ab", "<b>"])
+    return Tokenizer(made, {})
+
+
+CACHING, OVERLAPPING = Tokenizer.load(demo.FOLDER), overlapping()
 
 
 @given(st.lists(st.sampled_from(PIECES) | st.characters(codec="utf-8"), max_size=12))
@@ -33,11 +43,8 @@ def test_segments_in_a_row_have_the_ids_of_the_whole(parts: list[str]) -> None:
 
 @given(st.lists(st.sampled_from(["<a>", "<a><b>", "b>", "<b>", "<a", ">", "x", "<ab"]), max_size=10))
 def test_special_tokens_that_begin_alike_are_cut_as_the_tokenizer_does(parts: list[str]) -> None:
-    overlapping = inner()
-    overlapping.add_special_tokens(["<a>", "<a><b>", "b>"])
-    overlapping.add_tokens(["<ab", "<b>"])  # found in what the special ones leave
-    tokenizer, text = Tokenizer(overlapping, {}), "".join(parts)
-    assert asyncio.run(tokenizer.encode_chat(text, "")) == tokenizer.encode_now(text, special=False)
+    text = "".join(parts)
+    assert asyncio.run(OVERLAPPING.encode_chat(text, "")) == OVERLAPPING.encode_now(text, special=False)
 
 
 def test_a_long_segment_is_known_the_next_time_and_a_short_one_is_not() -> None:
