@@ -25,11 +25,20 @@ LENGTH = 10 * 32
 Pair = tuple[Masked, TorchBackend]
 
 
-@pytest.fixture(scope="module", params=["llama-untied-odd-heads", "qwen3"])
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    plain = reference.write(tmp_path_factory.mktemp(request.param), request.param, seed=2)
+def opened(name: str, folders: pytest.TempPathFactory) -> Pair:
+    plain = reference.write(folders.mktemp(name), name, seed=2)
     backend = load(plain.folder, attention_window=32, sink_tokens=5, kv_pages=40, host_bytes=1 << 20)
     return Masked(plain.folder, plain.model, SIGHT), backend
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    return opened("llama-untied-odd-heads", tmp_path_factory)
+
+
+@pytest.fixture(scope="module", params=["llama-untied-odd-heads", "qwen3"])
+def each(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    return opened(request.param, tmp_path_factory)
 
 
 def prompt(length: int, salt: int = 0) -> list[int]:
@@ -48,8 +57,8 @@ class Watched(Driver):
 
 
 @pytest.mark.parametrize("cuts", [(LENGTH,), (250, *(1,) * 70), (100, 17, 1, 1, 31, 33, 137)])
-def test_logits_equal_those_under_the_mask_up_to_ten_windows(pair: Pair, cuts: Sequence[int]) -> None:
-    expected, backend = pair
+def test_logits_equal_those_under_the_mask_up_to_ten_windows(each: Pair, cuts: Sequence[int]) -> None:
+    expected, backend = each
     exact, entry = expected.exact(prompt(LENGTH)), request("a", prompt(LENGTH))
     entry.pages = list(range(20, 0, -1))
     start = 0
