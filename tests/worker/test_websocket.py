@@ -162,7 +162,7 @@ async def test_a_client_that_reads_nothing_is_given_up(rig: Rig, reply: list[int
                 await asyncio.Event().wait()
 
         route = SocketRoute(slow.worker.parts, generating(chat_job))
-        scope = {"type": "websocket", "caller": Caller("r")}
+        scope = {"type": "websocket", "caller": Caller("r"), "headers": []}
         await asyncio.wait_for(route(scope, came.get, send), LIMIT_S)
         assert sent[-1] == {"type": "websocket.close", "code": 1008}
         await eventually(lambda: log.read_text().split() == ["Submit", "Abort"])
@@ -178,7 +178,7 @@ async def test_an_idle_connection_is_closed(rig: Rig) -> None:
         sent.append(event)
 
     route = SocketRoute(rig.worker.parts, generating(chat_job), idle_s=0.01)
-    await asyncio.wait_for(route({"type": "websocket", "caller": Caller("r")}, came.get, send), LIMIT_S)
+    await asyncio.wait_for(route({"type": "websocket", "caller": Caller("r"), "headers": []}, came.get, send), LIMIT_S)
     assert [event["type"] for event in sent] == ["websocket.accept", "websocket.close"]
     assert sent[-1]["code"] == 1000
 
@@ -225,6 +225,16 @@ async def test_a_stream_that_is_lost_ends_with_an_error_and_done(folder: Path, r
     async with running(script, folder=folder) as rig, listening(rig) as address, dial(address) as socket:
         *_, error, done = await asked(socket, STREAM)
         assert (error["error"]["code"], done) == ("engine_failed", "[DONE]")
+
+
+async def test_pages_of_other_sites_are_refused(address: str) -> None:
+    async with dial(address, origin=f"http://{address}") as socket:
+        assert same(await asked(socket, STREAM))[2] == TEXT
+    for origin in ("http://elsewhere.example", f"http://{address}.example", "null"):
+        with pytest.raises(InvalidStatus) as caught:
+            async with dial(address, origin=origin):
+                pass
+        assert caught.value.response.status_code == 403
 
 
 async def test_other_routes_take_no_connection(address: str) -> None:

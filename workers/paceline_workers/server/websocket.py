@@ -4,6 +4,8 @@ What would be a stream of server-sent events is the same JSON texts and `[DONE]`
 refusal are one message. Requests of a connection are answered one after the other, so a slow reader holds up itself
 alone; each write has the same limit as over HTTP. Closing the connection ends the request, like leaving does there.
 
+A browser's page of another site is refused (403): it could read the answers, which it cannot over HTTP.
+
 Bounds: a message has at most `body_limit` bytes (uvicorn), WAITING of them wait, and a connection is idle for IDLE_S.
 """
 
@@ -36,6 +38,9 @@ class SocketRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer message after message until the connection ends."""
         await receive()
+        if _foreign(scope):
+            await send({"type": "websocket.close"})
+            return
         await send({"type": "websocket.accept"})
         inbox = _Inbox(receive)
         reader = asyncio.create_task(inbox.fill())
@@ -57,6 +62,13 @@ class SocketRoute:
             if exchange.reply.stuck:
                 return POLICY
         return POLICY if inbox.overrun else NORMAL
+
+
+def _foreign(scope: Scope) -> bool:
+    """A browser names the site that its page is from; other clients name none."""
+    headers: dict[bytes, bytes] = dict(scope["headers"])
+    origin = headers.get(b"origin", b"")
+    return origin != b"" and origin.partition(b"://")[2] != headers.get(b"host", b"")
 
 
 class _Inbox:
