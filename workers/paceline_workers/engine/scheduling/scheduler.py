@@ -139,6 +139,7 @@ class Scheduler:
         sampled = [chunk for chunk in plan.chunks if chunk.samples]
         drawn = iter([sample for _, sample in zip(sampled, samples, strict=True)])
         self.memory.now = now
+        self.admission.changed()
         events = []
         size = self.limits.page_tokens
         for chunk in plan.chunks:

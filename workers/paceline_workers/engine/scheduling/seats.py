@@ -43,12 +43,12 @@ class Seats:
         """It does not run any more, and holds nothing."""
         for member in members(request):
             self.running.remove(member)
+            self._admission.leaves(member)
             self._memory.release(member)
             member.state = state
             if state is State.WAITING:
                 self._batching.seat(-1)
                 member.computed = member.pending = 0
-        self._admission.changed()
 
     def _seat(self, request: Request) -> None:
         request.state = State.RUNNING
