@@ -1,7 +1,7 @@
 """Our engine against llama.cpp and transformers on one random model, and served over HTTP against itself offline.
 
-`python -m benchmarks.engine` takes some minutes; the first run makes llama.cpp's environment before. Float32, two
-threads. Before anything is timed, all engines must have given the same greedy tokens.
+`python -m benchmarks.engine` takes some minutes; the first run makes the environments of llama.cpp and aiperf before.
+Float32, two threads. Before anything is timed, all engines must have given the same greedy tokens.
 """
 
 import os
@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine import model, served
+from benchmarks.engine import model, outside, served
 from benchmarks.engine.peers import LLAMA, OURS, Engine, engine
 from benchmarks.engine.rounds import Work, agreeing, compared, rounds
 from benchmarks.harness import Bar, Measured, Row, main
@@ -31,8 +31,9 @@ def measure(quick: bool) -> Measured:
         model.write(folder)
         peers, more = _peers(folder, quick=quick)
         over_http, most = served.measure(folder, quick=quick)
+        counts, told = outside.measure(folder)
     load = {"load_average_at_end": os.getloadavg()}
-    return peers + over_http, {"llama.cpp": LLAMA.versions(), "served": most} | more | load
+    return peers + over_http + counts, {"llama.cpp": LLAMA.versions(), "served": most, "aiperf": told} | more | load
 
 
 def _peers(folder: Path, *, quick: bool) -> Measured:

@@ -9,30 +9,21 @@ import asyncio
 import json
 import os
 import random
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import httpx
 import psutil
-import yaml
 from benchmarks.engine.model import VOCAB
 from benchmarks.engine.peers import OURS, engine
-from benchmarks.engine.run_paceline import ENGINE
-from benchmarks.harness import ROOT, Bar, Measured, Row
-
-from paceline_core.config import FILE_VARIABLE
+from benchmarks.engine.worker import API_CORE, ENGINE_CORE, LIMIT_S, counted, worker
+from benchmarks.harness import Bar, Measured, Row
 
 STREAMS, SHARED, OWN, NEW = 32, 1024, 32, 128
 MEAN_GAP_S = 0.1
-ENGINE_CORE, API_CORE = 0, 1
-LIMIT_S = 120.0
 LOOKED_UP = "paceline_prefix_lookup_tokens_total"
 HIT = "paceline_prefix_hit_tokens_total"
 
@@ -74,7 +65,7 @@ def measure(folder: Path, *, quick: bool) -> Measured:
     """Rows of both, load by load in turn."""
     os.sched_setaffinity(0, {API_CORE})
     ours, offline = [], []
-    with _worker(folder) as (url, api), engine(OURS, "run_paceline", folder, 1, core=ENGINE_CORE) as alone:
+    with worker(folder, folder) as (url, api), engine(OURS, "run_paceline", folder, 1, core=ENGINE_CORE) as alone:
         warm = Load.of(-1).prompts[:1]
         alone.run(warm, 1)
         asyncio.run(_all(url, warm, [0.0], 1))
@@ -130,11 +121,7 @@ def _settled(url: str, looked_up: float) -> tuple[float, float]:
 
 
 def _counts(url: str) -> tuple[float, float]:
-    lines = httpx.get(f"{url}/metrics", timeout=LIMIT_S).text.splitlines()
-    looked_up, hit = (
-        sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name)) for name in (LOOKED_UP, HIT)
-    )
-    return looked_up, hit
+    return counted(url, LOOKED_UP), counted(url, HIT)
 
 
 async def _all(url: str, prompts: Sequence[list[int]], arrivals: Sequence[float], new: int) -> tuple[float, int]:
@@ -163,32 +150,3 @@ async def _stream(url: str, prompt: list[int], at: float, new: int) -> int:
 def _request(prompt: list[int], new: int) -> dict[str, Any]:
     options = {"stream": True, "stream_options": {"include_usage": True}, "temperature": 0, "ignore_eos": True}
     return {"model": "random", "prompt": prompt, "max_tokens": new, **options}
-
-
-@contextmanager
-def _worker(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """A ready worker's URL and its API process."""
-    config: dict[str, Any] = {"service": "bench", "revision": "1", "pool": "default", "model": f"file://{folder}"}
-    config |= {"served_names": ["random"], "listen": {"port": 0}, "engine": {**ENGINE, "threads": 1}}
-    (folder / "worker.yaml").write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", "benchmarks.engine.pinned", str(API_CORE), "worker", str(ENGINE_CORE)]
-    environment = {**os.environ, FILE_VARIABLE: str(folder / "worker.yaml")}
-    log = folder / "worker.log"
-    with log.open("wb") as errors:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=errors)
-    try:
-        yield _ready(log), psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        process.wait(LIMIT_S)
-
-
-def _ready(log: Path) -> str:
-    """The worker's URL, once it can serve."""
-    end = time.monotonic() + LIMIT_S
-    while time.monotonic() < end:
-        time.sleep(0.1)
-        ports = [json.loads(line)["port"] for line in log.read_text().splitlines() if '"listening"' in line]
-        if ports and httpx.get(f"http://127.0.0.1:{ports[0]}/readyz", timeout=LIMIT_S).status_code == 200:
-            return f"http://127.0.0.1:{ports[0]}"
-    raise TimeoutError(f"the worker was not ready within {LIMIT_S:.0f} s: {log.read_text()[-500:]}")
