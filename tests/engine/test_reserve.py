@@ -10,7 +10,9 @@ from paceline_core.registry.enums import RequestClass
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
 from paceline_workers.engine.scheduling.admission import Admission
+from paceline_workers.engine.scheduling.draft import Draft
 from paceline_workers.engine.scheduling.forecast import Forecast
+from paceline_workers.engine.scheduling.pace import UNKNOWN
 from paceline_workers.engine.scheduling.plan import Limits
 from paceline_workers.engine.scheduling.reserve import reserved
 
@@ -124,6 +126,14 @@ def test_shares_that_leave_nothing_and_classes_that_are_none_are_refused() -> No
         engine = EngineConfig.model_validate({"class_reserved": shares})
         with pytest.raises(InvalidInput, match=f"engine.class_reserved: .*{message}"):
             sizing.limits(engine, context=100, vocab_size=9, pages=10)
+
+
+def test_one_that_has_to_leave_pages_bars_its_class_and_those_below_and_a_lack_of_pages_bars_all() -> None:
+    draft, waiting = Draft(10, UNKNOWN, 4), request("b", [1], cls=BATCH)
+    draft.close(waiting, reserved=True)
+    assert [draft.admits(name) for name in RequestClass] == [True, False, False]
+    draft.close(waiting, reserved=False)
+    assert not any(draft.admits(name) for name in RequestClass)
 
 
 def test_debt_is_what_those_that_run_will_lack() -> None:
