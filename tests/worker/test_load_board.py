@@ -83,9 +83,11 @@ async def test_a_reader_is_told_the_keys_that_are_cached_and_then_what_changes(b
     assert (await line(lines)).prefix == PrefixDelta(added=("a", "b"))
     board.on_engine(structs.replace(beat(1), prefix_added=["c"], prefix_evicted=["a"]))
     assert (await line(lines)).prefix == PrefixDelta(added=("c",), evicted=("a",))
+    board.on_engine(structs.replace(beat(1), prefix_added=["a"], prefix_evicted=["c"]))
+    assert (await line(lines)).prefix == PrefixDelta(added=("a",), evicted=("c",))
     board.on_engine(beat(2))
     assert (await line(lines)).prefix == PrefixDelta()
-    assert (await line(board.lines())).prefix == PrefixDelta(added=("b", "c"))
+    assert (await line(board.lines())).prefix == PrefixDelta(added=("b", "a"))
 
 
 async def test_keys_that_come_and_go_between_two_lines_are_not_told(board: LoadBoard) -> None:
