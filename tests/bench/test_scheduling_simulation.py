@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.scheduling import host, traces
-from benchmarks.scheduling.simulation import FCFS, OURS, Machine, simulate, unloaded
+from benchmarks.scheduling.simulation import FCFS, ORACLE, OURS, Machine, simulate, unloaded
 from benchmarks.scheduling.traces import BLOCK, Call
 
 MACHINE = Machine.h100(BLOCK)
@@ -34,6 +34,11 @@ def test_short_prompts_pass_a_long_one_and_it_is_hardly_later() -> None:
     first, ours = (simulate(mixed(12), MACHINE, way, 1.0) for way in (FCFS, OURS))
     assert ours.mean < 0.5 * first.mean
     assert ours.ttft[-1] <= 1.5 * first.ttft[-1]
+
+
+def test_an_oracle_is_no_later_in_the_mean() -> None:
+    ours, oracle = (simulate(mixed(12), MACHINE, way, 1.0) for way in (OURS, ORACLE))
+    assert oracle.mean <= ours.mean
 
 
 def test_the_same_calls_give_the_same_outcome() -> None:

@@ -136,6 +136,14 @@ def test_a_short_prompt_passes_a_long_one_that_came_just_before() -> None:
     assert list(run.ends()) == ["short", "long"]
 
 
+def test_of_two_that_have_just_come_the_shorter_goes_first() -> None:
+    run = started(slots=1)
+    run.core.submit(request("long", PROMPT * 3, 1))
+    run.core.submit(request("short", PROMPT, 1))
+    run.drain()
+    assert list(run.ends()) == ["short", "long"]
+
+
 def test_a_long_prompt_that_has_waited_longer_for_its_length_goes_first() -> None:
     run = started(slots=1)
     run.core.submit(request("long", PROMPT * 3, 1))
