@@ -31,6 +31,9 @@ class PagedCache:
         dtype, page = TORCH_TYPES[shape.kv_dtype], (shape.kv_heads, page_tokens, shape.head_dim)
         self._pool = torch.zeros((shape.layers, 2, pages, *page), dtype=dtype)
         self._host = torch.zeros((host_pages, shape.layers, 2, *page), dtype=dtype)
+        # by layer, keys and values: views made once, since a step is short enough to notice each of them
+        self._blocks = [[part.flatten(0, 1) for part in layer] for layer in self._pool]
+        self._slots = [[part.flatten(0, 1) for part in layer] for layer in self._blocks]
         self._scale = shape.head_dim**-0.5
         self._files = files
 
@@ -65,9 +68,8 @@ class PagedCache:
 
     def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store [tokens, kv heads, head_dim] of one layer at `slots` [tokens * kv heads]."""
-        for pool, fresh in zip(self._pool[layer], (keys, values), strict=True):
-            width = fresh.shape[-1]
-            pool.view(-1, width).index_copy_(0, slots, fresh.reshape(-1, width).to(pool.dtype))
+        for pool, fresh in zip(self._slots[layer], (keys, values), strict=True):
+            pool.index_copy_(0, slots, fresh.flatten(0, 1).to(pool.dtype))
 
     def attend(self, layer: int, queries: Tensor, layout: Layout) -> Tensor:
         """Causal attention of [tokens, heads, head_dim] to what `write` has stored; the same shape."""
@@ -81,8 +83,8 @@ class PagedCache:
     def _gather(self, layer: int, blocks: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Keys and values of `blocks` [heads, n]: each [heads, n * page_tokens, head_dim]."""
         shape, flat = (len(blocks), -1, self._pool.shape[-1]), blocks.flatten()
-        keys, values = (pool.flatten(0, 1).index_select(0, flat).view(shape).to(dtype) for pool in self._pool[layer])
-        return keys, values
+        keys, values = self._blocks[layer]
+        return keys.index_select(0, flat).view(shape).to(dtype), values.index_select(0, flat).view(shape).to(dtype)
 
     def _span(self, layer: int, queries: Tensor, span: Span) -> Tensor:
         key, value = self._gather(layer, span.blocks, queries.dtype)

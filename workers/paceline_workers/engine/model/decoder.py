@@ -89,10 +89,10 @@ class Decoder:
     def _attention(self, index: int, x: Tensor, step: "_Step") -> Tensor:
         layer, shape = self.layers[index], self.config.shape
         heads = layer.qkv(x).view(len(x), -1, shape.head_dim)
-        both, values = torch.split(heads, [shape.heads + shape.kv_heads, shape.kv_heads], dim=1)
+        both, values = heads.split_with_sizes([shape.heads + shape.kv_heads, shape.kv_heads], dim=1)
         if layer.query_norm is not None and layer.key_norm is not None:
             both = torch.cat((layer.query_norm(both[:, : shape.heads]), layer.key_norm(both[:, shape.heads :])), dim=1)
-        queries, keys = torch.split(rotate(both, step.cos, step.sin), [shape.heads, shape.kv_heads], dim=1)
+        queries, keys = rotate(both, step.cos, step.sin).split_with_sizes([shape.heads, shape.kv_heads], dim=1)
         step.cache.write(index, step.batch.slots, keys, values)
         layout = step.batch.layouts[self.config.sights[index]]
         return layer.out(step.cache.attend(index, queries, layout).flatten(1))
