@@ -4,8 +4,8 @@ The load is where first come, first served has a median TTFT five times that of 
 on the speed of the trace. Preemption is compared on an eighth of the KV memory (Mooncake's longest prompts need all of
 it): admission of whatever fits now with the last admitted as the victim, the same with the cheapest, and ours.
 
-What the order of prompts can do at all is shown by an oracle: shortest remaining prompt first, cut between chunks,
-with the length of every output known. On Azure's log it does not reach half of the mean either, not even without
+How far the order of prompts goes is shown by an oracle: shortest remaining prompt first, cut between chunks, with the
+length of every output known; a strong order, not a proven bound. On Azure's log it does not reach half of the mean either, not even without
 every eighth step for the oldest (0.64), and breaks the p99: at that load a step of 2,048 tokens beside 200 decodes
 takes 70 ms, so one that came mid-step and ran at once has its token after 105 ms, 0.4 of the mean of first come.
 Tried against that, on this log, ours being 0.82 before: steps closed early where that is worth it to the prompts in
