@@ -5,15 +5,15 @@ on the speed of the trace. Preemption is compared on an eighth of the KV memory 
 it): admission of whatever fits now with the last admitted as the victim, the same with the cheapest, and ours.
 
 How far the order of prompts goes is shown by an oracle: shortest remaining prompt first, cut between chunks, with the
-length of every output known; a strong order, not a proven bound. On Azure's log it does not reach half of the mean either, not even without
-every eighth step for the oldest (0.64), and breaks the p99: at that load a step of 2,048 tokens beside 200 decodes
-takes 70 ms, so one that came mid-step and ran at once has its token after 105 ms, 0.4 of the mean of first come.
-Tried against that, on this log, ours being 0.82 before: steps closed early where that is worth it to the prompts in
-them (1.03 of the oracle), steps of 1,024 tokens (5 times the mean: the machine is nearly full, and each step costs 6
-ms beside its tokens), decodes put off while their streams are ahead of 100 ms a token (13 times, for the same reason;
-only while little waits: 1.05 of the oracle), no share for the oldest (0.98 of the mean, 1.04 of the p99). What
-helped: leaning to the short, as far as the p99 allows. With 4,096 tokens a step first come has 0.77 of this mean, and
-the oracle 0.78 of that.
+length of every output known; a strong order, not a proven bound. On Azure's log it does not reach half of the mean
+either, not even without every eighth step for the oldest (0.64), and breaks the p99: at that load a step of 2,048
+tokens beside 200 decodes takes 70 ms, so one that came mid-step and ran at once has its token after 105 ms, 0.4 of the
+mean of first come. Tried against that, on this log, ours being 0.82 before: steps closed early where that is worth it
+to the prompts in them (1.03 of the oracle), steps of 1,024 tokens (5 times the mean: the machine is nearly full, and
+each step costs 6 ms beside its tokens), decodes put off while their streams are ahead of 100 ms a token (13 times, for
+the same reason; only while little waits: 1.05 of the oracle), no share for the oldest (0.98 of the mean, 1.04 of the
+p99). What helped: leaning to the short, as far as the p99 allows. With 4,096 tokens a step first come has 0.77 of this
+mean, and the oracle 0.78 of that.
 """
 
 from collections.abc import Callable
