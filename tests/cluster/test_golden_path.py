@@ -5,6 +5,7 @@ is the example of `make up`, a real tiny model; `busy` is emulated, so that load
 asserted about how long anything takes: what has to come is waited for, within a limit.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -45,7 +46,7 @@ BUSY: dict[str, Any] = {
     },
 }
 LIMIT_S = 90.0
-CALM, HEAVY = Kind(rate=1.0), Kind(rate=5.0, words=1500)
+CALM, HEAVY = Kind(rate=1.0), Kind(rate=8.0, words=1500)
 
 
 @dataclass(slots=True)
@@ -122,7 +123,7 @@ def test_load_breaks_the_promise_and_replicas_are_added_for_a_reason(story: Stor
     story.kubectl.apply(BUSY)
     story.kubectl("wait", "--for=condition=Ready", "pisvc/busy", "--timeout=90s", limit_s=100)
     with traffic(story.target("busy"), HEAVY) as load:
-        until("replicas are added and ready", lambda: len(story.workers("busy")) >= 3)
+        until("replicas are added and ready", lambda: len(story.workers("busy")) >= 3, told=lambda: _told(story))
         until("the status shows a broken promise", lambda: _condition(story.service("busy"), "SLOMet") == "False")
         story.seen["scaling"] = story.service("busy")["status"]["scaling"]
     assert not load.failures
@@ -138,7 +139,8 @@ def test_every_panel_of_every_board_shows_data(story: Story) -> None:
         def empty() -> list[PanelQuery]:
             return [query for query in asked if not _samples(prometheus, query.expr)]
 
-        until("every panel has data", lambda: not empty(), told=lambda: "\n".join(map(str, empty())))
+        with traffic(story.target("busy"), CALM):
+            until("every panel has data", lambda: not empty(), told=lambda: "\n".join(map(str, empty())))
 
 
 def test_replicas_are_given_back_while_fifty_streams_finish(story: Story) -> None:
@@ -225,6 +227,10 @@ def _ready(pod: dict[str, Any]) -> bool:
 def _restarts(story: Story, worker: str) -> int:
     pod = story.kubectl.json("get", "pod", worker)
     return sum(status["restartCount"] for status in pod["status"]["containerStatuses"])
+
+
+def _told(story: Story) -> str:
+    return json.dumps(story.service("busy")["status"], indent=1)
 
 
 def _condition(service: dict[str, Any], kind: str) -> str:

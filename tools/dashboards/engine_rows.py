@@ -68,7 +68,7 @@ def _memory() -> tuple[Panel, ...]:
             "Idle at eviction, mean",
             "How long evicted pages had been unused.",
             "Seconds: prefixes are given up before they are asked for again. Hours: there is memory to spare.",
-            "s", (Query(idle, "unused"),), "PacelineTTFTBurnSlow", empty="No evictions",
+            "s", (Query(idle, "unused", quiet=True),), "PacelineTTFTBurnSlow", empty="No evictions",
         ),
         Panel(
             "Slack and debt",
