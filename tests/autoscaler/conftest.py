@@ -1,21 +1,15 @@
 """A real Prometheus on a loopback port, and a tiny exporter that says what the test wants."""
 
 import asyncio
-import contextlib
 import shutil
-import socket
-import subprocess
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import TypeVar
 
-import httpx
 import pytest
-import yaml
+from tests.prometheus_server import prometheus_server
 
 T = TypeVar("T")
 
@@ -77,12 +71,6 @@ def page() -> Iterator[Page]:
     made.stop()
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 @dataclass
 class Prometheus:
     """A running server and the exporter it scrapes five times a second."""
@@ -97,40 +85,13 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
     if program is None:
         pytest.fail("no `prometheus` on PATH; install it: apt-get install prometheus")
     exporter, folder = Page(), tmp_path_factory.mktemp("prometheus")
-    process, url = _started(program, folder, exporter.host)
-    yield Prometheus(url, exporter)
-    process.terminate()
-    process.wait(10)
-    exporter.stop()
-
-
-def _started(program: str, folder: Path, target: str, attempts: int = 3) -> tuple[subprocess.Popen[bytes], str]:
-    """A free port may be taken by somebody else before Prometheus takes it; then another is tried."""
-    for _ in range(attempts):
-        port = free_port()
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(_argv(program, folder, target, port), stderr=log)
-        while process.poll() is None:
-            with contextlib.suppress(httpx.HTTPError):
-                if httpx.get(f"http://127.0.0.1:{port}/-/ready", timeout=1.0).is_success:
-                    return process, f"http://127.0.0.1:{port}"
-            time.sleep(0.05)
-    pytest.fail(f"prometheus does not start: {(folder / 'log').read_text()[-500:]}")
-
-
-def _argv(program: str, folder: Path, target: str, port: int) -> list[str]:
     config = {
         "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms"},
-        "scrape_configs": [{"job_name": "gateway", "static_configs": [{"targets": [target]}]}],
+        "scrape_configs": [{"job_name": "gateway", "static_configs": [{"targets": [exporter.host]}]}],
     }
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    return [
-        program,
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--log.level=warn",
-    ]
+    with prometheus_server(program, folder, config) as url:
+        yield Prometheus(url, exporter)
+    exporter.stop()
 
 
 async def until(ask: Callable[[], Awaitable[T]], good: Callable[[T], bool], limit_s: float = 60.0) -> T:

@@ -17,9 +17,10 @@ import uvicorn
 import yaml
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
-from tests.autoscaler.conftest import free_port, until
+from tests.autoscaler.conftest import until
 from tests.autoscaler.talkers import load_report
 from tests.autoscaler.test_scaling_goals import manifest
+from tests.prometheus_server import free_port
 
 from paceline_autoscaler.actuator import state_key
 from paceline_autoscaler.ledger import read, replay

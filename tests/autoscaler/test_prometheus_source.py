@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import httpx
 import pytest
-from tests.autoscaler.conftest import Page, Prometheus, free_port, until
+from tests.autoscaler.conftest import Page, Prometheus, until
+from tests.prometheus_server import free_port
 
 from paceline_autoscaler.source import (
     EmbeddedSource,

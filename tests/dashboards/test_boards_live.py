@@ -1,10 +1,9 @@
 """Every query of every board against a real Prometheus, scraped as in a cluster: target labels on, honor_labels off."""
 
 import math
-import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,11 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from tests.autoscaler.conftest import Page, free_port
+from tests.autoscaler.conftest import Page
 from tests.dashboards.conftest import Programs
 from tests.dashboards.plausible import BAD, GATEWAYS, JUDGED, OBJECTIVE, TTFT_PROMISE_S, Process
 from tests.dashboards.rulecases import ROOT
+from tests.prometheus_server import prometheus_server
 from tools.dashboards import boards, queries
 
 pytestmark = pytest.mark.real
@@ -82,29 +82,11 @@ def evaluated(server: Prometheus, after: float) -> None:
 @contextmanager
 def serving(programs: Programs, folder: Path, pages: dict[str, Page]) -> Iterator[Prometheus]:
     """A Prometheus with our rules, that scrapes and evaluates each second."""
-    port = free_port()
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(_config(folder, pages)))
-    argv = [
-        str(programs.prometheus),
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--log.level=warn",
-    ]
-    with (folder / "log").open("wb") as log, subprocess.Popen(argv, stderr=log, stdout=log) as process:
-        try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10, trust_env=False) as http:
-                until(lambda: process.poll() is not None or _ready(http))
-                assert process.poll() is None, (folder / "log").read_text()
-                yield Prometheus(http)
-        finally:
-            process.terminate()
-
-
-def _ready(http: httpx.Client) -> bool:
-    with suppress(httpx.HTTPError):
-        return http.get("/-/ready").is_success
-    return False
+    with (
+        prometheus_server(programs.prometheus, folder, _config(folder, pages)) as url,
+        httpx.Client(base_url=url, timeout=10, trust_env=False) as http,
+    ):
+        yield Prometheus(http)
 
 
 def until(good: Callable[[], bool]) -> None:

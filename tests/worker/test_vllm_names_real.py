@@ -1,16 +1,14 @@
 """vLLM's names as a real Prometheus reads them from a real worker: what its boards ask for is there, and is ours."""
 
 import shutil
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import yaml
-from tests.autoscaler.conftest import free_port
+from tests.prometheus_server import prometheus_server
 from tests.worker.processes import HTTP, WorkerProcess, until, worker_process
 from tests.worker.scripted_engine import Script
 
@@ -62,30 +60,13 @@ class Prometheus:
 def scraping(folder: Path, worker: WorkerProcess) -> Iterator[Prometheus]:
     target = {"targets": [worker.url.removeprefix("http://")]}
     scrape = {"job_name": "worker", "scrape_interval": "1s", "static_configs": [target]}
-    (folder / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [scrape]}))
     program = shutil.which("prometheus")
     assert program, "no `prometheus` on PATH; install it: apt-get install prometheus"
-    port = free_port()
-    argv = [
-        program,
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--log.level=warn",
-    ]
-    with (folder / "log").open("wb") as log, subprocess.Popen(argv, stderr=log, stdout=log) as process:
-        try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10, trust_env=False) as http:
-                until(lambda: _ready(http))
-                yield Prometheus(http)
-        finally:
-            process.terminate()
-
-
-def _ready(http: httpx.Client) -> bool:
-    with suppress(httpx.HTTPError):
-        return http.get("/-/ready").is_success
-    return False
+    with (
+        prometheus_server(program, folder, {"scrape_configs": [scrape]}) as url,
+        httpx.Client(base_url=url, timeout=10, trust_env=False) as http,
+    ):
+        yield Prometheus(http)
 
 
 def ours(alias: Alias, suffix: str) -> str:
