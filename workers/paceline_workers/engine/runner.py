@@ -4,7 +4,6 @@ With a `pool` of one thread a step computes there while the host plans and lays 
 tensors alone, never a request. A token still being drawn is filled into the next step between the two.
 """
 
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -22,11 +21,10 @@ from paceline_workers.engine.scheduling import NO_TOKEN, Plan, Request, Sample
 
 @dataclass(frozen=True, slots=True)
 class _Computed:
-    """A step's logits [drawn rows, vocabulary], its embeddings [embedded rows, hidden] of length 1, and its seconds."""
+    """A step's logits [drawn rows, vocabulary] and its embeddings [embedded rows, hidden] of length 1."""
 
     logits: Tensor
     vectors: Tensor
-    seconds: float
 
 
 @dataclass(slots=True)
@@ -57,34 +55,31 @@ class Runner:
         embedded = [row for row, request in enumerate(requests) if request.embed]
 
         def compute() -> _Computed:
-            begin = time.perf_counter()
             self._cache.copy(plan.copies)
-            logits, vectors = self._results(self._decoder.states(batch, self._cache), embedded)
-            return _Computed(logits, vectors, time.perf_counter() - begin)
+            return self._results(self._decoder.states(batch, self._cache), embedded)
 
         self._flights.append(_Flight(compute, batch, requests, unknown(plan)))
         if len(self._flights) == 1:
             self._begin(self._flights[0])
 
-    def collect(self) -> tuple[list[Sample], float]:
-        """Samples of the oldest step, and its seconds. If it raises, nothing is in flight any more."""
+    def collect(self) -> list[Sample]:
+        """Samples of the oldest step. If it raises, nothing is in flight any more."""
         flight, waiting = self._flights.popleft(), list(self._flights)
         self._flights.clear()
         computed = flight.compute() if flight.result is None else flight.result.result()
-        begin = time.perf_counter()
         samples = self._samples(computed, flight.requests)
         for following in waiting:
             self._fill(following, dict(zip(flight.requests, samples, strict=True)))
             self._begin(following)
             self._flights.append(following)
-        return samples, computed.seconds + time.perf_counter() - begin
+        return samples
 
-    def _results(self, states: Tensor, embedded: list[int]) -> tuple[Tensor, Tensor]:
+    def _results(self, states: Tensor, embedded: list[int]) -> _Computed:
         if not embedded:
-            return self._decoder.logits(states), states[:0]
+            return _Computed(self._decoder.logits(states), states[:0])
         drawn = [row for row in range(len(states)) if row not in embedded]
         logits = self._decoder.logits(states[drawn]) if drawn else states[:0]
-        return logits, normalize(states[embedded].float(), dim=-1)
+        return _Computed(logits, normalize(states[embedded].float(), dim=-1))
 
     def _samples(self, computed: _Computed, requests: list[Request]) -> list[Sample]:
         drawn = iter(self._sampler(computed.logits.numpy(), [request for request in requests if not request.embed]))

@@ -96,8 +96,7 @@ class TorchBackend:
 
     def collect(self) -> Executed:
         """One sample for each chunk that closes its request's gap."""
-        samples, seconds = self.runner.collect()
-        return Executed(samples, seconds=seconds if self.facts.ahead else None)
+        return Executed(self.runner.collect())
 
 
 class _Stages:
