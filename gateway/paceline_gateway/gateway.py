@@ -90,10 +90,11 @@ class Gateway:
         desk, now = self._floor.desks[service.key], self._floor.now()
         tokens, terms = desk.prompt_tokens(size), service.classes[name]
         deadline = now + terms.hold_timeout_s
-        call.admitted(
-            desk, admission, Ticket(next(self._tickets), name, tokens, size, deadline, stream=admission.stream)
-        )
-        expected = Use(1, tokens, desk.expected_output(name, admission.max_tokens))
+        output = desk.expected_output(name, admission.max_tokens)
+        ticket = Ticket(next(self._tickets), name, tokens, size, deadline, stream=admission.stream)
+        ticket.tenant, ticket.weight, ticket.expected_output = tenant.name, tenant.weight, output
+        call.admitted(desk, admission, ticket)
+        expected = Use(1, tokens, output)
         self._floor.open_call(call, self._floor.quotas.reserve(tenant, expected, now))
         refusal = desk.dispatcher.refusal(name, size, terms.queue_limit, now)
         if refusal is not None:

@@ -6,7 +6,7 @@ from tests.gateway.pieces import endpoint, report
 from paceline_core.registry import RequestClass
 from paceline_core.wire import KVLoad, StepTime, WorkerState
 from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.policy import LeastWork
+from paceline_gateway.routing.policy import Ask, LeastWork
 from paceline_gateway.routing.worker import REPORT_LAG_S, SUSPECT_S, Standing
 
 NOW = 50.0
@@ -22,8 +22,8 @@ def fleet(*names: str, now: float = NOW) -> Fleet:
 
 
 def picked(made: Fleet, tokens: int = 10, now: float = NOW, avoid: frozenset[str] = frozenset()) -> str | None:
-    worker = made.pick(tokens, now, avoid)
-    return None if worker is None else worker.name
+    pick = made.pick(Ask(tokens), now, avoid)
+    return None if pick is None else pick.worker.name
 
 
 def test_the_worker_with_the_least_work_ahead_is_picked() -> None:
@@ -42,10 +42,10 @@ def test_work_is_time_so_a_fast_worker_may_have_more_tokens_ahead() -> None:
 
 def test_what_was_dispatched_since_the_report_counts() -> None:
     made = fleet("a", "b")
-    chosen = made.pick(100, NOW)
+    chosen = made.pick(Ask(100), NOW)
     assert chosen is not None
-    chosen.take(1, 100, NOW, stream=True)
-    assert picked(made) not in (None, chosen.name)
+    chosen.worker.take(1, 100, NOW, stream=True)
+    assert picked(made) not in (None, chosen.worker.name)
 
 
 def test_a_begun_stream_is_no_prompt_work_any_more() -> None:
@@ -114,6 +114,21 @@ def test_a_full_worker_is_not_picked() -> None:
         worker.take(ticket, 1, NOW, stream=True)
         worker.began(ticket)
     assert picked(made) is None
+
+
+def test_gateways_that_share_a_worker_have_equal_shares_of_its_slots() -> None:
+    made = fleet("a")
+    made.says("a", report("a", slots=4, gateways=3), NOW)
+    worker = made.get("a")
+    assert worker is not None
+    for ticket in range(2):
+        assert picked(made) == "a"
+        worker.take(ticket, 0, NOW, stream=True)
+    assert picked(made) is None
+    made.says("a", report("a", slots=4, gateways=2), NOW)
+    assert picked(made) is None
+    made.says("a", report("a", slots=4), NOW)
+    assert picked(made) == "a"
 
 
 @pytest.mark.parametrize(
@@ -221,8 +236,8 @@ def test_whoever_is_picked_had_room_and_none_with_room_had_less_work(
             worker.take(ticket, 0, NOW, stream=True)
     open_ones = [worker for worker in made if worker.has_room(0.5)]
     least = min((worker.cost(tokens) for worker in open_ones), default=None)
-    chosen = made.pick(tokens, NOW)
+    chosen = made.pick(Ask(tokens), NOW)
     assert (chosen is None) == (not open_ones)
     if chosen is not None:
-        assert chosen in open_ones
-        assert chosen.cost(tokens) == least
+        assert chosen.worker in open_ones
+        assert chosen.worker.cost(tokens) == chosen.cost_s == least

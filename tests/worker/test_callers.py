@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline_core.auth.hop import Hop
 from paceline_core.registry import RequestClass
 from paceline_workers.server.callers import Caller, caller
 
@@ -16,12 +17,17 @@ HINTS = {
 
 
 def read(headers: dict[str, str], *, trusted: bool) -> Caller:
-    return caller([(name.encode(), value.encode()) for name, value in headers.items()], lambda _: trusted)
+    return caller(
+        [(name.encode(), value.encode()) for name, value in headers.items()],
+        lambda _: Hop("gateway", "team/chat", 0) if trusted else None,
+    )
 
 
 def test_a_trusted_hop_is_believed() -> None:
     known = read({**HINTS, "x-request-id": "r-1"}, trusted=True)
-    told = Caller("r-1", trusted=True, request_class=RequestClass.BATCH, tenant="acme", deadline_s=1.5, tpot_s=0.04)
+    told = Caller(
+        "r-1", trusted=True, gateway=True, request_class=RequestClass.BATCH, tenant="acme", deadline_s=1.5, tpot_s=0.04
+    )
     assert known == told
 
 
@@ -78,4 +84,4 @@ def test_a_resumption_is_counted_in_bytes(text: str, size: int) -> None:
 )
 def test_no_header_breaks_the_reading(headers: dict[str, str]) -> None:
     pairs = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-    assert caller(pairs, lambda _: True).deadline_s >= 0
+    assert caller(pairs, lambda _: Hop("autoscaler", "team/chat", 0)).deadline_s >= 0

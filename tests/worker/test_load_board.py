@@ -90,6 +90,17 @@ async def test_a_reader_is_told_the_keys_that_are_cached_and_then_what_changes(b
     assert (await line(board.lines())).prefix == PrefixDelta(added=("b", "a"))
 
 
+async def test_a_report_says_how_many_gateways_share_the_slots(board: LoadBoard) -> None:
+    lines = board.lines()
+    with board.subscribed(gateway=True):
+        assert (await line(lines)).gateways == 1
+        with board.subscribed(gateway=True), board.subscribed(gateway=False):
+            assert (await line(lines)).gateways == 2
+            assert board.subscribers == 3
+        assert (await line(lines)).gateways == 1
+    assert (board.subscribers, board.report.gateways) == (0, 1)
+
+
 async def test_keys_that_come_and_go_between_two_lines_are_not_told(board: LoadBoard) -> None:
     lines = board.lines()
     await line(lines)

@@ -33,7 +33,10 @@ class PrefixDelta(Part):
 
 
 class LoadReport(Message):
-    """How one worker is. Token counts are prompt tokens not yet computed; `slots` bounds running requests."""
+    """How one worker is. Token counts are prompt tokens not yet computed; `slots` bounds running requests.
+
+    `gateways` read this stream now, the reader included; each keeps at most its share of the slots in flight.
+    """
 
     worker: str
     service: str
@@ -48,4 +51,5 @@ class LoadReport(Message):
     kv: KVLoad
     step_time: StepTime
     max_model_len: int
+    gateways: int = 1
     prefix: PrefixDelta = PrefixDelta()

@@ -77,10 +77,11 @@ class Dispatcher:
         assigned: list[tuple[Ticket, Worker]] = []
         for line in self.lines.values():
             while (ticket := line.head) is not None:
-                worker = self.fleet.pick(ticket.prompt_tokens, now, ticket.avoid)
-                if worker is None:
+                pick = self.fleet.pick(ticket.ask, now, ticket.avoid)
+                if pick is None:
                     return assigned
                 self.leave(ticket)
+                worker, ticket.cached_tokens = pick.worker, pick.cached_tokens
                 worker.take(ticket.id, ticket.prompt_tokens, now, stream=ticket.stream)
                 self._in_flight[ticket.id] = worker
                 self._drain[ticket.request_class].departed(now)

@@ -3,11 +3,16 @@
 from dataclasses import dataclass
 
 from paceline_core.registry.enums import RequestClass
+from paceline_gateway.routing.policy import Ask
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One waiting or dispatched request. `size` is its body's bytes; `avoid` names workers that failed it."""
+    """One waiting or dispatched request. `size` is its body's bytes; `avoid` names workers that failed it.
+
+    `keys` name the beginnings of its prompt of `prompt_bytes` canonical bytes. `cached_tokens` is an estimate, known
+    once a worker was picked. `resumed`: it waits to go on with a stream that has begun.
+    """
 
     id: int
     request_class: RequestClass
@@ -17,3 +22,15 @@ class Ticket:
     joined: float = 0.0
     stream: bool = True
     avoid: frozenset[str] = frozenset()
+    tenant: str = ""
+    weight: int = 1
+    expected_output: int = 0
+    keys: tuple[str, ...] = ()
+    prompt_bytes: int = 0
+    cached_tokens: int = 0
+    resumed: bool = False
+
+    @property
+    def ask(self) -> Ask:
+        """What routing may know of it."""
+        return Ask(self.prompt_tokens, self.request_class, self.expected_output, self.keys, self.prompt_bytes)

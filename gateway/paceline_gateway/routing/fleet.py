@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from paceline_core.kube import Endpoint
 from paceline_core.wire import LoadReport
-from paceline_gateway.routing.policy import Policy
+from paceline_gateway.routing.policy import Ask, Candidate, Pick, Policy
 from paceline_gateway.routing.worker import SUSPECT_S, Standing, Worker
 
 
@@ -89,17 +89,16 @@ class Fleet:
         """Whether anybody could take a request at once."""
         return any(worker.has_room(self._lookahead_s) for worker in self.eligible(now))
 
-    def pick(self, prompt_tokens: int, now: float, avoid: frozenset[str] = frozenset()) -> Worker | None:
-        """The worker for a prompt of this many tokens, None while nobody has room.
+    def pick(self, ask: Ask, now: float, avoid: frozenset[str] = frozenset()) -> Pick | None:
+        """The worker for a request, None while nobody has room.
 
         Those to avoid are asked only if no other has room: a request must not block the line behind it.
         """
-        candidates = [worker for worker in self.eligible(now) if worker.has_room(self._lookahead_s)]
+        open_ones = [worker for worker in self.eligible(now) if worker.has_room(self._lookahead_s)]
         if avoid:
-            candidates = [worker for worker in candidates if worker.name not in avoid] or candidates
-        if not candidates:
-            return None
-        worker = self._policy.pick(candidates, prompt_tokens)
-        self._picks += 1
-        worker.picked = self._picks
-        return worker
+            open_ones = [worker for worker in open_ones if worker.name not in avoid] or open_ones
+        pick = self._policy.pick([Candidate(worker) for worker in open_ones], ask, now)
+        if pick is not None:
+            self._picks += 1
+            pick.worker.picked = self._picks
+        return pick

@@ -77,9 +77,14 @@ class Worker:
         """Seconds that the backlog takes by the worker's own step-time model."""
         return self.backlog * self.report.step_time.prefill if self.report else 0.0
 
+    @property
+    def slots(self) -> int:
+        """This gateway's share of its slots: all gateways that read its load stream have the same."""
+        return 0 if self.report is None else -(-self.report.slots // max(self.report.gateways, 1))
+
     def has_room(self, lookahead_s: float) -> bool:
-        """A slot is free, and it has less work ahead than it may be given ahead of time."""
-        if self.report is None or self.in_flight >= self.report.slots:
+        """A slot of this gateway's share is free, and it has less work ahead than it may be given ahead of time."""
+        if self.report is None or self.in_flight >= self.slots:
             return False
         return self.backlog_s < lookahead_s
 

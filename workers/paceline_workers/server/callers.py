@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from paceline_core.auth.hop import HEADER as HOP_HEADER
+from paceline_core.auth.hop import Hop
 from paceline_core.registry import RequestClass
 from paceline_core.wire import PREFIX, RESUME, SEED, PrefixKeys
 
@@ -19,7 +20,8 @@ _SOONEST_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`deadline_s` counts from now, `tpot_s` is promised, 0 is none; `trusted` callers hold a valid hop token.
+    """`trusted` callers hold a valid hop token, `gateway` is one of them. `deadline_s` counts from now, `tpot_s` is
+    promised, 0 is none.
 
     `resume`: how many bytes at the body's end say what the stream has given out already. `seed` is for a request that
     names none. `prefix`: the gateway's keys for the prompt. `traceparent` is anybody's.
@@ -27,6 +29,7 @@ class Caller:
 
     request_id: str
     trusted: bool = False
+    gateway: bool = False
     request_class: RequestClass = RequestClass.INTERACTIVE
     tenant: str = ""
     deadline_s: float = 0.0
@@ -37,17 +40,19 @@ class Caller:
     traceparent: str = ""
 
 
-def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], bool]) -> Caller:
+def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], Hop | None]) -> Caller:
     """Read ASGI headers; `verify` judges the hop token."""
     values = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
     request_id = values.get("x-request-id", "")
     if not _REQUEST_ID.fullmatch(request_id):
         request_id = secrets.token_hex(12)
-    if not verify(values.get(HOP_HEADER, "")):
+    hop = verify(values.get(HOP_HEADER, ""))
+    if hop is None:
         return Caller(request_id, traceparent=values.get("traceparent", ""))
     return Caller(
         request_id,
         trusted=True,
+        gateway=hop.issuer == "gateway",
         request_class=_request_class(values.get("x-paceline-class", "")),
         tenant=values.get("x-paceline-tenant", ""),
         deadline_s=_deadline(values.get("x-paceline-deadline-ms", "")),

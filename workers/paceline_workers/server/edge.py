@@ -19,7 +19,7 @@ class Edge:
         if scope["type"] not in _STARTS:
             await self._app(scope, receive, send)
             return
-        scope["caller"] = known = caller(scope["headers"], self._trust.verify)
+        scope["caller"] = known = caller(scope["headers"], self._trust.hop)
         name = (b"x-request-id", known.request_id.encode())
 
         async def named(event: Event) -> None:

@@ -6,7 +6,7 @@ reader can tell a quiet worker from a dead one. Only a bearer of a valid hop tok
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from http import HTTPStatus
 
 from paceline_core.errors import Code, RequestError
@@ -37,6 +37,7 @@ class LoadBoard:
         self._changed = asyncio.Event()
         self._turned = asyncio.Event()
         self.subscribers = 0
+        self._gateways = 0
         self.closed = False
         self._prefixes = PrefixBoard()
         self.report = LoadReport(
@@ -68,6 +69,15 @@ class LoadBoard:
         """Say `draining`, for good."""
         self._update(self.report.model_copy(update={"state": WorkerState.DRAINING}))
 
+    @contextlib.contextmanager
+    def subscribed(self, *, gateway: bool) -> Iterator[None]:
+        """One more reader; gateways are told how many of them share the slots."""
+        self._subscribe(1, gateway=gateway)
+        try:
+            yield
+        finally:
+            self._subscribe(-1, gateway=gateway)
+
     def close(self) -> None:
         """End every stream after the line it may still owe."""
         self.closed = True
@@ -86,6 +96,11 @@ class LoadBoard:
             await _within(PACE_S, turned)
             if self.report is report and not prefixes.behind:
                 await _within(QUIET_S - PACE_S, changed)
+
+    def _subscribe(self, step: int, *, gateway: bool) -> None:
+        self.subscribers += step
+        self._gateways += step * gateway
+        self._update(self.report.model_copy(update={"gateways": max(self._gateways, 1)}))
 
     def _update(self, report: LoadReport, *, changed: bool = False) -> None:
         if report == self.report and not changed:
@@ -112,14 +127,13 @@ class LoadRoute:
             raise RequestError(Code.INVALID_API_KEY, "This route is for bearers of a valid `x-paceline-hop` token.")
         if self._board.subscribers >= SUBSCRIBERS:
             raise RequestError(Code.QUEUE_FULL, f"{SUBSCRIBERS} readers are here already.", retry_after=QUIET_S)
-        self._board.subscribers += 1
-        writer = asyncio.create_task(self._write(Reply(send, self._write_limit_s)))
-        leaver = asyncio.create_task(_gone(receive))
-        try:
-            await asyncio.wait({writer, leaver}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._board.subscribers -= 1
-            await cancel(leaver, writer)
+        with self._board.subscribed(gateway=scope["caller"].gateway):
+            writer = asyncio.create_task(self._write(Reply(send, self._write_limit_s)))
+            leaver = asyncio.create_task(_gone(receive))
+            try:
+                await asyncio.wait({writer, leaver}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await cancel(leaver, writer)
 
     async def _write(self, reply: Reply) -> None:
         with contextlib.suppress(RequestError):
