@@ -5,22 +5,28 @@ from dataclasses import dataclass
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.registry.enums import RequestClass
+from paceline_core.wire import PrefixKeys
 from paceline_gateway.http.message import Headers
 from paceline_gateway.identity import choose_class
 from paceline_gateway.requests.body import parse, rename_model
 from paceline_gateway.routing.directory import Directory
 from paceline_gateway.routing.models import Asker, Destination, locate
+from paceline_gateway.routing.prefix_keys import prefix_keys
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """`body` is what goes to the worker: the client's own bytes, but for a model name that the worker does not know."""
+    """`body` is what goes to the worker: the client's own bytes, but for a model name that the worker does not know.
+
+    `prefix` names the prompt's beginnings for workers of our own; None for others, and for short prompts.
+    """
 
     destination: Destination
     request_class: RequestClass
     stream: bool
     max_tokens: int | None
     body: bytes
+    prefix: PrefixKeys | None = None
 
 
 def admit(body: bytes, headers: Headers, tenant: ResolvedTenant, picture: Directory, draw: float) -> Admission:
@@ -34,4 +40,6 @@ def admit(body: bytes, headers: Headers, tenant: ResolvedTenant, picture: Direct
         raise RequestError(Code.INVALID_REQUEST, message, param=asked.limit_field)
     if destination.model != asked.model:
         body = rename_model(body, asked.model, destination.model)
-    return Admission(destination, request_class, asked.stream, asked.max_tokens, body)
+    ours = destination.service.runtime.name == "paceline"
+    prefix = prefix_keys(asked.data, tenant.name) if ours else None
+    return Admission(destination, request_class, asked.stream, asked.max_tokens, body, prefix)

@@ -93,6 +93,8 @@ class Gateway:
         output = desk.expected_output(name, admission.max_tokens)
         ticket = Ticket(next(self._tickets), name, tokens, size, deadline, stream=admission.stream)
         ticket.tenant, ticket.weight, ticket.expected_output = tenant.name, tenant.weight, output
+        if admission.prefix is not None:
+            ticket.keys, ticket.prompt_bytes = admission.prefix.keys, admission.prefix.size
         call.admitted(desk, admission, ticket)
         expected = Use(1, tokens, output)
         self._floor.open_call(call, self._floor.quotas.reserve(tenant, expected, now))

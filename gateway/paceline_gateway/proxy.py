@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from paceline_core.errors import Code, RequestError
+from paceline_core.wire import PREFIX
 from paceline_gateway.admission import Admission
 from paceline_gateway.config import Limits
 from paceline_gateway.desk import Desk
@@ -279,6 +280,8 @@ class Call:
             f"x-paceline-class: {admission.request_class}\r\nx-paceline-tenant: {self._tenant()}\r\n"
             f"x-paceline-deadline-ms: {self._deadline_ms()}\r\n"
         ).encode()
+        if admission.prefix is not None:
+            lines += f"{PREFIX}: {admission.prefix.header()}\r\n".encode()
         if promise := self._tpot_ms(admission):
             lines += b"x-paceline-tpot-ms: %d\r\n" % promise
         trace = head.headers.get(b"traceparent", b"")

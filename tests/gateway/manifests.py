@@ -16,6 +16,7 @@ def service(
     created: str = "2026-01-01T00:00:00Z",
     served_name: str | None = None,
     classes: dict[str, Any] | None = None,
+    **spec: Any,
 ) -> Manifest:
     """An InferenceService on one CPU pool."""
     model = {"source": "builtin://demo"} | ({"servedName": served_name} if served_name else {})
@@ -23,7 +24,7 @@ def service(
         "apiVersion": API,
         "kind": "InferenceService",
         "metadata": {"name": name, "namespace": namespace, "creationTimestamp": created},
-        "spec": {"model": model, "classes": classes or {}, "pools": [{"name": "main", "accelerator": "cpu"}]},
+        "spec": {"model": model, "classes": classes or {}, "pools": [{"name": "main", "accelerator": "cpu"}]} | spec,
     }
 
 

@@ -13,6 +13,8 @@ from tests.gateway.worker_double import Script
 from paceline_core.auth import HopVerifier, trust_entry
 from paceline_core.auth.hop import HEADER
 from paceline_core.clock import SystemClock
+from paceline_core.wire import PREFIX
+from paceline_gateway.routing.prefix_keys import prefix_keys
 
 pytestmark = pytest.mark.real
 
@@ -92,6 +94,19 @@ async def test_the_worker_is_told_the_strictest_time_per_token_that_is_promised_
 
     await until(told)
     assert "x-paceline-tpot-ms" not in worker.seen[0].headers
+
+
+async def test_the_worker_is_told_the_keys_of_a_long_prompt_and_no_client_is_believed_them(
+    stand: Stand, make_worker: MakeWorker
+) -> None:
+    worker = await make_worker()
+    stand.work(worker)
+    long = CHAT | {"messages": [{"role": "user", "content": "Pace. " * 400}]}
+    for body in (long, CHAT):
+        await stand.client.post("/v1/chat/completions", json=body, headers={PREFIX: f"4096;{'0' * 16}"})
+    told = prefix_keys(long, "team")
+    assert told is not None
+    assert [seen.headers.get(PREFIX) for seen in worker.seen] == [told.header(), None]
 
 
 async def test_the_body_reaches_the_worker_byte_for_byte(stand: Stand, make_worker: MakeWorker) -> None:

@@ -1,7 +1,8 @@
 """What the gateway reads of a request's body. Everything else is the worker's to judge and passes untouched."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -13,12 +14,13 @@ _LIMITS = ("max_completion_tokens", "max_tokens")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`max_tokens` is None where the request sets no limit; `limit_field` names the field that does."""
+    """`max_tokens` is None where the request sets no limit; `limit_field` names the field that does. `data` is all."""
 
     model: str
     stream: bool
     max_tokens: int | None
     limit_field: str
+    data: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 def parse(body: bytes) -> Asked:
@@ -36,7 +38,7 @@ def parse(body: bytes) -> Asked:
     if stream is not None and not isinstance(stream, bool):
         raise _wrong("stream", "must be true or false")
     field = next((name for name in _LIMITS if data.get(name) is not None), _LIMITS[-1])
-    return Asked(model, bool(stream), _whole(field, data.get(field)), field)
+    return Asked(model, bool(stream), _whole(field, data.get(field)), field, data)
 
 
 def rename_model(body: bytes, old: str, new: str) -> bytes:

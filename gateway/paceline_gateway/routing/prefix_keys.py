@@ -1,0 +1,56 @@
+"""How a prompt's beginnings are named without a tokenizer: keys chained over its canonical bytes (`wire.prefix`).
+
+The canonical bytes of a longer conversation begin with those of the shorter one, whatever order its fields came in:
+what a chat template writes first (the tools) comes first, then the messages, keys sorted. Each KiB's key is its xxh3
+seeded with the key before; the first seed is the tenant's, because workers share prefixes inside a tenant alone. It
+separates and hides nothing: keys go to our own workers only, and no client ever sees one.
+Known hole: the same text as a string and as a list of parts has different keys.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from xxhash import xxh3_64_intdigest
+
+from paceline_core.wire import PrefixKeys
+from paceline_core.wire.prefix import BLOCK, KEYS_LIMIT
+
+
+def prefix_keys(body: Mapping[str, Any], tenant: str) -> PrefixKeys | None:
+    """The keys of a parsed body's prompt; None if it is shorter than a block, or no single prompt."""
+    prompt = canonical(body)
+    if prompt is None or len(prompt) < BLOCK:
+        return None
+    view, key, keys = memoryview(prompt), xxh3_64_intdigest(tenant.encode()), []
+    for start in range(0, min(len(prompt) // BLOCK, KEYS_LIMIT) * BLOCK, BLOCK):
+        key = xxh3_64_intdigest(view[start : start + BLOCK], key)
+        keys.append(f"{key:016x}")
+    return PrefixKeys(len(prompt), tuple(keys))
+
+
+def canonical(body: Mapping[str, Any]) -> bytes | None:
+    """The prompt as this gateway writes it down; None where there is none, or several."""
+    messages, prompt = body.get("messages"), body.get("prompt")
+    try:
+        if isinstance(messages, list):
+            offered = None if body.get("tool_choice") == "none" else body.get("tools")
+            return (_written(offered) if offered else b"") + _opened(messages)
+        if isinstance(prompt, list) and len(prompt) == 1:
+            prompt = prompt[0]
+        if isinstance(prompt, str):
+            return prompt.encode()
+        if isinstance(prompt, list) and all(isinstance(token, int) for token in prompt):
+            return _opened(prompt)
+    except (orjson.JSONEncodeError, UnicodeEncodeError):
+        pass  # nested too deep to be written; whether it is a request at all is the worker's to judge
+    return None
+
+
+def _opened(items: list[Any]) -> bytes:
+    """A list without its closing bracket: more items only add to it."""
+    return _written(items)[:-1]
+
+
+def _written(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
