@@ -144,6 +144,12 @@ async def test_a_wrong_resumption_is_refused(rig: Rig, choices: list[Any], words
     assert words in response.json()["error"]["message"]
 
 
+async def test_choices_that_said_nothing_need_not_be_told(rig: Rig, reply: list[int]) -> None:
+    chunks = events(await told(rig, CHAT, HELLO | {"n": 2}, {"ids": reply[:5]}))
+    roles = [choice["index"] for chunk in chunks[:-1] for choice in chunk["choices"] if "role" in choice["delta"]]
+    assert roles == [1]
+
+
 async def test_only_streams_are_resumed(rig: Rig) -> None:
     content, headers = resuming(HELLO | {"stream": False}, {"ids": [1]})
     response = await rig.http.post(CHAT, content=content, headers={**rig.hop, **headers})

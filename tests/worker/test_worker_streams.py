@@ -31,7 +31,7 @@ def noted(body: bytes) -> list[int]:
     ids: list[int] = []
     for line in body.split(b"\n"):
         if line.startswith(b": p "):
-            position, tokens = line.removeprefix(b": p ").split(b" ")
+            position, tokens, *_ = line.removeprefix(b": p ").split(b" ")
             assert int(position) == len(ids)
             ids += map(int, tokens.split(b","))
     return ids
@@ -129,6 +129,17 @@ async def test_a_position_comment_stands_right_before_its_event(rig: Rig) -> Non
     comments = [index for index, line in enumerate(lines) if line.startswith(b": p ")]
     assert comments
     assert all(lines[index + 1].startswith(b"data: ") for index in comments)
+
+
+async def test_a_position_comment_counts_its_events_and_marks_the_end(rig: Rig) -> None:
+    body = (await rig.http.post(CHAT, json=HELLO, headers=rig.hop)).content
+    _, *pieces = body.partition(b": usage")[0].split(b": p ")
+    told = [piece.split(b"\n")[0].split(b" ")[2:] for piece in pieces]
+    counts = [b"%d" % piece.count(b"\ndata: ") for piece in pieces]
+    assert told[0] == [b"2"]  # role and text
+    assert set(map(tuple, told[1:-1])) <= {()}
+    assert [fields[0] if fields else b"1" for fields in told] == counts
+    assert told[-1][1:] == [b"end"]
 
 
 async def test_the_last_comment_of_a_trusted_stream_holds_the_phases(rig: Rig) -> None:

@@ -6,7 +6,12 @@ writes can be taken for it. Like every such header it is believed from the beare
 
 A seed must be the same in both lives. A request that names none gets the one that the gateway sends in SEED, with the
 first attempt already; a worker that is told none draws one, and such a stream has another continuation.
+
+A worker that gives a stream up, though nothing is wrong with it, ends it with the comment MOVED and the reason. It does
+so when it is asked to (`Evacuate`), when its time to drain is over, and when its engine has died.
 """
+
+from enum import StrEnum
 
 from pydantic import Field
 
@@ -15,10 +20,22 @@ from paceline_core.wire.message import Message, Part
 RESUME = "x-paceline-resume"
 SEED = "x-paceline-seed"
 CHOICES_LIMIT = 128
+MOVED = ": moved "
+
+
+class MoveReason(StrEnum):
+    """Why a worker gives up a stream that can go on elsewhere."""
+
+    DRAIN = "drain"
+    EVACUATE = "evacuate"
+    ENGINE = "engine"
 
 
 class ResumedChoice(Part):
-    """One choice so far: all output ids whose events the client has; `ended` if it has the finish reason too."""
+    """One choice so far: all output ids whose events the client has; `ended` if it has the finish reason too.
+
+    Choices beyond the last one that is told have said nothing yet.
+    """
 
     ids: list[int]
     ended: bool = False
@@ -30,3 +47,16 @@ class Resume(Message):
     id: str = Field(max_length=128)
     created: int
     choices: list[ResumedChoice] = Field(min_length=1, max_length=CHOICES_LIMIT)
+
+
+class Evacuate(Message):
+    """Give these requests up (by x-request-id; None: all of them), once they have had `deadline_ms` to end."""
+
+    requests: list[str] | None = None
+    deadline_ms: int = Field(default=0, ge=0, le=3_600_000)
+
+
+class Evacuated(Message):
+    """What became of them: so many were given up."""
+
+    moved: int

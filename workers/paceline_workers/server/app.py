@@ -10,6 +10,7 @@ from paceline_workers.server.asgi import App
 from paceline_workers.server.conduct import ComputingRoute
 from paceline_workers.server.edge import Edge
 from paceline_workers.server.embed import serve_embeddings
+from paceline_workers.server.evacuation import EvacuateRoute
 from paceline_workers.server.generate import generating
 from paceline_workers.server.load import LoadRoute
 from paceline_workers.server.openai.jobs import GENERATING
@@ -33,6 +34,8 @@ def create_app(worker: Worker) -> App:
         app.routes.append(WebSocketRoute(path, SocketRoute(worker.parts, serve)))
     app.routes.append(Route("/v1/embeddings", ComputingRoute(worker.parts, serve_embeddings), methods=["POST"]))
     app.routes.append(Route("/internal/load", LoadRoute(worker.board, worker.parts.write_limit_s), methods=["GET"]))
+    evacuate = EvacuateRoute(worker.parts.streams, worker.parts.write_limit_s)
+    app.routes.append(Route("/internal/evacuate", evacuate, methods=["POST"]))
     tokens = TokenRoutes(worker.parts)
     app.add_api_route("/tokenize", tokens.tokenize, methods=["POST"])
     app.add_api_route("/detokenize", tokens.detokenize, methods=["POST"])

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, Moment, RequestError, answer
@@ -12,10 +12,12 @@ from paceline_core.telemetry import get_logger
 from paceline_workers.server.asgi import Receive, Scope, Send
 from paceline_workers.server.engine_client import EngineClient
 from paceline_workers.server.engine_stream import EngineStream
+from paceline_workers.server.evacuation import Moved, OpenStreams
 from paceline_workers.server.exchange import Exchange, HttpExchange
 from paceline_workers.server.gate import Gate
 from paceline_workers.server.measures import Measures
 from paceline_workers.server.openai.served import ServedModel
+from paceline_workers.server.sse import moved
 
 _log = get_logger(__name__)
 DRAINING = {"x-paceline-draining": "1"}
@@ -32,6 +34,7 @@ class Parts:
     clock: Clock
     body_limit: int
     write_limit_s: float
+    streams: OpenStreams = field(default_factory=OpenStreams)
 
 
 Serve = Callable[[Parts, Exchange], Awaitable[None]]
@@ -77,6 +80,9 @@ async def _refuse(exchange: Exchange, error: RequestError) -> Outcome:
     """End an answer with `error` in the form that its moment allows; the outcome to count."""
     if error.code is Code.CLIENT_CLOSED:
         return error.row.outcome  # nobody is there to read an answer
+    if exchange.reply.started and exchange.movable and isinstance(error, Moved):
+        await exchange.reply.write(moved(error.reason), more=False)
+        return error.row.outcome
     if exchange.reply.started:
         late = error if error.row.moment is not Moment.BEFORE else RequestError(Code.STREAM_LOST, error.message)
         await exchange.reply.write(answer(late).event, more=False)

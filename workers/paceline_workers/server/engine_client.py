@@ -3,7 +3,7 @@
 `run` starts an engine, supervises it, and starts the next with growing delay when it ends or hangs. Invariant: every
 stream ends, by its last frame or by an error, whatever happens to the process. An engine that says `Failed`, or that
 dies LOAD_ATTEMPTS times before it ever started, ends `run`: trying again would only hide the reason.
-Known hole: sequences of a dead engine are not replayed here; the gateway retries or resumes them.
+Sequences of a dead engine are not replayed here: the gateway retries or resumes them.
 """
 
 import asyncio
@@ -14,9 +14,11 @@ from enum import StrEnum
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, PacelineError, RequestError
 from paceline_core.telemetry import get_logger
+from paceline_core.wire import MoveReason
 from paceline_workers.messages import Abort, Failed, FromEngine, Heartbeat, Started, Submit, Tokens
 from paceline_workers.server.engine_link import EngineHandle, Launch
 from paceline_workers.server.engine_stream import EngineStream
+from paceline_workers.server.evacuation import Moved
 from paceline_workers.server.pulse import restart_delay, silence
 
 _log = get_logger(__name__)
@@ -167,7 +169,7 @@ class EngineClient:
 
     def _lose(self) -> None:
         self._enter(EngineState.DOWN)
-        self.fail_all(RequestError(Code.ENGINE_FAILED, "The engine ended before the answer was complete."))
+        self.fail_all(Moved(MoveReason.ENGINE, "The engine ended before the answer was complete."))
         self._streams, self._busy_since = {}, None
 
     @contextlib.asynccontextmanager

@@ -42,6 +42,11 @@ class Exchange(Protocol):
         """The way back."""
         ...
 
+    @property
+    def movable(self) -> bool:
+        """Who asks can have the rest of a stream from another worker."""
+        ...
+
     async def body(self) -> bytes:
         """What is asked. Raises RequestError when it is too large, too slow or cut off."""
         ...
@@ -64,6 +69,7 @@ class HttpExchange:
         self._body_limit = body_limit
         self.caller: Caller = scope["caller"]
         self.reply = Reply(send, write_limit_s)
+        self.movable = self.caller.trusted
 
     async def body(self) -> bytes:
         """The request's body."""

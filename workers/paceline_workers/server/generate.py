@@ -5,6 +5,7 @@ retry. After them it becomes an SSE error event. The client's going away fails t
 then the one place where a request ends: by its last token, by the engine, by drain, or by its client.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from http import HTTPStatus
 
 from paceline_workers.server import phases, sse
@@ -28,11 +29,19 @@ def generating(make_job: MakeJob) -> Serve:
         with (
             Run.of(job, parts.engine, watch, parts.clock) as run,
             measures.following(run, exchange.caller, parts.clock),
+            _open(parts, exchange, run),
         ):
             async with failed_when_client_leaves(run.stream, exchange):
                 await (_stream if job.stream else _whole)(run, exchange)
 
     return serve
+
+
+def _open(parts: Parts, exchange: Exchange, run: Run) -> AbstractContextManager[None]:
+    """Where it is found by whoever wants to move it."""
+    if not exchange.movable:
+        return nullcontext()
+    return parts.streams.entered(exchange.caller.request_id, run.stream)
 
 
 async def _stream(run: Run, exchange: Exchange) -> None:

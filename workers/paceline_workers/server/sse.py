@@ -1,7 +1,8 @@
-"""Server-sent events as bytes. A comment line stands right before its event's `data:`, so both travel in one write."""
+"""Server-sent events as bytes. A comment line stands right before its events, and travels in one write with them."""
 
 import msgspec
 
+from paceline_core.wire import MOVED
 from paceline_workers.server.output import Piece
 
 HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -18,18 +19,29 @@ def payloads(data: bytes) -> list[bytes]:
     return [line.removeprefix(b"data: ") for line in data.split(b"\n") if line.startswith(b"data: ")]
 
 
-def position(piece: Piece) -> bytes:
-    """`: p <position> <ids>`: which output tokens this event brings, for a gateway that may have to resume here."""
-    return b": p " + _place(piece)
+def position(piece: Piece, events: int) -> bytes:
+    """`: p <position> <ids>`: which output tokens the next events bring, for a gateway that may have to resume here.
+
+    How many events that are is told where it is not one, and `end` where the finish reason is among them.
+    """
+    return b": p " + _place(piece, events)
 
 
-def choice_position(choice: int, piece: Piece) -> bytes:
+def choice_position(choice: int, piece: Piece, events: int) -> bytes:
     """`: c <choice> <position> <ids>`: the same, where a request has several choices."""
-    return f": c {choice} ".encode() + _place(piece)
+    return f": c {choice} ".encode() + _place(piece, events)
 
 
-def _place(piece: Piece) -> bytes:
-    return f"{piece.position} {','.join(map(str, piece.ids))}\n".encode()
+def _place(piece: Piece, events: int) -> bytes:
+    ids = ",".join(map(str, piece.ids)) or "-"
+    if piece.finish:
+        return f"{piece.position} {ids} {events} end\n".encode()
+    return f"{piece.position} {ids}\n".encode() if events == 1 else f"{piece.position} {ids} {events}\n".encode()
+
+
+def moved(reason: str) -> bytes:
+    """`: moved <reason>`: the last line of a stream that whoever resumes it shall have from another worker."""
+    return f"{MOVED}{reason}\n".encode()
 
 
 def comment(name: str, content: object) -> bytes:

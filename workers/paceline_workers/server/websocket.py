@@ -147,6 +147,8 @@ class _SocketReply:
 class _SocketExchange:
     """One message and its answer. What a header says of one prompt is nothing that a connection can keep."""
 
+    movable = False
+
     def __init__(self, caller: Caller, message: bytes, inbox: _Inbox, reply: _SocketReply) -> None:
         self._message = message
         self._inbox = inbox

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from paceline_core.auth import TrustFile
 from paceline_core.clock import Clock
-from paceline_core.errors import Code, InvalidInput, RequestError
+from paceline_core.errors import InvalidInput
+from paceline_core.wire import MoveReason
 from paceline_workers import demo
 from paceline_workers.config import WorkerConfig
 from paceline_workers.server import pooling
@@ -13,6 +14,7 @@ from paceline_workers.server.chat import ChatTemplate
 from paceline_workers.server.conduct import Parts
 from paceline_workers.server.engine_client import EngineClient
 from paceline_workers.server.engine_link import Launch
+from paceline_workers.server.evacuation import Moved
 from paceline_workers.server.filters import registry as filters
 from paceline_workers.server.gate import Gate
 from paceline_workers.server.load import LoadBoard
@@ -53,8 +55,8 @@ class Worker:
         self.board.close()
 
     async def cut(self) -> None:
-        """End every request now; streams that have begun get an SSE error event."""
-        self.parts.engine.fail_all(RequestError(Code.DRAINING, "This worker ended before the answer was complete."))
+        """End every request now: gateways have the streams that have begun from others, who else reads one an error."""
+        self.parts.engine.fail_all(Moved(MoveReason.DRAIN, "This worker ended before the answer was complete."))
         await self.gate.gone(CUT_S)
 
 

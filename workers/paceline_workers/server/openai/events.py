@@ -28,19 +28,22 @@ class Events:
         usage = self._job.usage()
         asked = sse.event(self._job.writer.chunk([], usage)) if self._job.options.include_usage else b""
         comments = sse.comment("usage", usage) + sse.comment("phases", spent) if self._trusted else b""
-        return asked + comments + sse.DONE
+        return comments + asked + sse.DONE
 
     def _piece(self, index: int, piece: Piece) -> bytes:
         shape = self._job.choices[index].shape
         opening = [] if index in self._opened else shape.opening()
         self._opened.add(index)
-        events = [self._event([choice]) for choice in shape.chunks(piece)]
-        return b"".join((self._event(opening) if opening else b"", self._position(index, piece), *events))
+        events = [
+            self._event(choices) for choices in (opening, *([choice] for choice in shape.chunks(piece))) if choices
+        ]
+        return b"".join((self._position(index, piece, len(events)), *events))
 
-    def _position(self, index: int, piece: Piece) -> bytes:
-        if not self._trusted or not piece.ids:
+    def _position(self, index: int, piece: Piece, events: int) -> bytes:
+        if not self._trusted:
             return b""
-        return sse.position(piece) if len(self._job.choices) == 1 else sse.choice_position(index, piece)
+        alone = len(self._job.choices) == 1
+        return sse.position(piece, events) if alone else sse.choice_position(index, piece, events)
 
     def _event(self, choices: list[object]) -> bytes:
         return sse.event(self._job.writer.chunk(choices, self._usage()))

@@ -36,11 +36,12 @@ def split(body: bytes, size: int) -> tuple[bytes, Resume | None]:
 
 async def resumed(choices: Sequence[Choice], resume: Resume, started: Started, vocabulary: int) -> tuple[Choice, ...]:
     """The choices as they stood. Raises RequestError."""
-    if len(resume.choices) != len(choices):
+    if len(resume.choices) > len(choices):
         raise _invalid(f"The resumption holds {len(resume.choices)} choices, the request asks for {len(choices)}.")
     if not all(0 <= token < vocabulary for choice in resume.choices for token in choice.ids):
         raise _invalid(f"The resumption holds a token id that is not in 0 to {vocabulary - 1}.")
-    pairs = zip(choices, resume.choices, strict=True)
+    silent = [ResumedChoice(ids=[])] * (len(choices) - len(resume.choices))
+    pairs = zip(choices, [*resume.choices, *silent], strict=True)
     return tuple([await _resumed(choice, so_far, started) for choice, so_far in pairs])
 
 

@@ -1,0 +1,86 @@
+"""Giving streams up so that a gateway moves them to another worker: who is open, and `POST /internal/evacuate`.
+
+A stream that is given up ends with `: moved <reason>` in place of an error, what has not begun with 503 `draining`.
+Only what came from a gateway is open here: nobody else could continue a stream. Invariant: `evacuate` returns once
+everybody it chose has left, or a moment after it gave them up.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Iterator
+
+from paceline_core.errors import Code, InvalidInput, RequestError
+from paceline_core.wire import Evacuate, Evacuated, MoveReason, decode, encode
+from paceline_workers.server.asgi import Receive, Reply, Scope, Send
+from paceline_workers.server.body import read_body
+from paceline_workers.server.engine_stream import EngineStream
+
+BODY_LIMIT = 1 << 20
+LEAVE_S = 2.0
+_CODES = {MoveReason.ENGINE: Code.ENGINE_FAILED}
+
+
+class Moved(RequestError):
+    """A stream is given up though nothing is wrong with it; to others it is an error like any."""
+
+    def __init__(self, reason: MoveReason, message: str) -> None:
+        super().__init__(_CODES.get(reason, Code.DRAINING), message)
+        self.reason = reason
+
+
+class OpenStreams:
+    """The requests of gateways that the engine works on, by the name that the gateway gave them."""
+
+    def __init__(self) -> None:
+        self._open: dict[EngineStream, tuple[str, asyncio.Event]] = {}
+
+    @contextlib.contextmanager
+    def entered(self, name: str, stream: EngineStream) -> Iterator[None]:
+        """It is open for the length of the block."""
+        self._open[stream] = name, asyncio.Event()
+        try:
+            yield
+        finally:
+            self._open.pop(stream)[1].set()
+
+    async def evacuate(self, names: Iterable[str] | None, seconds: float) -> int:
+        """Give up those of these names, or all, that are still here after `seconds`; how many that were."""
+        wanted = None if names is None else set(names)
+        chosen = {stream: left for stream, (name, left) in self._open.items() if wanted is None or name in wanted}
+        await _all_set(chosen.values(), seconds)
+        late = [stream for stream, left in chosen.items() if not left.is_set()]
+        for stream in late:
+            stream.fail(Moved(MoveReason.EVACUATE, "This request is moved to another worker; retry."))
+        await _all_set(chosen.values(), LEAVE_S)
+        return len(late)
+
+
+class EvacuateRoute:
+    """The route as an ASGI application."""
+
+    def __init__(self, streams: OpenStreams, write_limit_s: float) -> None:
+        self._streams = streams
+        self._write_limit_s = write_limit_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Evacuate. Raises RequestError."""
+        if not scope["caller"].trusted:
+            raise RequestError(Code.INVALID_API_KEY, "This route is for bearers of a valid `x-paceline-hop` token.")
+        asked = _parse(await read_body(scope["headers"], receive, BODY_LIMIT))
+        moved = await self._streams.evacuate(asked.requests, asked.deadline_ms / 1000)
+        headers = {"content-type": "application/json"}
+        await Reply(send, self._write_limit_s).whole(200, headers, encode(Evacuated(moved=moved)))
+
+
+async def _all_set(events: Iterable[asyncio.Event], seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            for event in events:
+                await event.wait()
+
+
+def _parse(body: bytes) -> Evacuate:
+    try:
+        return decode(Evacuate, body)
+    except InvalidInput as error:
+        raise RequestError(Code.INVALID_REQUEST, f"{error}.", param=error.field or None) from None
