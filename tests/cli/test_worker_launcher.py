@@ -1,12 +1,14 @@
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from paceline_cli.supervisor.launcher import Launcher
 from paceline_cli.supervisor.ports import PortPool
-from paceline_cli.supervisor.rundir import run_dir
+from paceline_cli.supervisor.rundir import RunDir, run_dir
 from paceline_cli.supervisor.site import HOST, Site
 from paceline_core.clock import ManualClock
 from paceline_core.kube import Key, ScaleTarget
@@ -25,18 +27,30 @@ class Nobody:
 
 
 @pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[Launcher]:
+def run(tmp_path: Path) -> Iterator[RunDir]:
+    with run_dir(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def launcher(run: RunDir, tmp_path: Path) -> Launcher:
+    return launching(run, tmp_path)
+
+
+def launching(run: RunDir, folder: Path, **spec: Any) -> Launcher:
     document = {
         "apiVersion": "paceline.dev/v1alpha1",
         "kind": "InferenceService",
         "metadata": {"name": "chat"},
-        "spec": {"model": {"source": "builtin://demo"}, "pools": [{"name": "main", "accelerator": "cpu"}]},
+        "spec": {"model": {"source": "builtin://demo"}, "pools": [{"name": "main", "accelerator": "cpu"}], **spec},
     }
     found = validate(document)
     assert isinstance(found, InferenceService)
-    with run_dir(tmp_path) as run:
-        site = Site(run, PortPool(HOST), ManualClock(), Nobody(), "http://127.0.0.1:8000", "DEBUG")
-        yield Launcher(site, {CHAT: resolve(found)}, tmp_path / "trust.yaml")
+    site = Site(run, PortPool(HOST), ManualClock(), Nobody(), "http://127.0.0.1:8000", "DEBUG")
+    return Launcher(site, {CHAT: resolve(found)}, folder / "trust.yaml")
+
+
+SPILLING = {"kvCache": {"hostOffloadBytes": "1Gi", "diskOffloadBytes": "8Gi"}}
 
 
 def test_a_worker_keeps_its_port_from_start_to_start(launcher: Launcher) -> None:
@@ -62,3 +76,14 @@ def test_a_released_port_is_for_the_next_worker(launcher: Launcher) -> None:
 
 def test_the_runs_log_level_reaches_the_worker(launcher: Launcher) -> None:
     assert launcher.launch(MAIN, "chat-main-1").env["PACELINE_LOG_LEVEL"] == "DEBUG"
+
+
+def test_pages_on_disk_lie_in_the_run_from_start_to_start_and_go_with_their_worker(run: RunDir, tmp_path: Path) -> None:
+    launcher = launching(run, tmp_path, engine=SPILLING)
+    first = launcher.launch(MAIN, "chat-main-1")
+    pages = Path(json.loads(first.files[0].content)["engine"]["disk_path"])
+    assert pages.is_relative_to(run.root)
+    assert launcher.launch(MAIN, "chat-main-1").files[0].content == first.files[0].content
+    pages.mkdir()
+    run.forget("chat-main-1")
+    assert not pages.exists()

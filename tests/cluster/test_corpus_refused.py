@@ -138,12 +138,12 @@ def _has(document: Document, field: str) -> bool:
 
 
 def _values(rule: Rule, documents: Any) -> list[Any]:
-    """What the corpus has where a rule of the same words stands, at whichever class or metric."""
-    alike = [other for other in RULES if other.cel == rule.cel]
+    """What the corpus has where a rule of the same words stands: at its own class or metric, then at any other."""
+    alike = sorted((other for other in RULES if other.cel == rule.cel), key=lambda other: other.path != rule.path)
     return [
         value
-        for document in documents
         for other in alike
+        for document in documents
         if other.kind == document["kind"]
         for _, value in places(document, other.path)
     ]

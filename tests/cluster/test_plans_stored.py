@@ -38,6 +38,10 @@ SPECS: dict[str, dict[str, Any]] = {
         }
     },
     "emulated": {"engine": {"emulate": EMULATE, "maxModelLen": 8192}},
+    "pages on disk": {
+        "engine": {"kvCache": {"hostOffloadBytes": "1Gi", "diskOffloadBytes": "1025Mi"}},
+        "classes": {"interactive": {"reservedPercent": 25}},
+    },
     "in place": {"rollout": {"gpus": "inPlace", "drainTimeout": "90s500ms"}},
     "placed": {
         "pools": [

@@ -22,7 +22,7 @@ from paceline_workers.engine.loop import EngineLoop
 from paceline_workers.engine.memory.copies import CopyKind
 from paceline_workers.engine.memory.disk import DiskIndex
 from paceline_workers.engine.memory.kv import KvMemory
-from paceline_workers.engine.pagefiles import PageFiles
+from paceline_workers.engine.pagefiles import PageFiles, file_bytes
 from paceline_workers.engine.scheduling import Limits
 
 LIMITS = Limits(max_model_len=200, vocab_size=VOCAB, page_tokens=PAGE, max_seqs=8, step_tokens=32)
@@ -155,7 +155,12 @@ def test_what_a_failed_step_should_have_taken_is_given_up() -> None:
 )
 def test_a_disk_that_cannot_serve_is_refused(engine: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        sizing.disk_pages(EngineConfig.model_validate(engine), 4096)
+        sizing.disk_pages(EngineConfig.model_validate(engine), 4096, file_bytes(4096))
+
+
+def test_a_page_counts_with_all_that_its_file_takes_of_the_disk() -> None:
+    engine = EngineConfig(disk_path=Path("/x"), disk_bytes=1 << 20, host_bytes=1 << 20)
+    assert sizing.disk_pages(engine, 4096, file_bytes(4096)) == (1 << 20) // 8192
 
 
 # --- a whole engine, twice

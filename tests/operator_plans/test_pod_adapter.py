@@ -19,7 +19,9 @@ from paceline_operator.plans.pod import BINDING, binary_size, cores, pod_templat
 from paceline_workers.config import WorkerConfig
 
 GOLDEN = Path(__file__).parent / "golden"
-PROCESS = Binding("chat-main-1", "127.0.0.1", 20017, "/run/parts/chat-main-1", "/run/trust.yaml", "/venv/bin/python")
+PROCESS = Binding(
+    "chat-main-1", "127.0.0.1", 20017, "/run/parts/chat-main-1", "/run/trust.yaml", "/run/pages", "/venv/bin/python"
+)
 SECRET = {"name": "HUB_TOKEN", "valueFrom": {"secretKeyRef": {"name": "tokens", "key": "hub"}}}
 PLAIN = {"name": "MONEY", "value": "$(HOME) costs $$5 $x"}
 WISHES: dict[str, dict[str, Any]] = {
@@ -28,6 +30,10 @@ WISHES: dict[str, dict[str, Any]] = {
         "model": {"source": "builtin://demo", "servedName": "llama-3.1-8b"},
         "engine": {"maxModelLen": 16384, "emulate": {**EMULATE, "coldStart": "20s"}},
         "rollout": {"drainTimeout": "90s"},
+    },
+    "spilling": {
+        "engine": {"kvCache": {"hostOffloadBytes": "1Gi", "diskOffloadBytes": "8Gi"}},
+        "classes": {"interactive": {"reservedPercent": 25}},
     },
     "placed": {
         "runtime": {"image": "registry.example.com/own:1", "env": [PLAIN, SECRET]},
@@ -103,7 +109,8 @@ def test_the_file_in_the_pod_is_the_file_of_the_process_but_for_its_places(name:
     inside = parse(WorkerConfig, yaml.safe_load(pod["metadata"]["annotations"]["paceline.dev/worker"]), "annotation")
     (file,) = launched(PROCESS, **WISHES[name]).files
     outside = parse(WorkerConfig, yaml.safe_load(file.content), file.path)
-    places = {"name": "", "listen": inside.listen, "trust": inside.trust}
+    engine = outside.engine.model_copy(update={"disk_path": inside.engine.disk_path})
+    places = {"name": "", "listen": inside.listen, "trust": inside.trust, "engine": engine}
     assert inside == outside.model_copy(update=places)
     assert (inside.listen.host, inside.listen.port) == ("0.0.0.0", 8000)
 
@@ -119,6 +126,20 @@ def test_file_and_trust_lie_where_the_worker_looks(name: str) -> None:
     assert literals(pod)["PACELINE_CONFIG"] == f"{mounts['worker']}/{item['path']}"
     assert inside["trust"] == f"{mounts['trust']}/trust.yaml"
     assert volumes["trust"]["configMap"] == {"name": "paceline-trust", "optional": True}
+
+
+def test_pages_on_disk_have_a_bounded_volume_where_the_worker_writes_and_the_scheduler_knows_of_it() -> None:
+    pod = template(**WISHES["spilling"])
+    (volume,) = [v for v in pod["spec"]["volumes"] if v["name"] == "pages"]
+    (mount,) = [m for m in container(pod)["volumeMounts"] if m["name"] == "pages"]
+    engine = yaml.safe_load(pod["metadata"]["annotations"]["paceline.dev/worker"])["engine"]
+    limit = container(pod)["resources"]["requests"]["ephemeral-storage"]
+    assert volume == {"name": "pages", "emptyDir": {"sizeLimit": limit}}
+    assert mount == {"name": "pages", "mountPath": engine["disk_path"]}
+    assert quantity(limit) > engine["disk_bytes"] == 8 << 30
+    plain = template()
+    assert "pages" not in {v["name"] for v in plain["spec"]["volumes"]}
+    assert "ephemeral-storage" not in container(plain)["resources"]["requests"]
 
 
 @pytest.mark.parametrize("name", WISHES)

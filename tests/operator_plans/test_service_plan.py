@@ -360,6 +360,8 @@ NEW_PODS: dict[str, dict[str, Any]] = {
     "runtime": {"runtime": {"env": [{"name": "A", "value": "b"}]}},
     "engine": {"engine": {"maxSeqs": 8}},
     "batch window": {"classes": {"batch": {"batchWindow": "50ms"}}},
+    "reserved share": {"classes": {"interactive": {"reservedPercent": 25}}},
+    "pages on disk": {"engine": {"kvCache": {"hostOffloadBytes": "1Gi", "diskOffloadBytes": "8Gi"}}},
     "drain timeout": {"rollout": {"drainTimeout": "90s"}},
     "filters": {"filters": [{"name": "words", "stage": "output", "config": {"words": "cat"}}]},
     "placement": {"pools": [{**POOL, "nodeSelector": {"zone": "a"}}]},
@@ -368,6 +370,7 @@ NEW_PODS: dict[str, dict[str, Any]] = {
 SAME_PODS: dict[str, dict[str, Any]] = {
     "bounds": {"pools": [{**POOL, "replicas": {"min": 2, "max": 9}}]},
     "promise": {"classes": {"interactive": {"slo": {"ttft": {"p95": "1s"}}, "queueLimit": 5}}},
+    "a share of nothing": {"classes": {"batch": {"reservedPercent": 0}}},
     "scaling": {"scaling": {"policy": "advise"}},
     "a default written out": {"pools": [{**POOL, "role": "both", "spot": False}]},
     "an empty part": {"runtime": {}, "engine": {"kvCache": {}}},

@@ -26,12 +26,14 @@ class Launcher:
         """What to start for the worker `name`."""
         service = self._services[target.service]
         pool = next(pool for pool in service.pools if pool.name == target.pool)
+        home = self._site.run.home(name)
         binding = Binding(
             name=name,
             host=HOST,
             port=self._port(name),
-            config_dir=str(self._site.run.home(name)),
+            config_dir=str(home),
             trust_path=str(self._trust),
+            page_dir=str(home / "pages"),
             python=sys.executable,
         )
         launch = build(service, pool, target.track, binding)

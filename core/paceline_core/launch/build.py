@@ -17,6 +17,8 @@ GRACE_MARGIN_S: Final = 15.0
 LOAD_LIMIT_S: Final = 600.0
 EMULATED_LOAD_LIMIT_S: Final = 120.0
 GPU_RESOURCE: Final = "nvidia.com/gpu"
+DISK_BUFFERS: Final = 512 << 20
+"""Bytes of pages that a worker holds on their way to the disk and back, at most; a test compares it with the worker."""
 DEMO: Final = "builtin://demo"
 _STARTUP_PERIOD_S: Final = 2
 
@@ -56,7 +58,7 @@ def worker_config(service: ResolvedService, pool: ResolvedPool, binding: Binding
         "served_names": list(dict.fromkeys((service.model.served_name, service.key))),
         "listen": {"host": binding.host, "port": binding.port},
         "trust": binding.trust_path,
-        "engine": _engine(service),
+        "engine": _engine(service, binding),
         **_filters(service),
         "drain_timeout_s": service.rollout.drain_timeout_s,
         **({"trace_ratio": service.sample_ratio} if service.sample_ratio else {}),
@@ -68,8 +70,8 @@ def _text(config: dict[str, Any]) -> str:
     return json.dumps(config, indent=2) + "\n"
 
 
-def _engine(service: ResolvedService) -> dict[str, Any]:
-    engine = service.engine
+def _engine(service: ResolvedService, binding: Binding) -> dict[str, Any]:
+    engine, classes = service.engine, service.classes
     settings = {
         "max_model_len": engine.max_model_len,
         "max_seqs": engine.max_seqs,
@@ -79,10 +81,13 @@ def _engine(service: ResolvedService) -> dict[str, Any]:
         "sink_tokens": engine.sink_tokens or None,
         "kv_dtype": None if engine.kv_dtype == "auto" else engine.kv_dtype,
         "host_bytes": engine.host_offload_bytes or None,
+        "disk_bytes": engine.disk_offload_bytes or None,
+        "disk_path": binding.page_dir if engine.disk_offload_bytes else None,
         "prefix_cache": engine.prefix_cache,
         "warm_prefixes": list(engine.warm_prefixes) or None,
         "batching": None if engine.batching == "continuous" else engine.batching,
-        "batch_window_s": {str(name): cls.batch_window_s for name, cls in service.classes.items()},
+        "batch_window_s": {str(name): cls.batch_window_s for name, cls in classes.items()},
+        "class_reserved": {str(name): cls.reserved for name, cls in classes.items() if cls.reserved} or None,
         "emulate": _emulate(service),
     }
     return {name: value for name, value in settings.items() if value is not None}
@@ -122,9 +127,20 @@ def _resources(service: ResolvedService, pool: ResolvedPool) -> Resources:
 
     What `hostOffloadBytes` asks for is on top of it, unless steps are emulated: they move no bytes.
     """
-    host = 0 if service.emulated else service.engine.host_offload_bytes
+    engine = service.engine
+    disk = _disk(engine.disk_offload_bytes)
+    host = 0 if service.emulated else engine.host_offload_bytes + (DISK_BUFFERS if disk else 0)
     if service.emulated or (pool.gpus == 0 and service.model.source == DEMO):
-        return Resources(cpu=0.25, memory=(512 << 20) + host)
+        return Resources(cpu=0.25, memory=(512 << 20) + host, disk=disk)
     if pool.gpus == 0:
-        return Resources(cpu=2.0, memory=(4 << 30) + host)
-    return Resources(cpu=4.0, memory=(16 << 30) + host, gpus=pool.gpus, gpu_resource=GPU_RESOURCE)
+        return Resources(cpu=2.0, memory=(4 << 30) + host, disk=disk)
+    return Resources(cpu=4.0, memory=(16 << 30) + host, gpus=pool.gpus, gpu_resource=GPU_RESOURCE, disk=disk)
+
+
+def _disk(pages: int) -> int:
+    """The room that files of `pages` bytes are given, in whole MiB: kubelets evict a pod that goes beyond it.
+
+    The worker counts a file's blocks within its bytes. On top come what is written before older files are erased, at
+    most its write buffer, and the folder itself.
+    """
+    return -(-(pages + pages // 16 + DISK_BUFFERS) // (1 << 20)) << 20 if pages else 0

@@ -7,13 +7,17 @@ from paceline_core.objects.runtime import EnvSource
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What differs between a pod and a process: where files lie and what to listen on."""
+    """What differs between a pod and a process: where files lie and what to listen on.
+
+    `page_dir` is for KV pages on disk; it outlives the process and goes with the replica.
+    """
 
     name: str
     host: str
     port: int
     config_dir: str
     trust_path: str
+    page_dir: str
     python: str = "python"
 
 
@@ -37,12 +41,13 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a replica asks for; `memory` in bytes, `cpu` in cores."""
+    """What a replica asks for; `memory` and `disk` in bytes, `cpu` in cores. `disk` bounds the binding's `page_dir`."""
 
     cpu: float
     memory: int
     gpus: int = 0
     gpu_resource: str = ""
+    disk: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,9 @@ class ServiceClass(Part):
     Default: 4096 (interactive), 8192 (batch), 16384 (offline)."""
     batch_window: Duration | None = None
     """How long an idle engine waits for company before it starts a step. Default: 3ms, 20ms, 40ms."""
+    reserved_percent: Annotated[int, Field(ge=0, le=99)] | None = None
+    """Share of a replica's KV pages and of its maxSeqs, in percent, that less urgent classes leave to this one. Not for
+    offline, below which there is no class. Default: 0. Example: 25."""
     queue_limit: Count | None = None
     """Most requests waiting in the gateway; one more is refused with 503. Default: 256, 1024, 4096."""
     hold_timeout: Duration | None = None

@@ -124,7 +124,8 @@ def _engine(engine: Engine) -> r.ResolvedEngine:
         page_tokens=_or(cache.page_tokens, 64),
         attention_window=cache.attention_window,
         sink_tokens=_or(cache.sink_tokens, 0),
-        host_offload_bytes=quantity(cache.host_offload_bytes) if cache.host_offload_bytes else 0,
+        host_offload_bytes=_bytes(cache.host_offload_bytes),
+        disk_offload_bytes=_bytes(cache.disk_offload_bytes),
         prefix_cache=_or(engine.prefix_cache, True),
         batching=engine.batching or "continuous",
         warm_prefixes=engine.warm_prefixes,
@@ -154,6 +155,7 @@ def _class(name: RequestClass, cls: ServiceClass) -> r.ResolvedClass:
         batch_window_s=_seconds(cls.batch_window, default.batch_window_s),
         queue_limit=_or(cls.queue_limit, default.queue_limit),
         hold_timeout_s=_seconds(cls.hold_timeout, default.hold_timeout_s),
+        reserved=_or(cls.reserved_percent, 0) / 100,
     )
 
 
@@ -224,6 +226,10 @@ def _or(value: T | None, default: T) -> T:
 
 def _seconds(text: str | None, default: float) -> float:
     return default if text is None else seconds(text)
+
+
+def _bytes(text: str | None) -> int:
+    return 0 if text is None else quantity(text)
 
 
 def _dollars(text: str | None) -> Decimal | None:

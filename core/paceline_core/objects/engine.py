@@ -27,6 +27,9 @@ class KVCache(Part):
     """First tokens kept in view although outside attentionWindow. Default: 0. Example: 4."""
     host_offload_bytes: Bytes | None = None
     """Host memory per replica for pages evicted from the GPU. Default: none. Example: 16Gi."""
+    disk_offload_bytes: Bytes | None = None
+    """Node's disk per replica for pages that leave host memory: ephemeral storage, gone with the pod. Needs
+    hostOffloadBytes. From 1Mi to below 64Ti. Default: none. Example: 200Gi."""
 
 
 class Speculative(Part):

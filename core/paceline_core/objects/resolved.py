@@ -38,7 +38,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedClass:
-    """Promise and limits of one class. Lengths in tokens, times in seconds."""
+    """Promise and limits of one class. Lengths in tokens, times in seconds; `reserved` is a share, below 1."""
 
     name: RequestClass
     targets: tuple[Target, ...]
@@ -48,6 +48,7 @@ class ResolvedClass:
     batch_window_s: float
     queue_limit: int
     hold_timeout_s: float
+    reserved: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ class ResolvedEngine:
     attention_window: int | None
     sink_tokens: int
     host_offload_bytes: int
+    disk_offload_bytes: int
     prefix_cache: bool
     batching: Batching
     warm_prefixes: tuple[str, ...]

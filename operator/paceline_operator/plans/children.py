@@ -104,6 +104,9 @@ def inputs_of(service: InferenceService, resolved: ResolvedService, index: int) 
         spec.rollout.drain_timeout,
         service.metadata.annotations.get(ANNOTATION_UPGRADE),
     ]
+    shares = {name: getattr(spec.classes, name).reserved_percent for name in windows}
+    if any(shares.values()):
+        written.append({name: share for name, share in shares.items() if share})
     if spec.filters:
         written.append([one.model_dump(mode="json") for one in spec.filters])
     return hashlib.sha256(orjson.dumps(written, option=orjson.OPT_SORT_KEYS)).hexdigest()[:20]

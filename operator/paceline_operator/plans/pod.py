@@ -28,10 +28,12 @@ BINDING: Final = Binding(
     port=PORT,
     config_dir=_CONFIG_DIR,
     trust_path=f"{_TRUST_DIR}/{TRUST_FILE}",
+    page_dir="/pages",
 )
 """A template knows no pod's name; the worker calls itself by its host's."""
 
 _MOUNTS: Final = {"worker": _CONFIG_DIR, "trust": _TRUST_DIR, "tmp": "/tmp", "cache": "/cache"}  # noqa: S108
+_PAGES: Final = "pages"
 _TMP_LIMIT: Final = "1Gi"
 _CACHE_LIMIT: Final = "16Gi"
 _SPOT_LABELS: Final = {
@@ -59,7 +61,7 @@ def pod_template(launch: WorkerLaunch, pool: ResolvedPool, settings: Settings, n
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(launch, settings)],
-        "volumes": _volumes(file.path.rpartition("/")[2]),
+        "volumes": _volumes(file.path.rpartition("/")[2], launch.resources),
         "imagePullSecrets": [{"name": name} for name in settings.pull_secrets],
         **_placement(pool, nodes),
     }
@@ -89,7 +91,7 @@ def _container(launch: WorkerLaunch, settings: Settings) -> Manifest:
         },
         "volumeMounts": [
             {"name": name, "mountPath": path, **({"readOnly": True} if path.startswith("/etc") else {})}
-            for name, path in _MOUNTS.items()
+            for name, path in _mounts(launch.resources).items()
         ],
     }
 
@@ -121,6 +123,8 @@ def _probe(probe: Probe) -> Manifest:
 
 def _resources(resources: Resources) -> Manifest:
     asked = {"cpu": cores(resources.cpu), "memory": binary_size(resources.memory)}
+    if resources.disk:
+        asked["ephemeral-storage"] = binary_size(resources.disk)
     if not resources.gpus:
         return {"requests": asked}
     gpus = {resources.gpu_resource: str(resources.gpus)}
@@ -141,14 +145,22 @@ def binary_size(size: int) -> str:
     return str(size)
 
 
-def _volumes(file_name: str) -> list[Manifest]:
+def _mounts(resources: Resources) -> dict[str, str]:
+    return _MOUNTS | ({_PAGES: BINDING.page_dir} if resources.disk else {})
+
+
+def _volumes(file_name: str, resources: Resources) -> list[Manifest]:
+    """`pages` lies on the node's disk, whatever that is; it goes with the pod and outlives its container."""
     field = {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{WORKER}']"}
-    return [
+    volumes: list[Manifest] = [
         {"name": "worker", "downwardAPI": {"items": [{"path": file_name, "fieldRef": field}]}},
         {"name": "trust", "configMap": {"name": TRUST, "optional": True}},
         {"name": "tmp", "emptyDir": {"sizeLimit": _TMP_LIMIT}},
         {"name": "cache", "emptyDir": {"sizeLimit": _CACHE_LIMIT}},
     ]
+    if resources.disk:
+        volumes.append({"name": _PAGES, "emptyDir": {"sizeLimit": binary_size(resources.disk)}})
+    return volumes
 
 
 def _placement(pool: ResolvedPool, nodes: Mapping[str, str]) -> Manifest:

@@ -10,11 +10,12 @@ from paceline_core.config import parse
 from paceline_core.launch import Binding, WorkerLaunch, build, in_manifest_words
 from paceline_core.objects import InferenceService, resolve, validate
 from paceline_workers.config import WorkerConfig
+from paceline_workers.engine.pagefiles import ROOM
 
-POD = Binding("chat-main-7f9", "0.0.0.0", 8000, "/etc/paceline", "/etc/paceline/trust/trust.yaml")
-PROCESS = Binding(
-    "chat-main-1", "127.0.0.1", 20017, "/run/x/parts/chat-main-1", "/run/x/trust.yaml", "/venv/bin/python"
-)
+POD = Binding("chat-main-7f9", "0.0.0.0", 8000, "/etc/paceline", "/etc/paceline/trust/trust.yaml", "/pages")
+HOME = "/run/x/parts/chat-main-1"
+PROCESS = Binding("chat-main-1", "127.0.0.1", 20017, HOME, "/run/x/trust.yaml", f"{HOME}/pages", "/venv/bin/python")
+DISK = {"kvCache": {"hostOffloadBytes": "1Gi", "diskOffloadBytes": "200Gi"}}
 
 
 def service(**spec: Any) -> InferenceService:
@@ -121,6 +122,34 @@ def test_emulated_pages_in_host_memory_take_none_of_it() -> None:
     assert found.resources.memory == launch(**EMULATED).resources.memory
 
 
+def test_pages_on_disk_reach_the_worker_with_the_place_that_the_binding_gives_them() -> None:
+    for binding in (POD, PROCESS):
+        read = config(launch(binding, engine=DISK)).engine
+        assert (read.disk_bytes, str(read.disk_path)) == (200 << 30, binding.page_dir)
+    plain = launch()
+    assert "disk" not in plain.files[0].content
+    assert plain.resources.disk == 0
+
+
+@given(st.integers(1 << 20, (64 << 40) - 1))
+def test_the_room_for_pages_on_disk_holds_their_files_and_all_that_is_on_the_way(size: int) -> None:
+    """A kubelet evicts a pod whose volume outgrows its limit; 16 KiB is the least page there is, and its name 64 B."""
+    found = launch(engine={"kvCache": {"hostOffloadBytes": "1Gi", "diskOffloadBytes": str(size)}}).resources
+    assert size + ROOM + 64 * (size // 16384) <= found.disk < 1.1 * size + (1 << 30)
+    assert found.disk % (1 << 20) == 0
+
+
+def test_pages_on_their_way_to_the_disk_and_back_take_memory_of_their_own() -> None:
+    with_host = launch(engine={"kvCache": {"hostOffloadBytes": "1Gi"}}).resources
+    assert launch(engine=DISK).resources.memory == with_host.memory + 2 * ROOM
+
+
+def test_what_classes_reserve_reaches_the_worker_as_shares() -> None:
+    classes = {"interactive": {"reservedPercent": 25}, "batch": {"reservedPercent": 0}}
+    assert config(launch(classes=classes)).engine.class_reserved == {"interactive": 0.25}
+    assert "class_reserved" not in launch(classes={"batch": {"reservedPercent": 0}}).files[0].content
+
+
 def test_emulation_is_passed_on_and_asks_for_no_gpu() -> None:
     found = launch(pools=[{"name": "main", "accelerator": "h100"}], **EMULATED)
     emulate = config(found).engine.emulate
@@ -172,5 +201,7 @@ def test_a_workers_last_words_name_the_manifests_field() -> None:
     said = "paceline worker: engine.page_tokens: 7 is no power of two"
     assert in_manifest_words(said) == "spec.engine.kvCache.pageTokens: 7 is no power of two"
     assert in_manifest_words("paceline worker: the engine ended") == "the engine ended"
+    disk = "paceline worker: engine.disk_path: /pages cannot be used"
+    assert in_manifest_words(disk) == "spec.engine.kvCache.diskOffloadBytes: /pages cannot be used"
     assert in_manifest_words("paceline worker: listen: is taken") == "listen: is taken"
     assert in_manifest_words("MemoryError: model: 3") == "MemoryError: model: 3"

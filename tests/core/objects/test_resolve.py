@@ -128,6 +128,18 @@ def test_speculation_and_offload_are_numbers() -> None:
     assert (engine.speculation.method, engine.speculation.tokens) == ("draft", 4)
 
 
+def test_a_disk_is_a_number_of_bytes_and_reservations_are_shares() -> None:
+    service = resolved("engine-disk")
+    assert service.engine.disk_offload_bytes == 200 * 2**30
+    assert {cls: found.reserved for cls, found in service.classes.items()} == {
+        INTERACTIVE: 0.25,
+        BATCH: 0.1,
+        OFFLINE: 0,
+    }
+    assert resolved("engine").engine.disk_offload_bytes == 0
+    assert not any(found.reserved for found in resolved("promise").classes.values())
+
+
 def test_a_workload_of_somebody_else_is_named() -> None:
     assert resolved("runtime-existing-deployment").runtime.workload == "llama"
 

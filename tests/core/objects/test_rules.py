@@ -18,7 +18,10 @@ from paceline_core.objects.schema import walk
 
 Document = dict[str, Any]
 MESSAGES = {rule.message for rule in RULES}
-FUNCTIONS = {"has", "all", "exists", "map", "sum", "size", "matches", "startsWith", "isSorted", "duration"}
+FUNCTIONS = {
+    "has", "all", "exists", "map", "sum", "size", "matches", "startsWith", "isSorted", "duration", "quantity",
+    "isLessThan",
+}  # fmt: skip
 
 
 def well_formed(document: Document) -> bool:

@@ -34,10 +34,16 @@ _MAGIC = b"plkv0001"
 _HEADER = struct.Struct("<8sQ16s")
 _FOLDER = re.compile(r"[0-9a-f]{32}\.kv")
 _FILE = re.compile(r"[0-9a-f]{32}")
+_BLOCK = 4096
 _RECALL = 0.9
 """Of an earlier estimate of `read_seconds`, when a page has been read."""
 
 _log = get_logger(__name__)
+
+
+def file_bytes(page_bytes: int) -> int:
+    """What the file of one page takes of a disk, in whole blocks as nearly all file systems have them."""
+    return -(-(_HEADER.size + page_bytes) // _BLOCK) * _BLOCK
 
 
 class PageFiles:

@@ -46,18 +46,18 @@ def host_pages(engine: EngineConfig, page_bytes: int) -> int:
     return engine.host_bytes // page_bytes
 
 
-def disk_pages(engine: EngineConfig, page_bytes: int) -> int:
-    """Pages that may lie on disk behind host memory; 0 if none are configured."""
+def disk_pages(engine: EngineConfig, page_bytes: int, file_bytes: int) -> int:
+    """Pages that may lie on disk behind host memory, each in a file that takes so much; 0 if none are configured."""
     if engine.disk_path is None and not engine.disk_bytes:
         return 0
-    if engine.disk_path is None or engine.disk_bytes < page_bytes:
+    if engine.disk_path is None or engine.disk_bytes < file_bytes:
         raise InvalidInput(
             "engine.disk_bytes",
-            f"{engine.disk_bytes} bytes in {engine.disk_path}: give a folder and at least one page of {page_bytes}",
+            f"{engine.disk_bytes} bytes in {engine.disk_path}: give a folder and at least one page of {file_bytes}",
         )
     if not host_pages(engine, page_bytes):
         raise InvalidInput("engine.disk_path", "pages reach the disk through host memory; set host_bytes beside it")
-    return engine.disk_bytes // page_bytes
+    return engine.disk_bytes // file_bytes
 
 
 def sights(engine: EngineConfig, own: Sequence[Sight]) -> tuple[Sight, ...]:

@@ -25,7 +25,7 @@ from paceline_workers.engine.model import config, decoder
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.products import Products
 from paceline_workers.engine.model.weights import TORCH_TYPES, Weights
-from paceline_workers.engine.pagefiles import PageFiles
+from paceline_workers.engine.pagefiles import PageFiles, file_bytes
 from paceline_workers.engine.runner import Runner
 from paceline_workers.engine.sampling import Grammars, Sampler
 from paceline_workers.engine.scheduling import Chunk, Plan, Request
@@ -140,7 +140,7 @@ def _copy_seconds(cache: PagedCache, timer: Timer) -> float:
 
 def _files(engine: EngineConfig, settings: config.ModelConfig, folder: Path, page_bytes: int) -> PageFiles | None:
     """Pages on disk, named by all that their bytes depend on beside the tokens."""
-    limit = sizing.disk_pages(engine, page_bytes)
+    limit = sizing.disk_pages(engine, page_bytes, file_bytes(page_bytes))
     if not limit or engine.disk_path is None:
         return None
     weights = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.iterdir())]

@@ -4,6 +4,10 @@ from typing import Final
 
 from paceline_core.objects.rules.rule import Rule, service_rule
 from paceline_core.objects.rules.source import source_rule
+from paceline_core.units import quantity
+
+_LEAST_DISK: Final = "1Mi"
+_MOST_DISK: Final = "64Ti"
 
 _MODEL: Final = (
     source_rule("spec.model.source", builtin=True),
@@ -89,6 +93,34 @@ _ENGINE: Final = (
         "an attentionWindow holds at least one page: raise it, or lower pageTokens",
         lambda it: "attentionWindow" not in it or it["attentionWindow"] >= it.get("pageTokens", 0),
         ".attentionWindow",
+    ),
+    service_rule(
+        "spec.engine.kvCache.diskOffloadBytes",
+        f"!quantity(self).isLessThan(quantity('{_LEAST_DISK}')) && quantity(self).isLessThan(quantity('{_MOST_DISK}'))",
+        f"must be from {_LEAST_DISK} to below {_MOST_DISK}, like 200Gi: change it, or remove it to keep none on disk",
+        lambda it: quantity(_LEAST_DISK) <= quantity(it) < quantity(_MOST_DISK),
+    ),
+    service_rule(
+        "spec.engine.kvCache",
+        "!has(self.diskOffloadBytes)"
+        " || (has(self.hostOffloadBytes) && !quantity(self.hostOffloadBytes).isLessThan(quantity('1')))",
+        "pages reach the disk through host memory: set hostOffloadBytes, or remove diskOffloadBytes",
+        lambda it: "diskOffloadBytes" not in it or quantity(it.get("hostOffloadBytes", "0")) >= 1,
+        ".diskOffloadBytes",
+    ),
+    service_rule(
+        "spec.engine",
+        "!has(self.kvCache) || !has(self.kvCache.diskOffloadBytes) || !has(self.prefixCache) || self.prefixCache",
+        "pages on disk are found by the prefix cache: remove prefixCache, or remove diskOffloadBytes",
+        lambda it: "diskOffloadBytes" not in it.get("kvCache", {}) or it.get("prefixCache", True),
+        ".kvCache.diskOffloadBytes",
+    ),
+    service_rule(
+        "spec.engine",
+        "!has(self.emulate) || !has(self.kvCache) || !has(self.kvCache.diskOffloadBytes)",
+        "an emulated engine has no bytes to write: remove diskOffloadBytes, or remove emulate",
+        lambda it: "emulate" not in it or "diskOffloadBytes" not in it.get("kvCache", {}),
+        ".kvCache.diskOffloadBytes",
     ),
     service_rule(
         "spec.engine.speculative",

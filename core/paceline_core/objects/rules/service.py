@@ -9,6 +9,11 @@ from paceline_core.objects.rules.program import PROGRAM_RULES
 from paceline_core.objects.rules.promise import promise_rules
 from paceline_core.objects.rules.rule import Rule, service_rule
 
+_RESERVED: Final = " + ".join(
+    f"(has(self.classes.{cls}) && has(self.classes.{cls}.reservedPercent) ? self.classes.{cls}.reservedPercent : 0)"
+    for cls in ("interactive", "batch")
+)
+
 # what defaults.py fills in, said in CEL
 _GPUS: Final = (
     "(has(p.gpusPerReplica) ? p.gpusPerReplica"
@@ -49,6 +54,10 @@ def _within_gpus(spec: dict[str, Any]) -> bool:
     if limit is None or "scaleToZero" in scaling:
         return True
     return sum(_least(pool) * _gpus(pool, emulated=_emulated(spec)) for pool in spec["pools"]) <= int(limit)
+
+
+def _reserved(spec: dict[str, Any], cls: str) -> int:
+    return int(spec.get("classes", {}).get(cls, {}).get("reservedPercent", 0))
 
 
 def _fixed(spec: dict[str, Any]) -> bool:
@@ -112,6 +121,21 @@ _SPEC: Final = (
             "workloadRef" not in it.get("runtime", {}) or [p.get("role", "both") for p in it["pools"]] == ["both"]
         ),
         ".pools",
+    ),
+    service_rule(
+        "spec",
+        f"!has(self.classes) || {_RESERVED} < 100",
+        "interactive and batch reserve everything together: make the sum of their reservedPercent less than 100",
+        lambda it: sum(_reserved(it, cls) for cls in ("interactive", "batch")) < 100,
+        ".classes",
+    ),
+    service_rule(
+        "spec",
+        "!has(self.classes) || !has(self.classes.offline) || !has(self.classes.offline.reservedPercent)"
+        " || self.classes.offline.reservedPercent == 0",
+        "no class is less urgent than offline and could leave it anything: remove reservedPercent",
+        lambda it: _reserved(it, "offline") == 0,
+        ".classes.offline.reservedPercent",
     ),
     service_rule(
         "spec",

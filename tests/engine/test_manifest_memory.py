@@ -1,0 +1,106 @@
+"""What a manifest says of memory and classes, in a real engine process: through the launch and its file to the deed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.engine.peer import Peer, submit
+from tests.engine.process import engine
+
+from paceline_core.config import parse
+from paceline_core.errors import InvalidInput
+from paceline_core.launch import Binding, build, in_manifest_words
+from paceline_core.objects import InferenceService, resolve, validate
+from paceline_core.registry.enums import RequestClass
+from paceline_workers.config import WorkerConfig
+from paceline_workers.engine import sizing
+from paceline_workers.engine.pagefiles import file_bytes
+from paceline_workers.messages import Heartbeat, Tokens
+
+pytestmark = pytest.mark.real
+
+EMULATE = {"accelerator": "h100", "model": "llama-3.1-8b", "coldStart": "0s"}
+FEW_PAGES = {"maxSeqs": 2, "maxModelLen": 1024, "stepTokens": 512}
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Write:
+    """The file of a worker that a manifest with this spec asks for; its pages go to `pages` beside it."""
+
+    def write(**spec: Any) -> Path:
+        pools = [{"name": "main", "accelerator": "cpu"}]
+        document = {
+            "apiVersion": "paceline.dev/v1alpha1",
+            "kind": "InferenceService",
+            "metadata": {"name": "chat"},
+            "spec": {"model": {"source": "builtin://demo"}, "pools": pools, **spec},
+        }
+        found = validate(document)
+        assert isinstance(found, InferenceService)
+        service = resolve(found)
+        binding = Binding("chat-main-1", "127.0.0.1", 0, str(tmp_path), "", str(tmp_path / "pages"))
+        (file,) = build(service, service.pools[0], "stable", binding).files
+        Path(file.path).write_text(file.content)
+        return Path(file.path)
+
+    return write
+
+
+def idle(peer: Peer) -> Heartbeat:
+    """The first heartbeat after all that has been said, with nobody running."""
+    before = len(peer.beats)
+    peer.until(lambda peer: len(peer.beats) > before and not peer.beats[-1].running)
+    return peer.beats[-1]
+
+
+def pages(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("*.kv/*") if path.name != "lock"]
+
+
+def test_an_engine_spills_to_the_disk_that_its_manifest_gives_it_and_reads_back_what_it_needs(
+    launched: Write, tmp_path: Path
+) -> None:
+    cache = {"hostOffloadBytes": "1Mi", "diskOffloadBytes": "4Mi"}
+    prompts = [[(place * 7 + salt) % 1500 + 1 for place in range(900)] for salt in range(7)]
+    with engine(launched(engine={**FEW_PAGES, "kvCache": cache})) as run:
+        run.start()
+        texts = [run.peer.generate(submit(f"a{number}", prompt, 4)) for number, prompt in enumerate(prompts)]
+        spilled = idle(run.peer)
+        assert spilled.disk_pages_out > spilled.disk_pages > 0
+        again = [run.peer.generate(submit(f"b{number}", prompt, 4)) for number, prompt in enumerate(reversed(prompts))]
+        assert again == texts[::-1]
+        assert idle(run.peer).disk_pages_in > 0
+        run.peer.close()
+        assert run.status() == 0
+    left = pages(tmp_path / "pages")
+    assert left
+    assert sum(path.stat().st_blocks * 512 for path in left) <= 4 << 20
+
+
+def test_too_small_a_disk_is_told_with_the_field_of_the_manifest(launched: Write) -> None:
+    path = launched(engine={"kvCache": {"hostOffloadBytes": "1Gi", "diskOffloadBytes": "1Mi"}})
+    settings = parse(WorkerConfig, yaml.safe_load(path.read_text()), str(path)).engine
+    with pytest.raises(InvalidInput) as refused:
+        sizing.disk_pages(settings, 1 << 20, file_bytes(1 << 20))
+    said = in_manifest_words(f"paceline worker: {refused.value}")
+    assert said.startswith("spec.engine.kvCache.diskOffloadBytes: 1048576 bytes")
+
+
+@pytest.mark.parametrize("percent", [50, 0])
+def test_less_urgent_classes_leave_the_seats_free_that_a_manifest_reserves(launched: Write, percent: int) -> None:
+    config = launched(engine={"maxSeqs": 4, "emulate": EMULATE}, classes={"interactive": {"reservedPercent": percent}})
+    slow = [
+        submit(f"b{number}", [number + 5] * 30, 200, request_class=RequestClass.BATCH, ignore_eos=True)
+        for number in range(3)
+    ]
+    with engine(config) as run:
+        run.start()
+        run.peer.generate(*slow, submit("i", [9] * 30, 20))
+        spoken = [message for message in run.peer.seen if isinstance(message, Tokens)]
+    ended = next(place for place, message in enumerate(spoken) if message.finish and message.id != "i")
+    begun = {message.id for message in spoken[:ended]}
+    assert "i" in begun
+    assert len(begun - {"i"}) == (2 if percent else 3)
