@@ -27,6 +27,7 @@ class Admission:
     max_tokens: int | None
     body: bytes
     prefix: PrefixKeys | None = None
+    choices: int = 1
 
 
 def admit(body: bytes, headers: Headers, tenant: ResolvedTenant, picture: Directory, draw: float) -> Admission:
@@ -42,4 +43,4 @@ def admit(body: bytes, headers: Headers, tenant: ResolvedTenant, picture: Direct
         body = rename_model(body, asked.model, destination.model)
     ours = destination.service.runtime.name == "paceline"
     prefix = prefix_keys(asked.data, tenant.name) if ours else None
-    return Admission(destination, request_class, asked.stream, asked.max_tokens, body, prefix)
+    return Admission(destination, request_class, asked.stream, asked.max_tokens, body, prefix, asked.choices)

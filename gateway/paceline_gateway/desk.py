@@ -7,6 +7,7 @@ from paceline_core.objects.resolved import ResolvedService
 from paceline_core.registry import Outcome, RequestClass, Verdict
 from paceline_gateway.config import Limits
 from paceline_gateway.queues.dispatcher import Caps, Dispatcher
+from paceline_gateway.quota.outputs import PRIOR, Outputs
 from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.estimate import TokenRatio
 from paceline_gateway.requests.judge import Verdicts
@@ -15,8 +16,6 @@ from paceline_gateway.routing.fleet import Fleet
 from paceline_gateway.routing.policy import LeastWork
 from paceline_gateway.routing.worker import Standing
 from paceline_gateway.telemetry.series import ServiceSeries
-
-OUTPUT_PRIOR = 256
 
 
 @dataclass(slots=True)
@@ -42,6 +41,7 @@ class Desk:
         self.dispatcher = Dispatcher(fleet, Caps(held=limits.held_requests, size=limits.queue_bytes))
         self.ratio = TokenRatio()
         self.tallies = {name: Tally() for name in RequestClass}
+        self.outputs = {name: Outputs() for name in RequestClass}
         self.open = Counter(dict.fromkeys(RequestClass, 0))
         self._budgets: dict[float, RetryBudget] = {}
 
@@ -53,7 +53,7 @@ class Desk:
     def expected_output(self, name: RequestClass, asked: int | None) -> int:
         """Output tokens to expect of a request: the class's mean so far, never more than what was asked for."""
         tally = self.tallies[name]
-        mean = round(tally.output_tokens / tally.completed) if tally.completed else OUTPUT_PRIOR
+        mean = round(tally.output_tokens / tally.completed) if tally.completed else PRIOR
         return mean if asked is None else min(mean, asked)
 
     def prompt_tokens(self, size: int) -> int:
@@ -72,7 +72,7 @@ class Desk:
         tally.prompt_tokens += prompt_tokens
         self.open[name] += 1
 
-    def ended(self, record: Record, verdicts: Verdicts, name: RequestClass, size: int) -> None:
+    def ended(self, record: Record, verdicts: Verdicts, name: RequestClass, size: int, choices: int = 1) -> None:
         """One that arrived has ended."""
         tally = self.tallies[name]
         self.open[name] -= 1
@@ -84,6 +84,7 @@ class Desk:
             tally.completed += 1
             tally.output_tokens += record.meter.output
             self.ratio.learn(size, record.meter.prompt)
+            self.outputs[name].learn(record.tenant, record.meter.output, choices)
 
     def show(self, now: float) -> None:
         """Bring the gauges up to date."""

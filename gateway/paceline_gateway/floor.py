@@ -18,7 +18,9 @@ from paceline_gateway.demand import Bell
 from paceline_gateway.desk import Desk
 from paceline_gateway.http.pool import Pool
 from paceline_gateway.proxy import Call
-from paceline_gateway.quota.quotas import Quotas, Reservation, used
+from paceline_gateway.quota.nouns import Reservation
+from paceline_gateway.quota.quotas import Quotas
+from paceline_gateway.quota.use import used
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.judge import judge
 from paceline_gateway.requests.nouns import Record, Waits
@@ -73,14 +75,16 @@ class Floor:
         """A token for this service's workers."""
         return self._parts.signer.token(service, self._parts.clock.utc())
 
-    def open_call(self, call: Call, reserved: Reservation | RequestError) -> None:
-        """A call under its reservation, from now on found by its ticket. Raises the error if there is none."""
-        if isinstance(reserved, RequestError):
-            raise reserved
-        if call.ticket is not None and call.desk is not None:
-            call.reservation = reserved
-            call.desk.arrived(call.ticket.request_class, call.ticket.prompt_tokens)
+    def open_call(self, call: Call) -> None:
+        """A call that is known from now on, found by its ticket."""
+        if call.ticket is not None:
             self._calls[call.ticket.id] = call
+
+    def arrived(self, call: Call, reservation: Reservation) -> None:
+        """A call has its reservation."""
+        call.reservation = reservation
+        if call.ticket is not None and call.desk is not None:
+            call.desk.arrived(call.ticket.request_class, call.ticket.prompt_tokens)
 
     def moved(self, desk: Desk) -> None:
         """Hand waiting requests to workers with room. What moves on the way is looked at again, not nested."""
@@ -106,10 +110,12 @@ class Floor:
             return
         desk, name = call.desk, call.ticket.request_class
         verdicts = judge(record, desk.service.classes[name].targets)
+        self._calls.pop(call.ticket.id, None)
+        if call.waiter is not None:
+            self.quotas.abandon(call.waiter)
         if call.reservation is not None:
-            del self._calls[call.ticket.id]
             self.quotas.settle(call.reservation, used(record, call.reservation.use), self.now())
-            desk.ended(record, verdicts, name, call.ticket.size)
+            desk.ended(record, verdicts, name, call.ticket.size, call.choices)
         desk.series.classes[name].ended(record, verdicts)
         desk.series.ended(record, phases(record))
 
@@ -163,6 +169,7 @@ class Floor:
             call.on(e.Expired(held=call.desk is not None and call.desk.dispatcher.held(now) > 0))
         for desk in self.desks.values():
             self.moved(desk)
+        self.quotas.tick(now)
         self.pool.sweep()
         self._parts.access.flush()
 

@@ -1,8 +1,10 @@
 """The public port's application: who asks, what for, and on to the floor. Returns at once; answers come later."""
 
+import contextlib
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 
 from paceline_core.errors import Code, RequestError
@@ -17,7 +19,7 @@ from paceline_gateway.http.reply import Reply, json_fields, request_id_field
 from paceline_gateway.identity import authenticate
 from paceline_gateway.proxy import Call
 from paceline_gateway.queues.ticket import Ticket
-from paceline_gateway.quota.quotas import Use
+from paceline_gateway.quota.nouns import Reservation, Use
 from paceline_gateway.requests import events as e
 from paceline_gateway.routes import Route, find_route
 from paceline_gateway.telemetry.access import AccessLog
@@ -75,33 +77,60 @@ class Gateway:
             raise RequestError(Code.INVALID_API_KEY, "No API key was sent.")
         call = Call(self._floor, request, reply, request_id)
         call.on(e.Authenticated(tenant.name))
-        try:
+        with _answering(call):
             admission = admit(request.body, request.head.headers, tenant, self._floor.picture, self._draw())
-            self._queue(call, admission, tenant)
-        except RequestError as error:
-            call.on(e.Refused(error))
-        except Exception:  # noqa: BLE001 - the last boundary: a fault of ours must still end with an answer
-            _log.exception("a request failed", extra={"request_id": request_id.decode("latin-1")})
-            call.on(e.Refused(RequestError(Code.INTERNAL_ERROR, "The gateway failed on this request.")))
+            self._reserve(call, admission, tenant)
 
-    def _queue(self, call: Call, admission: Admission, tenant: ResolvedTenant) -> None:
-        """Stand in line. Raises RequestError when the tenant's limits are used up or the line is full."""
+    def _reserve(self, call: Call, admission: Admission, tenant: ResolvedTenant) -> None:
+        """Ask for the tenant's leave; it may come later."""
         service, name, size = admission.destination.service, admission.request_class, len(admission.body)
-        desk, now = self._floor.desks[service.key], self._floor.now()
-        tokens, terms = desk.prompt_tokens(size), service.classes[name]
-        deadline = now + terms.hold_timeout_s
-        output = desk.expected_output(name, admission.max_tokens)
+        floor = self._floor
+        desk, now = floor.desks[service.key], floor.now()
+        tokens, deadline = desk.prompt_tokens(size), now + service.classes[name].hold_timeout_s
         ticket = Ticket(next(self._tickets), name, tokens, size, deadline, stream=admission.stream)
-        ticket.tenant, ticket.weight, ticket.expected_output = tenant.name, tenant.weight, output
+        ticket.tenant, ticket.weight = tenant.name, tenant.weight
+        ticket.expected_output = desk.expected_output(name, admission.max_tokens)
         if admission.prefix is not None:
             ticket.keys, ticket.prompt_bytes = admission.prefix.keys, admission.prefix.size
         call.admitted(desk, admission, ticket)
-        expected = Use(1, tokens, output)
-        self._floor.open_call(call, self._floor.quotas.reserve(tenant, expected, now))
-        refusal = desk.dispatcher.refusal(name, size, terms.queue_limit, now)
+        floor.open_call(call)
+        output = desk.outputs[name].expected(tenant.name, admission.max_tokens, admission.choices)
+        call.waiter = floor.quotas.reserve(tenant, Use(1, tokens, output), now, partial(self._reserved, call))
+
+    def _reserved(self, call: Call, result: Reservation | RequestError) -> None:
+        """The tenant's leave, or why there is none."""
+        call.waiter = None
+        with _answering(call):
+            if isinstance(result, RequestError):
+                if call.request.head.tenant is not None:
+                    call.quota_fields = self._floor.quotas.fields(call.request.head.tenant, self._floor.now())
+                raise result
+            call.quota_fields = result.fields
+            self._floor.arrived(call, result)
+            self._queue(call)
+
+    def _queue(self, call: Call) -> None:
+        """Stand in line. Raises RequestError when it is full."""
+        if call.desk is None or call.ticket is None:
+            return
+        ticket = call.ticket
+        limit = call.desk.service.classes[ticket.request_class].queue_limit
+        refusal = call.desk.dispatcher.refusal(ticket.request_class, ticket.size, limit, self._floor.now())
         if refusal is not None:
             raise refusal
         call.on(e.Queued())
+
+
+@contextlib.contextmanager
+def _answering(call: Call) -> Iterator[None]:
+    """Whatever goes wrong inside, the call ends with an answer."""
+    try:
+        yield
+    except RequestError as error:
+        call.on(e.Refused(error))
+    except Exception:  # noqa: BLE001 - the last boundary: a fault of ours must still end with an answer
+        _log.exception("a request failed", extra={"request_id": call.request_id.decode("latin-1")})
+        call.on(e.Refused(RequestError(Code.INTERNAL_ERROR, "The gateway failed on this request.")))
 
 
 def _request_id(head: Head) -> bytes:

@@ -17,7 +17,7 @@ from paceline_gateway.http.pool import Exchange, Pool
 from paceline_gateway.http.reply import Reply, request_id_field
 from paceline_gateway.http.upstream import Loss
 from paceline_gateway.queues.ticket import Ticket
-from paceline_gateway.quota.quotas import Reservation
+from paceline_gateway.quota.nouns import Reservation, Waiter
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.life import Life, State
 from paceline_gateway.requests.nouns import Record, Terms, Waits
@@ -75,11 +75,13 @@ class Call:
         "admission",
         "desk",
         "life",
+        "quota_fields",
         "reply",
         "request",
         "request_id",
         "reservation",
         "ticket",
+        "waiter",
     )
 
     def __init__(self, front: Front, request: Request, reply: Reply, request_id: bytes) -> None:
@@ -94,14 +96,21 @@ class Call:
         self.admission: Admission | None = None
         self.ticket: Ticket | None = None
         self.reservation: Reservation | None = None
+        self.waiter: Waiter | None = None
+        self.quota_fields = b""
         self._reset()
         reply.on_gone = self._client_gone
         reply.on_pressure = self._pressure
 
     @property
     def waiting(self) -> bool:
-        """It stands in the queue."""
-        return self.life.state is State.QUEUED
+        """It stands in the queue, or waits to be let into it."""
+        return self.life.state in (State.ADMITTED, State.QUEUED)
+
+    @property
+    def choices(self) -> int:
+        """Answers that it asks for."""
+        return 1 if self.admission is None else self.admission.choices
 
     def admitted(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
         """It is known what it asks for, and of whom."""
@@ -246,7 +255,7 @@ class Call:
         return False
 
     def _do_fail(self, action: e.Fail, _now: float) -> bool:
-        self.reply.fail(action.error, request_id_field(self.request_id))
+        self.reply.fail(action.error, request_id_field(self.request_id) + self.quota_fields)
         return False
 
     def _do_settle(self, action: e.Settle, _now: float) -> bool:
@@ -305,7 +314,7 @@ class Call:
 
     def _answer_fields(self, headers: Headers) -> bytes:
         passed = [b"%b: %b\r\n" % (name, headers[name]) for name in _PASSED_ON if name in headers]
-        return request_id_field(self.request_id) + b"".join(passed)
+        return request_id_field(self.request_id) + self.quota_fields + b"".join(passed)
 
     _doings: ClassVar[dict[type[e.Action], Callable[[Any, Any, float], bool]]] = {
         e.Enqueue: _do_enqueue,

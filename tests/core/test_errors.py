@@ -26,6 +26,12 @@ def test_a_wait_is_rounded_up_so_that_a_client_never_comes_too_early() -> None:
     assert (result.headers["retry-after"], result.headers["retry-after-ms"]) == ("2", "1200")
 
 
+def test_a_wait_longer_than_clients_keep_is_told_and_not_worth_a_retry() -> None:
+    kept, long = (answer(RequestError(Code.RATE_LIMIT_EXCEEDED, "no", retry_after=wait)) for wait in (60.0, 60.5))
+    assert (kept.headers["x-should-retry"], long.headers["x-should-retry"]) == ("true", "false")
+    assert long.headers["retry-after"] == "61"
+
+
 def test_after_the_first_byte_the_error_is_an_event_and_the_stream_ends() -> None:
     event = answer(RequestError(Code.STREAM_LOST, "lost")).event
     first, second, rest = event.split(b"\n\n")

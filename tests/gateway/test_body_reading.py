@@ -71,3 +71,22 @@ def test_a_renamed_body_is_the_same_but_for_the_model(fields: dict[str, object],
     assert json.loads(rename_model(body, before["model"], new.encode("utf-8", "replace").decode())) == before | {
         "model": new.encode("utf-8", "replace").decode()
     }
+
+
+@pytest.mark.parametrize(
+    ("more", "choices"),
+    [
+        ({}, 1),
+        ({"n": 3}, 3),
+        ({"n": 2, "best_of": 4}, 4),
+        ({"n": 0}, 1),
+        ({"n": "many"}, 1),
+        ({"prompt": "one"}, 1),
+        ({"prompt": ["one", "two"], "n": 2}, 4),
+        ({"prompt": [1, 2, 3]}, 1),
+        ({"prompt": [[1, 2], [3]]}, 2),
+        ({"prompt": []}, 1),
+    ],
+)
+def test_every_answer_that_is_asked_for_counts(more: dict[str, object], choices: int) -> None:
+    assert parse(json.dumps({"model": "m"} | more).encode()).choices == choices

@@ -216,6 +216,14 @@ def test_a_gateway_that_stops_cuts_a_stream_with_an_error_event() -> None:
     assert record_of(actions).outcome is Outcome.STREAM_ERROR
 
 
+def test_who_waits_for_its_tenants_counters_waits_no_longer_than_the_queue_would_hold_it() -> None:
+    life = life_in(State.ADMITTED)
+    assert life.deadline < float("inf")
+    actions = life.on(e.Expired(), life.deadline)
+    assert kinds(actions) == [e.Fail, e.Settle]
+    assert record_of(actions).code is Code.HELD_TIMEOUT
+
+
 EVENTS = st.one_of(
     st.just(e.Queued()),
     st.sampled_from(["w0", "w1"]).map(e.Assigned),
@@ -252,7 +260,7 @@ def test_whatever_happens_each_slot_is_freed_once_and_the_end_is_one(history: li
                     settled += 1
                     assert holding is None
         assert (life.state is State.DONE) == bool(settled)
-        assert (life.deadline == float("inf")) == (life.state in (State.ADMITTED, State.DONE))
+        assert (life.deadline == float("inf")) == (life.state is State.DONE)
     assert settled <= 1
 
 

@@ -1,4 +1,8 @@
-"""The one function that turns an error into what HTTP says: status, headers, OpenAI error object."""
+"""The one function that turns an error into what HTTP says: status, headers, OpenAI error object.
+
+A wait beyond `PATIENCE_S` is told, and that a retry does not help: OpenAI's clients do not wait longer, but would ask
+again within seconds.
+"""
 
 import json
 import math
@@ -6,6 +10,8 @@ from dataclasses import dataclass
 
 from paceline_core.errors.table import Code
 from paceline_core.errors.tree import RequestError
+
+PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,8 @@ def answer(error: Exception) -> Answer:
     if not isinstance(error, RequestError):
         error = RequestError(Code.INTERNAL_ERROR, "The server failed to handle the request; it has been logged.")
     row = error.row
-    headers = {"content-type": "application/json", "x-should-retry": "true" if row.should_retry else "false"}
+    retry = row.should_retry and (error.retry_after or 0.0) <= PATIENCE_S
+    headers = {"content-type": "application/json", "x-should-retry": "true" if retry else "false"}
     if error.retry_after is not None:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
         headers["retry-after-ms"] = str(max(1, math.ceil(error.retry_after * 1000)))

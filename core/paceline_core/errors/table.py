@@ -30,6 +30,7 @@ class Code(StrEnum):
     ENGINE_FAILED = "engine_failed"
     UPSTREAM_ERROR = "upstream_error"
     NO_CAPACITY = "no_capacity"
+    QUOTA_UNAVAILABLE = "quota_unavailable"
     QUEUE_FULL = "queue_full"
     DRAINING = "draining"
     HELD_TIMEOUT = "held_timeout"
@@ -90,6 +91,7 @@ ERRORS: Mapping[Code, ErrorRow] = {
     Code.ENGINE_FAILED: ErrorRow(500, _SERVER, Outcome.UPSTREAM_ERROR, True, moment=Moment.BOTH),
     Code.UPSTREAM_ERROR: ErrorRow(502, _SERVER, Outcome.UPSTREAM_ERROR, True),
     Code.NO_CAPACITY: ErrorRow(503, _SERVER, Outcome.SHED, True, RetryAfter.CAPACITY),
+    Code.QUOTA_UNAVAILABLE: ErrorRow(503, _SERVER, Outcome.SHED, True, RetryAfter.CAPACITY),
     Code.QUEUE_FULL: ErrorRow(503, _SERVER, Outcome.SHED, True, RetryAfter.CAPACITY),
     Code.DRAINING: ErrorRow(503, _SERVER, Outcome.SHED, True, RetryAfter.CAPACITY),
     Code.HELD_TIMEOUT: ErrorRow(504, "timeout_error", Outcome.TIMEOUT, True),

@@ -1,1 +1,1 @@
-"""What a tenant may use per minute and at once. Pure; one gateway's own counters."""
+"""What a tenant may use per minute and at once. Pure: the store of several gateways is spoken to elsewhere."""

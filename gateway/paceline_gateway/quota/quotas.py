@@ -1,118 +1,265 @@
-"""Reserve on admission, settle on use: tenants' limits on requests, tokens and concurrency.
+"""Reserve on admission, settle on use: tenants' limits on requests, tokens and concurrency. Pure.
 
 A request reserves what it is expected to use, so that many at once cannot pass a limit together; when it ends, the
-difference to what it used is given back or charged. Invariant: each reservation is settled exactly once, and then
-what was taken from the buckets is what was used. Known holes, for the store that several gateways will share: counters
-are this gateway's alone and start anew with it; monthly budgets are not enforced here.
+difference to what it used comes back or is charged. Every reservation is one exchange with a Pool: this gateway's own,
+or, among several gateways, the shared one behind `send`, of which each gateway keeps a slice. While the slice suffices
+nobody waits; else a request waits until `answered` or `lost`. While the shared pool is away a tenant's `onStoreFailure`
+counts: `open` is served from an own pool of a part of the limits, and what it lends is paid back; `closed` is refused.
+Invariant: reserved = settled + refunded + open (`Totals`), each reservation settled once, whatever the store does.
 """
 
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
-from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
-from paceline_core.registry import Outcome
-from paceline_gateway.quota.bucket import NEVER, Bucket
-from paceline_gateway.requests.nouns import Record
+from paceline_gateway.quota.headers import ratelimit_fields
+from paceline_gateway.quota.nouns import NOTHING, SIZE, Ask, Grant, Reservation, Then, Use, Vector, Waiter
+from paceline_gateway.quota.pool import TTL_S, Pool
+from paceline_gateway.quota.purse import SHARE, SLICE_S, Purse
+from paceline_gateway.quota.refusals import crowded, no_store, over_limit
 
-_NOT_SERVED = frozenset({Outcome.SHED, Outcome.UPSTREAM_ERROR, Outcome.TIMEOUT})
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """What a request needs, or has used."""
-
-    requests: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """What was set aside for one request."""
-
-    tenant: str
-    use: Use
+WAITERS = 256
+"""Requests of one tenant that wait for the store; one more is refused."""
+RENEW_S = TTL_S / 3
+FORGET_S = 10.0
+RETRY_S = 1.0
+LEAST_S = 0.01
+ASKS = 2
+"""Exchanges made for one request before it is decided."""
+OWN_SHARE = b"x-paceline-quota: own-share\r\n"
+"""Told while the store is away, so that a client sees why its limits have shrunk."""
 
 
-class _Account:
-    """One tenant's buckets, by what they limit. `open` counts requests under way."""
+@dataclass(slots=True)
+class Totals:
+    """Amounts since the start, all tenants together. `refunded` is negative where more was used than reserved."""
 
-    def __init__(self, tenant: ResolvedTenant, now: float, open_requests: int) -> None:
-        self.tenant = tenant
-        self.open = open_requests
-        limits = {
-            "requests": tenant.requests_per_minute,
-            "input_tokens": tenant.input_tokens_per_minute,
-            "output_tokens": tenant.output_tokens_per_minute,
-        }
-        self.buckets = {name: Bucket(limit, now) for name, limit in limits.items() if limit is not None}
+    reserved: Vector = NOTHING
+    settled: Vector = NOTHING
+    refunded: Vector = NOTHING
+    open: Vector = NOTHING
 
 
 class Quotas:
-    """All tenants' accounts at this gateway."""
+    """All tenants' purses at this gateway. `send` takes asks to the shared pool; without it the gateway is alone."""
 
-    def __init__(self) -> None:
-        self._accounts: dict[str, _Account] = {}
+    def __init__(self, send: Callable[[Ask], None] | None = None, holder: str = "", gateways: int = 1) -> None:
+        self.totals = Totals()
+        self.away = False
+        """The shared pool cannot be reached."""
+        self.lent = 0
+        """Reservations made out of this gateway's own share since the start."""
+        self.gateways = gateways
+        self._send = send
+        self._holder = holder
+        self._own = Pool()
+        self._purses: dict[str, Purse] = {}
+        self._sequence = count(1)
+        self._forget_at = 0.0
 
-    def reserve(self, tenant: ResolvedTenant, use: Use, now: float) -> Reservation | RequestError:
-        """Set aside what a request is expected to use, or say why not and for how long."""
-        account = self._account(tenant, now)
-        if tenant.concurrency is not None and account.open >= tenant.concurrency:
-            message = f"You have {account.open} requests open, as many as you may; wait for one to end."
-            return RequestError(Code.RATE_LIMIT_EXCEEDED, message, retry_after=1.0)
-        waits = {name: bucket.wait(getattr(use, name), now) for name, bucket in account.buckets.items()}
-        tightest = max(waits, key=lambda name: waits[name], default=None)
-        if tightest is not None and waits[tightest] > 0:
-            return _refusal(tightest, waits[tightest])
-        _charge(account, use, now)
-        account.open += 1
-        return Reservation(tenant.name, use)
+    def __len__(self) -> int:
+        return len(self._purses)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for the store."""
+        return sum(len(purse.waiters) for purse in self._purses.values())
+
+    def reserve(self, tenant: ResolvedTenant, use: Use, now: float, then: Then) -> Waiter | None:
+        """Set aside what a request is expected to use; `then` hears of it, at once unless the store must be asked.
+
+        The waiter that is returned then is for `abandon`.
+        """
+        purse = self._purse(tenant, now)
+        if not purse.waiters and purse.fits(use.vector):
+            self._take(purse, use, then, now)
+            self._top_up(purse, now)
+        elif self._send is None or self.away:
+            self._here(purse, use, then, now)
+        elif len(purse.waiters) >= WAITERS:
+            then(crowded(WAITERS))
+        else:
+            return self._wait(purse, use, then, now)
+        return None
+
+    def abandon(self, waiter: Waiter) -> None:
+        """Who waited has left; nothing is set aside for it."""
+        waiter.gone = True
 
     def settle(self, reservation: Reservation, used: Use, now: float) -> None:
         """The request has ended: charge what it used instead of what was reserved."""
-        account = self._accounts[reservation.tenant]
-        account.open -= 1
-        over = Use(
-            used.requests - reservation.use.requests,
-            used.input_tokens - reservation.use.input_tokens,
-            used.output_tokens - reservation.use.output_tokens,
+        purse = self._purses[reservation.tenant]
+        self._count(reservation.use.vector, used.vector)
+        purse.give(reservation, used.vector, now)
+        if self._send is not None and self._stranded(purse):
+            self._exchange(purse, now)
+
+    def fields(self, tenant: ResolvedTenant, now: float) -> bytes:
+        """Header lines that tell a tenant where it stands."""
+        purse = self._purse(tenant, now)
+        return self._fields(purse, now)
+
+    def answered(self, ask: Ask, grant: Grant, now: float) -> None:
+        """The shared pool's answer to what was sent."""
+        purse = self._purses[ask.tenant]
+        purse.asked = None
+        purse.granted(grant, now)
+        self._serve(purse, now)
+        if purse.waiters:
+            self._exchange(purse, now)
+
+    def lost(self, now: float) -> None:
+        """The shared pool cannot be reached. What was sent stays in doubt until `found`; who waits is answered here."""
+        if not self.away:
+            self.away, self._own = True, Pool()
+        for purse in list(self._purses.values()):
+            waiters = [waiter for waiter in purse.waiters if not waiter.gone]
+            purse.waiters.clear()
+            for waiter in waiters:
+                self._here(purse, waiter.use, waiter.then, now)
+
+    def found(self, gateways: int, now: float) -> None:
+        """The shared pool can be reached, and so many gateways use it. What was in doubt is sent again."""
+        self.gateways = max(gateways, 1)
+        if not self.away:
+            return
+        self.away = False
+        for purse in self._purses.values():
+            if purse.asked is not None and self._send is not None:
+                self._send(purse.asked)
+            elif purse.open or _due(purse, now):
+                self._exchange(purse, now)
+
+    def tick(self, now: float) -> None:
+        """Give time its say: give back what is unused, pay debts, renew what is held, forget who is idle."""
+        if self._send is not None and not self.away:
+            for purse in self._purses.values():
+                if purse.asked is None and _due(purse, now):
+                    self._exchange(purse, now)
+        if now >= self._forget_at:
+            self._forget_at = now + FORGET_S
+            self._own.sweep(now)
+            for name in [name for name, purse in self._purses.items() if purse.idle(now)]:
+                del self._purses[name]
+
+    def _purse(self, tenant: ResolvedTenant, now: float) -> Purse:
+        purse = self._purses.get(tenant.name)
+        if purse is None:
+            purse = self._purses[tenant.name] = Purse(tenant, now)
+        elif purse.tenant is not tenant:
+            purse.bind(tenant, now)
+        return purse
+
+    def _take(self, purse: Purse, use: Use, then: Then, now: float) -> None:
+        purse.take(use.vector, now)
+        self.totals.reserved = _plus(self.totals.reserved, use.vector)
+        self.totals.open = _plus(self.totals.open, use.vector)
+        then(Reservation(purse.tenant.name, use, purse.kinds, now, self._fields(purse, now)))
+
+    def _here(self, purse: Purse, use: Use, then: Then, now: float) -> None:
+        """Ask the own pool: the only one, or a part of the limits while the shared one is away."""
+        if self._send is None:
+            ask = purse.ask(next(self._sequence), self._holder, NOTHING, (use.vector,), now)
+            purse.granted(self._own.exchange(ask, now), now)
+            self._decide(purse, use, then, now)
+        elif purse.fits(use.vector):
+            self._take(purse, use, then, now)
+        elif purse.tenant.on_store_failure == "closed":
+            then(no_store(RETRY_S))
+        else:
+            self._borrow(purse, use, then, now)
+
+    def _borrow(self, purse: Purse, use: Use, then: Then, now: float) -> None:
+        """Serve out of this gateway's own share of the limits."""
+        ask = purse.share_ask(next(self._sequence), use.vector, self.gateways, now)
+        grant = self._own.exchange(ask, now)
+        purse.lend(grant)
+        if purse.fits(use.vector):
+            self.lent += 1
+            self._take(purse, use, then, now)
+        else:
+            wait, kind = purse.wait_at(use.vector, ask.limits, grant.levels)
+            then(over_limit(max(wait, LEAST_S), kind, ask.limits[kind]))
+
+    def _decide(self, purse: Purse, use: Use, then: Then, now: float) -> None:
+        if purse.fits(use.vector):
+            self._take(purse, use, then, now)
+            return
+        wait, kind = purse.wait(use.vector, now)
+        then(over_limit(max(wait, LEAST_S), kind, purse.limits[kind]))
+
+    def _wait(self, purse: Purse, use: Use, then: Then, now: float) -> Waiter:
+        waiter = Waiter(use, then)
+        purse.waiters.append(waiter)
+        self._exchange(purse, now)
+        return waiter
+
+    def _serve(self, purse: Purse, now: float) -> None:
+        """Answer who was asked for, in order; who came later, or seems to lack nothing, is asked for anew."""
+        waiters, purse.waiters = purse.waiters, deque()
+        for waiter in waiters:
+            if waiter.gone:
+                continue
+            undecided = waiter.asked < ASKS and (not waiter.asked or purse.wait(waiter.use.vector, now)[0] <= 0)
+            if purse.waiters or (undecided and not purse.fits(waiter.use.vector)):
+                purse.waiters.append(waiter)
+            else:
+                self._decide(purse, waiter.use, waiter.then, now)
+
+    def _top_up(self, purse: Purse, now: float) -> None:
+        """Renew a slice before it is used up."""
+        if self._send is None or self.away or purse.asked is not None:
+            return
+        target = purse.target(self.gateways)
+        if any(purse.have[kind] < target[kind] / 2 for kind in purse.kinds):
+            self._exchange(purse, now)
+
+    def _exchange(self, purse: Purse, now: float) -> None:
+        """Ask the shared pool for what the waiting ones need and for the slice; one ask at a time."""
+        if purse.asked is not None or self._send is None or self.away:
+            return
+        used_lately = purse.waiters or now - purse.used_at < SLICE_S
+        target = purse.target(self.gateways) if used_lately else NOTHING
+        for waiter in purse.waiters:
+            waiter.asked += 1
+        needs = [waiter.use.vector for waiter in purse.waiters if not waiter.gone]
+        purse.asked = purse.ask(next(self._sequence), self._holder, target, needs, now)
+        self._send(purse.asked)
+
+    def _stranded(self, purse: Purse) -> bool:
+        """More came back than is worth keeping: others may lack it."""
+        target = purse.target(self.gateways)
+        return any(
+            purse.have[kind] - target[kind] >= max(SHARE * purse.limits[kind] / self.gateways, 1.0)
+            for kind in purse.kinds
         )
-        _charge(account, over, now)
 
-    def _account(self, tenant: ResolvedTenant, now: float) -> _Account:
-        account = self._accounts.get(tenant.name)
-        if account is None or account.tenant is not tenant:
-            if account is None or _limits(account.tenant) != _limits(tenant):
-                account = _Account(tenant, now, account.open if account else 0)
-                self._accounts[tenant.name] = account
-            account.tenant = tenant
-        return account
+    def _fields(self, purse: Purse, now: float) -> bytes:
+        levels = purse.levels(now)
+        fields = ratelimit_fields(purse.limits, _plus(levels, tuple(purse.have)))
+        return fields + OWN_SHARE if self.away and purse.kinds else fields
 
-
-def used(record: Record, reserved: Use) -> Use:
-    """What a request has used: nothing if it never reached a worker or no worker could answer it.
-
-    Where the prompt's tokens were not told, the estimate stands.
-    """
-    if record.sent is None or (record.outcome in _NOT_SERVED and not record.meter.output):
-        return Use()
-    if record.outcome is Outcome.CLIENT_ERROR:
-        return Use(requests=1)
-    return Use(1, record.meter.prompt or reserved.input_tokens, record.meter.output)
+    def _count(self, reserved: Vector, used: Vector) -> None:
+        totals = self.totals
+        totals.settled = _plus(totals.settled, used)
+        totals.refunded = _plus(totals.refunded, _minus(reserved, used))
+        totals.open = _minus(totals.open, reserved)
 
 
-def _charge(account: _Account, use: Use, now: float) -> None:
-    for name, bucket in account.buckets.items():
-        bucket.take(getattr(use, name), now)
+def _due(purse: Purse, now: float) -> bool:
+    """Whether the shared pool should hear of this tenant without being asked for more."""
+    if any(purse.have[kind] < 0 or purse.owed[kind] for kind in purse.kinds):
+        return True
+    holds = any(purse.have[kind] > 0 for kind in purse.kinds)
+    renew = (holds or purse.open > 0) and now - purse.asked_at >= RENEW_S
+    return renew or (holds and now - purse.used_at >= SLICE_S)
 
 
-def _limits(tenant: ResolvedTenant) -> tuple[int | None, ...]:
-    return (tenant.requests_per_minute, tenant.input_tokens_per_minute, tenant.output_tokens_per_minute)
+def _plus(left: Vector, right: Vector) -> Vector:
+    return tuple(left[kind] + right[kind] for kind in range(SIZE))
 
 
-def _refusal(name: str, wait: float) -> RequestError:
-    what = name.replace("_", " ")
-    if wait == NEVER:
-        return RequestError(Code.INSUFFICIENT_QUOTA, f"Your limit of {what} is 0; ask whoever runs this to raise it.")
-    message = f"You have used your limit of {what} per minute; retry in {wait:.1f} s."
-    return RequestError(Code.RATE_LIMIT_EXCEEDED, message, retry_after=wait)
+def _minus(left: Vector, right: Vector) -> Vector:
+    return tuple(left[kind] - right[kind] for kind in range(SIZE))

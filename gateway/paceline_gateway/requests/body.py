@@ -14,13 +14,17 @@ _LIMITS = ("max_completion_tokens", "max_tokens")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`max_tokens` is None where the request sets no limit; `limit_field` names the field that does. `data` is all."""
+    """`max_tokens` is None where the request sets no limit; `limit_field` names the field that does. `data` is all.
+
+    `choices` are all answers together: `n` for each prompt.
+    """
 
     model: str
     stream: bool
     max_tokens: int | None
     limit_field: str
     data: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    choices: int = 1
 
 
 def parse(body: bytes) -> Asked:
@@ -38,7 +42,7 @@ def parse(body: bytes) -> Asked:
     if stream is not None and not isinstance(stream, bool):
         raise _wrong("stream", "must be true or false")
     field = next((name for name in _LIMITS if data.get(name) is not None), _LIMITS[-1])
-    return Asked(model, bool(stream), _whole(field, data.get(field)), field, data)
+    return Asked(model, bool(stream), _whole(field, data.get(field)), field, data, _choices(data))
 
 
 def rename_model(body: bytes, old: str, new: str) -> bytes:
@@ -48,6 +52,16 @@ def rename_model(body: bytes, old: str, new: str) -> bytes:
     if places == 1:
         return renamed
     return orjson.dumps(orjson.loads(body) | {"model": new})
+
+
+def _choices(data: dict[str, Any]) -> int:
+    """How many answers are asked for; what makes no sense counts as one, and is the worker's to refuse."""
+    asked = [data.get("n"), data.get("best_of")]
+    each = max((n for n in asked if isinstance(n, int) and n > 0), default=1)
+    prompt = data.get("prompt")
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
+        return int(each) * len(prompt)
+    return int(each)
 
 
 def _whole(field: str, value: Any) -> int | None:

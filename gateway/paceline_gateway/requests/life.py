@@ -89,9 +89,10 @@ class Life:
             self.state, self._tenant = State.AUTHENTICATED, event.tenant
         return ()
 
-    def _admitted(self, event: e.Admitted, _now: float) -> Actions:
+    def _admitted(self, event: e.Admitted, now: float) -> Actions:
         if self.state is State.AUTHENTICATED:
             self.state, self._terms, self._budget = State.ADMITTED, event.terms, event.budget
+            self.deadline = now + event.terms.hold_s
         return ()
 
     def _queued_up(self, _: e.Queued, now: float) -> Actions:
@@ -183,6 +184,8 @@ class Life:
         return (*first, e.Free(self._worker, suspect=lost.suspect), e.Enqueue(again=True))
 
     def _why_late(self, *, held: bool) -> RequestError:
+        if self.state is State.ADMITTED:
+            return RequestError(Code.HELD_TIMEOUT, "The tenant's limits could not be looked up in time; retry later.")
         if self.state is State.QUEUED:
             cause = "no worker of the model became ready" if held else "no worker of the model had room"
             return RequestError(Code.HELD_TIMEOUT, f"The request waited its whole limit, but {cause}; retry later.")

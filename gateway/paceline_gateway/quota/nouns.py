@@ -1,0 +1,102 @@
+"""Quota's nouns: what is used, what limits it, and the one exchange between a gateway and whoever keeps the counters.
+
+Amounts are vectors of four: requests, input tokens, output tokens, and slots (requests at once). The first three refill
+over a minute; a slot comes back when its request ends.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from paceline_core.errors import RequestError
+from paceline_core.objects.resolved import ResolvedTenant
+
+Vector = tuple[float, ...]
+RATES: Final = 3
+SLOTS: Final = 3
+SIZE: Final = 4
+NOTHING: Final[Vector] = (0.0,) * SIZE
+NEVER: Final = float("inf")
+UNLIMITED: Final = float("inf")
+CLOSE: Final = 1e-6
+"""Amounts that differ by less are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a request needs, or has used."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    @property
+    def vector(self) -> Vector:
+        """With the one slot that a request takes."""
+        return (self.requests, self.input_tokens, self.output_tokens, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What was set aside for one request. `kinds`: the indices of those amounts that were limited, and so charged.
+
+    `since` is when; `fields` are the header lines that tell the client where it stands.
+    """
+
+    tenant: str
+    use: Use
+    kinds: tuple[int, ...]
+    since: float
+    fields: bytes = b""
+
+
+Then = Callable[[Reservation | RequestError], None]
+"""Who hears of a reservation, or why there is none."""
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A request that waits for the store. `asked` counts the exchanges made for it."""
+
+    use: Use
+    then: Then
+    asked: int = 0
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One gateway's exchange for one tenant. Applied once for each `seq`, however often it is sent.
+
+    back: given back; negative: used already and owed.
+    held: kept of earlier grants; of slots all that are in use or spare.
+    least: granted whole or nothing is; want: granted as far as there is.
+    belief: the levels as far as the gateway knows, for a store that has forgotten the tenant (its `epoch` differs).
+    """
+
+    tenant: str
+    holder: str
+    seq: int
+    limits: Vector
+    back: Vector
+    held: Vector
+    least: Vector
+    want: Vector
+    epoch: int = 0
+    belief: Vector | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The answer: what was granted, and what is left there for anybody."""
+
+    given: Vector
+    levels: Vector
+    epoch: int
+
+
+def limits_of(tenant: ResolvedTenant, share: int = 1) -> Vector:
+    """A tenant's limits, or one of `share` equal parts of them; of slots never less than one."""
+    slots = UNLIMITED if tenant.concurrency is None else max(tenant.concurrency // share, 1)
+    rates = (tenant.requests_per_minute, tenant.input_tokens_per_minute, tenant.output_tokens_per_minute)
+    return (*(UNLIMITED if rate is None else rate / share for rate in rates), float(slots))

@@ -1,0 +1,145 @@
+"""Who keeps the counters: buckets that refill continuously, leased in slices to gateways. Pure.
+
+A minute's limit is a bucket's size. What is granted leaves the bucket at once, so that gateways together cannot use
+more than there is; what a gateway holds unused narrows the bucket (`level + held <= limit`), so that slices are no
+second bucket beside the first. A request larger than the limit goes when everything is there, and leaves a debt. Slots
+are counted by holder: one that is silent for `TTL_S` holds nothing any more.
+Invariant: level + held + used = filled, for any order of exchanges; an exchange that is sent twice counts once.
+The script for Redis (`stores/exchange.lua`) is this file in Lua; a test holds them together.
+Known hole: a gateway cut off for longer than `TTL_S` still uses up the slice it held, beside a bucket that is full.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from paceline_gateway.quota.nouns import CLOSE, NOTHING, RATES, SIZE, SLOTS, UNLIMITED, Ask, Grant, Vector
+
+TTL_S: Final = 15.0
+FORGET_S: Final = 600.0
+"""Holders are remembered for so long after that, to know what they have already been granted."""
+
+
+@dataclass(slots=True)
+class _Holder:
+    seq: int = 0
+    heard: float = 0.0
+    out: Vector = NOTHING
+    given: Vector = NOTHING
+
+
+@dataclass(slots=True)
+class _Book:
+    """One tenant."""
+
+    limits: Vector
+    levels: list[float]
+    at: float
+    epoch: int
+    holders: dict[str, _Holder] = field(default_factory=dict)
+
+
+class Pool:
+    """Every tenant's book. `epoch` differs from that of any other pool."""
+
+    def __init__(self, epoch: int = 1, ttl_s: float = TTL_S) -> None:
+        self._epoch = epoch
+        self._ttl_s = ttl_s
+        self._books: dict[str, _Book] = {}
+
+    def __len__(self) -> int:
+        return len(self._books)
+
+    def exchange(self, ask: Ask, now: float) -> Grant:
+        """Take back, and grant what fits."""
+        book = self._books.get(ask.tenant)
+        if book is None:
+            book = self._books[ask.tenant] = _Book(ask.limits, list(ask.limits), now, self._epoch)
+        self._refill(book, now)
+        holder = book.holders.setdefault(ask.holder, _Holder())
+        if ask.seq <= holder.seq:
+            return self._grant(book, holder.given if ask.seq == holder.seq else NOTHING)
+        _relimit(book, ask)
+        holder.seq, holder.heard, holder.out = ask.seq, now, ask.held
+        _take_back(book, ask)
+        holder.given = _fitting(book, ask)
+        _lease(book, holder, ask)
+        return self._grant(book, holder.given)
+
+    def sweep(self, now: float) -> None:
+        """Forget the tenants that nobody uses."""
+        for tenant, book in list(self._books.items()):
+            self._refill(book, now)
+            full = all(level >= limit - CLOSE for level, limit in zip(book.levels, book.limits, strict=True))
+            if full and all(holder.heard + self._ttl_s <= now for holder in book.holders.values()):
+                del self._books[tenant]
+
+    def _refill(self, book: _Book, now: float) -> None:
+        passed, book.at = max(now - book.at, 0.0), max(now, book.at)
+        for name, holder in list(book.holders.items()):
+            if holder.heard + self._ttl_s <= now:
+                holder.out = NOTHING
+                if holder.heard + FORGET_S <= now:
+                    del book.holders[name]
+        caps = _caps(book)
+        for kind in range(RATES):
+            limit = book.limits[kind]
+            if limit != UNLIMITED:
+                book.levels[kind] = min(book.levels[kind] + passed * limit / 60.0, caps[kind])
+        book.levels[SLOTS] = caps[SLOTS]
+
+    def _grant(self, book: _Book, given: Vector) -> Grant:
+        return Grant(given, tuple(book.levels), book.epoch)
+
+
+def _caps(book: _Book) -> list[float]:
+    """What the levels can be at most beside what is held."""
+    caps = list(book.limits)
+    for holder in book.holders.values():
+        for kind in range(SIZE):
+            caps[kind] -= holder.out[kind]
+    return caps
+
+
+def _relimit(book: _Book, ask: Ask) -> None:
+    """Limits that changed: what is used stays used. A belief from before this book was opened narrows it."""
+    if ask.limits != book.limits:
+        for kind, (old, new) in enumerate(zip(book.limits, ask.limits, strict=True)):
+            book.levels[kind] = new if UNLIMITED in (old, new) else book.levels[kind] + new - old
+        book.limits = ask.limits
+    if ask.belief is not None and ask.epoch != book.epoch:
+        for kind in range(RATES):
+            book.levels[kind] = min(book.levels[kind], ask.belief[kind])
+
+
+def _take_back(book: _Book, ask: Ask) -> None:
+    caps = _caps(book)
+    for kind in range(RATES):
+        book.levels[kind] = min(book.levels[kind] + ask.back[kind], caps[kind])
+    book.levels[SLOTS] = caps[SLOTS]
+
+
+def _fitting(book: _Book, ask: Ask) -> Vector:
+    """What is granted: at least `least` of everything, or nothing."""
+    given = [0.0] * SIZE
+    for kind in range(SIZE):
+        limit, level, least = book.limits[kind], book.levels[kind], ask.least[kind]
+        if limit == UNLIMITED:
+            continue
+        enough = least if kind == SLOTS else min(least, limit - ask.held[kind])
+        if least > 0 and (level < enough - CLOSE or limit <= 0):
+            return NOTHING
+        given[kind] = max(least, min(ask.want[kind], level), 0.0)
+    given[SLOTS] = float(int(given[SLOTS]))
+    return tuple(given)
+
+
+def _lease(book: _Book, holder: _Holder, ask: Ask) -> None:
+    """What is granted leaves the bucket; `least` is used at once, the rest is held."""
+    out = list(ask.held)
+    for kind in range(SIZE):
+        given = holder.given[kind]
+        book.levels[kind] -= given
+        out[kind] += given
+        if kind != SLOTS and given > 0:
+            out[kind] -= ask.least[kind]
+    holder.out = tuple(out)

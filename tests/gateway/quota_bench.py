@@ -1,0 +1,70 @@
+"""Quotas as the tests drive them: answers collected, the shared pool in memory, time by hand."""
+
+from dataclasses import dataclass, field
+
+from tests.gateway.manifests import tenant
+from tests.gateway.pieces import picture
+
+from paceline_core.errors import RequestError
+from paceline_core.objects.resolved import ResolvedTenant
+from paceline_gateway.quota.nouns import Ask, Reservation, Use, Waiter
+from paceline_gateway.quota.pool import Pool
+from paceline_gateway.quota.quotas import Quotas
+
+ONE = Use(1, 100, 50)
+
+
+def limited(name: str = "team", on_store_failure: str = "open", **limits: int) -> ResolvedTenant:
+    """A tenant with these limits."""
+    return picture(tenant(name, limits=limits, onStoreFailure=on_store_failure)).tenants[name]
+
+
+def asked(quotas: Quotas, who: ResolvedTenant, use: Use, now: float) -> Reservation | RequestError:
+    """The answer to a reservation that needs no store."""
+    answers: list[Reservation | RequestError] = []
+    assert quotas.reserve(who, use, now, answers.append) is None
+    (answer,) = answers
+    return answer
+
+
+def granted(quotas: Quotas, who: ResolvedTenant, use: Use, now: float) -> Reservation:
+    """A reservation."""
+    result = asked(quotas, who, use, now)
+    assert isinstance(result, Reservation)
+    return result
+
+
+def refused(quotas: Quotas, who: ResolvedTenant, use: Use, now: float) -> RequestError:
+    """The reason why there is none."""
+    result = asked(quotas, who, use, now)
+    assert isinstance(result, RequestError)
+    return result
+
+
+@dataclass(slots=True)
+class Member:
+    """One of several gateways. What it sends lies in `sent` until it is delivered."""
+
+    name: str
+    gateways: int = 1
+    sent: list[Ask] = field(default_factory=list)
+    answers: list[Reservation | RequestError] = field(default_factory=list)
+    quotas: Quotas = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.quotas = Quotas(self.sent.append, self.name, self.gateways)
+
+    def reserve(self, who: ResolvedTenant, use: Use, now: float) -> Waiter | None:
+        """Ask; the answer comes to `answers`."""
+        return self.quotas.reserve(who, use, now, self.answers.append)
+
+    def deliver(self, pool: Pool, now: float) -> None:
+        """Carry everything that was sent, and what follows from it, to the pool and back."""
+        while self.sent:
+            ask = self.sent.pop(0)
+            self.quotas.answered(ask, pool.exchange(ask, now), now)
+
+    @property
+    def held(self) -> list[Reservation]:
+        """Reservations so far."""
+        return [answer for answer in self.answers if isinstance(answer, Reservation)]

@@ -1,0 +1,70 @@
+"""What is reserved for an answer: learned, by tenant where enough is known, never more than asked for."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline_gateway.quota.outputs import ENOUGH, PRIOR, TENANTS, Lengths, Outputs
+
+
+def learned(*lengths: int, tenant: str = "team") -> Outputs:
+    outputs = Outputs()
+    for tokens in lengths:
+        outputs.learn(tenant, tokens, 1)
+    return outputs
+
+
+def test_nothing_known_means_the_guess_or_the_limit() -> None:
+    assert Outputs().expected("team", None, 1) == PRIOR
+    assert Outputs().expected("team", 10, 1) == 10
+
+
+def test_nine_in_ten_answers_are_no_longer_than_what_is_reserved() -> None:
+    outputs = learned(*range(1, 1001))
+    assert 850 <= outputs.expected("team", None, 1) <= 1100
+
+
+def test_what_is_reserved_is_capped_by_what_is_asked_for_each_choice() -> None:
+    outputs = learned(*[100] * 50)
+    assert outputs.expected("team", 40, 3) == 120
+    assert 300 <= outputs.expected("team", None, 3) <= 3 * 112
+
+
+def test_an_answer_in_several_choices_counts_as_so_many_answers() -> None:
+    outputs = Outputs()
+    for _ in range(50):
+        outputs.learn("team", 400, 4)
+    assert 100 <= outputs.expected("team", None, 1) <= 112
+
+
+def test_a_tenant_with_enough_answers_has_its_own_length() -> None:
+    outputs = learned(*[1000] * 200)
+    for _ in range(ENOUGH - 1):
+        outputs.learn("brief", 5, 1)
+    assert outputs.expected("brief", None, 1) >= 1000
+    outputs.learn("brief", 5, 1)
+    assert outputs.expected("brief", None, 1) == 5
+    assert outputs.expected("team", None, 1) >= 1000
+
+
+def test_it_follows_answers_that_become_longer() -> None:
+    outputs = learned(*[10] * 3000)
+    for _ in range(3000):
+        outputs.learn("team", 500, 1)
+    assert outputs.expected("team", None, 1) >= 500
+
+
+def test_only_so_many_tenants_are_remembered() -> None:
+    outputs = Outputs()
+    for number in range(TENANTS + 50):
+        outputs.learn(f"t{number}", 5, 1)
+    assert len(outputs) == TENANTS
+
+
+@given(st.lists(st.integers(0, 2**21 - 1), min_size=1, max_size=60))
+def test_a_quantile_lies_at_most_a_quarter_above_an_answer_that_was_seen(lengths: list[int]) -> None:
+    kept = Lengths()
+    for tokens in lengths:
+        kept.learn(tokens)
+    found = kept.quantile()
+    exact = sorted(lengths)[max(-(-9 * len(lengths) // 10) - 1, 0)]
+    assert exact <= found <= exact * 1.25

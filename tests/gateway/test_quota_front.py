@@ -1,0 +1,99 @@
+"""Limits as a client meets them: headers, refusals, and what an answer that broke off costs."""
+
+import asyncio
+
+import httpx
+import openai
+import pytest
+from tests.gateway import manifests
+from tests.gateway.conftest import MakeWorker
+from tests.gateway.stand import CHAT, Stand, until
+from tests.gateway.worker_double import Script
+
+pytestmark = pytest.mark.real
+STREAM = CHAT | {"stream": True}
+
+
+async def limit(stand: Stand, **limits: int) -> None:
+    """Change the tenant, and wait until the gateway has it."""
+    stand.cluster.put(manifests.tenant(limits=limits))
+    names = {"requestsPerMinute": "requests_per_minute", "outputTokensPerMinute": "output_tokens_per_minute"}
+    await until(
+        lambda: all(
+            getattr(stand.process.floor.picture.tenants["team"], names[name]) == value for name, value in limits.items()
+        )
+    )
+
+
+@pytest.mark.parametrize("body", [CHAT, STREAM], ids=["whole", "stream"])
+async def test_an_answer_tells_where_the_tenant_stands(
+    stand: Stand, make_worker: MakeWorker, body: dict[str, object]
+) -> None:
+    stand.work(await make_worker())
+    await limit(stand, requestsPerMinute=10, outputTokensPerMinute=60000)
+    response = await stand.client.post("/v1/chat/completions", json=body | {"max_tokens": 100})
+    assert response.status_code == 200
+    assert response.headers["x-ratelimit-limit-requests"] == "10"
+    assert response.headers["x-ratelimit-remaining-requests"] == "9"
+    assert response.headers["x-ratelimit-reset-requests"] == "6s"
+    assert response.headers["x-ratelimit-limit-tokens"] == "60000"
+    assert response.headers["x-ratelimit-remaining-tokens"] == "59900"
+    assert response.headers["x-ratelimit-reset-tokens"] == "100ms"
+
+
+async def test_without_limits_nothing_is_told(stand: Stand, make_worker: MakeWorker) -> None:
+    stand.work(await make_worker())
+    response = await stand.client.post("/v1/chat/completions", json=CHAT)
+    assert not [name for name in response.headers if name.startswith("x-ratelimit")]
+
+
+async def test_a_refusal_tells_it_too_and_the_official_client_understands_it(stand: Stand) -> None:
+    await limit(stand, requestsPerMinute=0)
+    client = openai.AsyncOpenAI(api_key=stand.key, base_url=f"http://127.0.0.1:{stand.port}/v1", max_retries=3)
+    async with client:
+        with pytest.raises(openai.RateLimitError) as caught:
+            await client.chat.completions.create(model="chat", messages=[{"role": "user", "content": "hi"}])
+    assert caught.value.code == "insufficient_quota"
+    assert caught.value.response.headers["x-should-retry"] == "false"
+    assert caught.value.response.headers["x-ratelimit-limit-requests"] == "0"
+    assert await stand.metric("paceline_requests_total", outcome="quota") == 1
+
+
+async def test_five_at_once_cannot_pass_a_limit_of_100_tokens(stand: Stand, make_worker: MakeWorker) -> None:
+    """litellm#18730, through real ports."""
+    worker = await make_worker()
+    worker.script = lambda _: Script(tokens=("a",) * 40, delay_s=0.01)
+    stand.work(worker)
+    await limit(stand, outputTokensPerMinute=100)
+    posts = [stand.client.post("/v1/chat/completions", json=STREAM | {"max_tokens": 40}) for _ in range(5)]
+    answers = await asyncio.gather(*posts)
+    assert sorted(answer.status_code for answer in answers) == [200, 200, 429, 429, 429]
+    assert len(worker.seen) == 2
+
+
+async def test_a_client_that_leaves_pays_for_what_was_made(stand: Stand, make_worker: MakeWorker) -> None:
+    worker = await make_worker()
+    worker.script = lambda _: Script(tokens=("a",) * 50, stall_after=8)
+    stand.work(worker)
+    await limit(stand, outputTokensPerMinute=60)
+    quotas = stand.process.floor.quotas
+    with pytest.raises(httpx.ReadTimeout):
+        await stand.client.post(
+            "/v1/chat/completions", json=STREAM | {"max_tokens": 50}, timeout=httpx.Timeout(5, read=0.3)
+        )
+    await until(lambda: quotas.totals.open[2] == 0)
+    assert quotas.totals.reserved[2] == 50
+    assert 0 < quotas.totals.settled[2] <= 8
+    assert quotas.totals.refunded[2] == 50 - quotas.totals.settled[2]
+
+
+async def test_a_request_that_no_worker_served_costs_nothing(stand: Stand, make_worker: MakeWorker) -> None:
+    worker = await make_worker()
+    worker.script = lambda _: Script(status=500, body="{}")
+    stand.work(worker)
+    await limit(stand, requestsPerMinute=1)
+    response = await stand.client.post("/v1/chat/completions", json=CHAT)
+    assert response.status_code >= 500
+    worker.script = lambda _: Script()
+    assert (await stand.client.post("/v1/chat/completions", json=CHAT)).status_code == 200
+    assert (await stand.client.post("/v1/chat/completions", json=CHAT)).status_code == 429

@@ -1,0 +1,61 @@
+"""`x-ratelimit-*` in OpenAI's words."""
+
+import pytest
+from tests.gateway.quota_bench import granted, limited
+
+from paceline_gateway.quota.headers import duration
+from paceline_gateway.quota.nouns import Use
+from paceline_gateway.quota.quotas import Quotas
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0s"),
+        (0.0001, "0s"),
+        (0.017, "17ms"),
+        (0.9999, "1s"),
+        (1.0, "1s"),
+        (1.5, "1.5s"),
+        (59.9996, "1m0s"),
+        (360.0, "6m0s"),
+        (3602.25, "1h0m2.25s"),
+        (-1.0, "0s"),
+    ],
+)
+def test_durations_are_written_as_openai_does(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def lines(fields: bytes) -> dict[str, str]:
+    return dict(line.split(": ", 1) for line in fields.decode().splitlines())
+
+
+def test_limit_rest_and_reset_are_told_with_the_request_itself_counted() -> None:
+    who = limited(requestsPerMinute=60, outputTokensPerMinute=6000)
+    assert lines(granted(Quotas(), who, Use(1, 10, 600), 0.0).fields) == {
+        "x-ratelimit-limit-requests": "60",
+        "x-ratelimit-remaining-requests": "59",
+        "x-ratelimit-reset-requests": "1s",
+        "x-ratelimit-limit-tokens": "6000",
+        "x-ratelimit-remaining-tokens": "5400",
+        "x-ratelimit-reset-tokens": "6s",
+    }
+
+
+def test_of_input_and_output_the_scarcer_one_is_told() -> None:
+    who = limited(inputTokensPerMinute=1000, outputTokensPerMinute=6000)
+    fields = lines(granted(Quotas(), who, Use(1, 900, 600), 0.0).fields)
+    assert (fields["x-ratelimit-limit-tokens"], fields["x-ratelimit-remaining-tokens"]) == ("1000", "100")
+    assert "x-ratelimit-limit-requests" not in fields
+
+
+def test_an_overdrawn_limit_has_nothing_left() -> None:
+    fields = lines(granted(Quotas(), limited(inputTokensPerMinute=60), Use(1, 600, 0), 0.0).fields)
+    assert fields["x-ratelimit-remaining-tokens"] == "0"
+    assert fields["x-ratelimit-reset-tokens"] == "10m0s"
+
+
+def test_a_limit_of_zero_is_told_as_such() -> None:
+    quotas, who = Quotas(), limited(requestsPerMinute=0)
+    assert lines(quotas.fields(who, 0.0))["x-ratelimit-limit-requests"] == "0"
