@@ -91,6 +91,12 @@ def test_a_variable_from_a_secret_is_refused_in_local_mode(tmp_path: Path) -> No
         wishes(tmp_path, CHAT + env)
 
 
+def test_a_list_of_blank_words_is_refused_before_a_worker_would(tmp_path: Path) -> None:
+    filters = '  filters: [{name: words, stage: output, config: {words: " , "}}]\n'
+    with pytest.raises(ManifestError, match=r"spec\.filters\[0\]\.config: filter words needs at least one word"):
+        wishes(tmp_path, CHAT + filters)
+
+
 def test_an_unknown_field_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match=r"spec\.modle"):
         wishes(tmp_path, CHAT.replace("model:", "modle:"))

@@ -299,6 +299,26 @@ def test_what_cannot_be_accepted_moves_nothing_that_runs_and_says_why(reason: st
     assert operator.server.picture() == before
 
 
+@pytest.mark.parametrize(
+    ("config", "fix"),
+    [
+        ({"words": " , "}, "set config.words"),
+        ({"words": "cat", "action": "burn"}, "set config.action to replace or end"),
+        ({"words": "cat", "colour": "red"}, "remove the others from config"),
+    ],
+)
+def test_a_filter_that_no_worker_would_take_moves_nothing_and_is_told_with_the_fix(
+    config: dict[str, str], fix: str
+) -> None:
+    operator, manifest = converged()
+    words = {"name": "words", "stage": "output", "config": config}
+    assert operator.step(edit(manifest, filters=[words])).actions == ()
+    accepted = condition(manifest["status"], "Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "Invalid")
+    assert accepted["message"].startswith("spec.filters[0].config: ")
+    assert fix in accepted["message"]
+
+
 @pytest.mark.parametrize("reason", BAD)
 def test_from_any_bad_spec_one_can_go_back(reason: str) -> None:
     operator, manifest = converged()

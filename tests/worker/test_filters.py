@@ -1,5 +1,6 @@
 """Output filters: judged whole however text is cut, bounded, open or closed when they fail, and over HTTP."""
 
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import pairwise
@@ -16,7 +17,10 @@ from tests.worker.harness import Rig, eventually, listening, openai_client, resu
 from tests.worker.scripted_engine import Script
 
 from paceline_core.errors import Code, InvalidInput, RequestError
+from paceline_core.launch import wrong_filters
 from paceline_core.launch.supported import FILTERS
+from paceline_core.objects import InferenceService, resolve
+from paceline_core.objects import read as read_object
 from paceline_workers.server.app import create_app
 from paceline_workers.server.filters.hook import HELD_LIMIT, Filters, Guard, OutputFilter, Verdict
 from paceline_workers.server.filters.registry import KNOWN, read
@@ -129,6 +133,24 @@ def test_wrong_settings_are_named(config: dict[str, str], field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         words(config, "f")
     assert caught.value.field == field
+
+
+NAMES = st.sampled_from(["words", "action", "replacement", "colour"])
+VALUES = st.text("cat, ,") | st.sampled_from(["replace", "end", "burn"])
+
+
+def manifest(**spec: Any) -> dict[str, Any]:
+    pools = [{"name": "main", "accelerator": "cpu"}]
+    return {"metadata": {"name": "chat"}, "spec": {"model": {"source": "builtin://demo"}, "pools": pools, **spec}}
+
+
+@given(st.dictionaries(NAMES, VALUES))
+def test_what_a_manifest_is_refused_for_and_what_a_worker_refuses_is_the_same(config: dict[str, str]) -> None:
+    service = resolve(
+        read_object(InferenceService, manifest(filters=[{"name": "words", "stage": "output", "config": config}]))
+    )
+    with pytest.raises(InvalidInput) if list(wrong_filters(service)) else contextlib.nullcontext():
+        words(config, "f")
 
 
 def test_manifests_may_name_the_filters_that_are_there() -> None:

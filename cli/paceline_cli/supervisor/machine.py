@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from paceline_core.launch import unsupported
+from paceline_core.launch import unsupported, wrong_filters
 from paceline_core.objects import Problem, ResolvedService
 from paceline_planner import emulation
 
@@ -11,7 +11,8 @@ FILE = "file://"
 
 
 def refusals(service: ResolvedService) -> Iterator[Problem]:
-    """Every reason, in the order of causes: the version, the cluster that is missing, the catalogue, the disk."""
+    """Every reason, in the order of causes: the filters, the version, a missing cluster, the catalogue, the disk."""
+    yield from wrong_filters(service)
     yield from unsupported(service)
     yield from _clusterbound(service)
     yield from emulation.refusals(service)

@@ -25,10 +25,12 @@ FIELDS: Final[Mapping[str, str]] = {
 }
 _SPEAKER: Final = "paceline worker: "
 _FIELD: Final = re.compile(r"^[a-z_.]+(?=: )")
+_FILTER: Final = re.compile(r"^(?=filters\[\d+\][a-z_.]*: )")
 
 
 def in_manifest_words(line: str) -> str:
     """A worker's last line, `paceline worker: field: message`, as `field: message` with the manifest's field."""
     if not line.startswith(_SPEAKER):
         return line
-    return _FIELD.sub(lambda found: FIELDS.get(found[0], found[0]), line.removeprefix(_SPEAKER))
+    said = _FIELD.sub(lambda found: FIELDS.get(found[0], found[0]), line.removeprefix(_SPEAKER))
+    return _FILTER.sub("spec.", said)

@@ -1,12 +1,23 @@
 """`spec.filters`: checks and changes on what goes in and comes out."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from paceline_core.objects.fields import Label, Part, Switch, bounded
 
 Stage = Literal["input", "output"]
+
+WORDS: Final = "words"
+WORDS_SETTINGS: Final = ("words", "action", "replacement")
+WORDS_ACTIONS: Final = ("replace", "end")
+NO_WORDS: Final = "filter words needs at least one word: set config.words, several separated by commas, like cat, dog"
+
+
+def listed_words(config: Mapping[str, str]) -> list[str]:
+    """The words that the settings of the filter `words` list."""
+    return [word for part in config.get("words", "").split(",") if (word := part.strip())]
 
 
 class Filter(Part):

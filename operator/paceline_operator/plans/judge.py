@@ -6,7 +6,7 @@ A contested name does not stop a service: `namespace/name` always works, so it r
 from collections.abc import Sequence
 
 from paceline_core.kube.cluster import Manifest
-from paceline_core.launch import unsupported
+from paceline_core.launch import unsupported, wrong_filters
 from paceline_core.objects import ManifestError, Problem, read, resolve
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.objects.service import InferenceService
@@ -30,6 +30,8 @@ def judge(manifest: Manifest, taken_by: str) -> Judgement:
     except ManifestError as error:
         return Judgement(refusal("Invalid", error.problems), _NOT_JUDGED, runs=False)
     resolved = resolve(service)
+    if wrong := list(wrong_filters(resolved)):
+        return Judgement(refusal("Invalid", wrong), _NOT_JUDGED, False, service, resolved)
     if wishes := list(unsupported(resolved)):
         return Judgement(refusal("Unsupported", wishes), _NOT_JUDGED, False, service, resolved)
     if faults := list(emulation.refusals(resolved)):

@@ -57,7 +57,7 @@ def test_telemetry_that_asks_for_nothing_is_served() -> None:
         ({"engine": {"kvCache": {"dtype": "int8"}}}, "spec.engine.kvCache.dtype"),
         ({"engine": {"speculative": {"method": "ngram"}}}, "spec.engine.speculative"),
         ({"rollout": {"strategy": "canary"}}, "spec.rollout.strategy"),
-        ({"filters": [{"name": "words", "stage": "input", "failure": "closed"}]}, "spec.filters"),
+        ({"filters": [{"name": "words", "stage": "input", "config": {"words": "cat"}}]}, "spec.filters"),
         ({"filters": [{"name": "pii", "stage": "output"}]}, "spec.filters"),
         ({"telemetry": {"logPrompts": True}}, "spec.telemetry.logPrompts"),
         ({"pools": [{**CPU, "accelerator": "h100"}]}, "spec.pools[0].accelerator"),

@@ -201,6 +201,8 @@ def test_a_workers_last_words_name_the_manifests_field() -> None:
     said = "paceline worker: engine.page_tokens: 7 is no power of two"
     assert in_manifest_words(said) == "spec.engine.kvCache.pageTokens: 7 is no power of two"
     assert in_manifest_words("paceline worker: the engine ended") == "the engine ended"
+    told = "paceline worker: filters[1].config.words: must hold at least one word"
+    assert in_manifest_words(told) == "spec.filters[1].config.words: must hold at least one word"
     disk = "paceline worker: engine.disk_path: /pages cannot be used"
     assert in_manifest_words(disk) == "spec.engine.kvCache.diskOffloadBytes: /pages cannot be used"
     assert in_manifest_words("paceline worker: listen: is taken") == "listen: is taken"

@@ -1,7 +1,9 @@
-"""The rules of what is served and by what: model, runtime, engine."""
+"""The rules of what is served and by what: model, runtime, engine, filters."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
+from paceline_core.objects.filters import NO_WORDS, WORDS, WORDS_ACTIONS, WORDS_SETTINGS
 from paceline_core.objects.rules.rule import Rule, service_rule
 from paceline_core.objects.rules.source import source_rule
 from paceline_core.units import quantity
@@ -131,4 +133,36 @@ _ENGINE: Final = (
     ),
 )
 
-PROGRAM_RULES: Final[tuple[Rule, ...]] = (*_MODEL, *_RUNTIME, *_ENGINE)
+
+def _words_rule(cel: str, message: str, holds: Callable[[dict[str, str]], bool]) -> Rule:
+    """A rule on the settings of the filter `words`.
+
+    A pattern on a map's value is over the server's budget, so that what is only blank is for `wrong_filters` to say.
+    """
+
+    def judged(it: dict[str, Any]) -> bool:
+        return it["name"] != WORDS or holds(it.get("config", {}))
+
+    return service_rule("spec.filters[]", f"self.name != '{WORDS}' || ({cel})", message, judged, ".config")
+
+
+FILTER_RULES: Final = (
+    _words_rule(
+        "has(self.config) && has(self.config.words) && self.config.words != ''",
+        NO_WORDS,
+        lambda config: config.get("words", "") != "",
+    ),
+    _words_rule(
+        f"!has(self.config) || !has(self.config.action) || self.config.action in {list(WORDS_ACTIONS)}",
+        f"what filter words does is one of two: set config.action to {' or '.join(WORDS_ACTIONS)}, or remove it",
+        lambda config: config.get("action", WORDS_ACTIONS[0]) in WORDS_ACTIONS,
+    ),
+    _words_rule(
+        "!has(self.config) || self.config.size() == "
+        + " + ".join(f"(has(self.config.{name}) ? 1 : 0)" for name in WORDS_SETTINGS),
+        f"filter words takes no other settings than {', '.join(WORDS_SETTINGS)}: remove the others from config",
+        lambda config: config.keys() <= set(WORDS_SETTINGS),
+    ),
+)
+
+PROGRAM_RULES: Final[tuple[Rule, ...]] = (*_MODEL, *_RUNTIME, *_ENGINE, *FILTER_RULES)

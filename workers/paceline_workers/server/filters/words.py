@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from paceline_core.errors import InvalidInput
+from paceline_core.objects.filters import WORDS_ACTIONS, WORDS_SETTINGS, listed_words
 from paceline_workers.server.filters.hook import Verdict
 
 _WORDLIKE = re.compile(r"\w")
-FIELDS = frozenset({"words", "replacement", "action"})
 
 
 class WordList:
@@ -67,14 +67,14 @@ class Words:
 
 def words(settings: Mapping[str, str], field: str) -> WordList:
     """A filter for each answer: `words` (separated by commas), `action` (replace or end), `replacement` (***)."""
-    if unknown := sorted(settings.keys() - FIELDS):
-        raise InvalidInput(f"{field}.{unknown[0]}", f"is unknown; `words` takes {', '.join(sorted(FIELDS))}")
-    listed = [word for part in settings.get("words", "").split(",") if (word := part.strip())]
+    if unknown := sorted(settings.keys() - set(WORDS_SETTINGS)):
+        raise InvalidInput(f"{field}.{unknown[0]}", f"is unknown; `words` takes {', '.join(WORDS_SETTINGS)}")
+    listed = listed_words(settings)
     if not listed:
         raise InvalidInput(f"{field}.words", "must hold at least one word; separate several with commas")
     action = settings.get("action", "replace")
-    if action not in ("replace", "end"):
-        raise InvalidInput(f"{field}.action", f"must be replace or end, not {action!r}")
+    if action not in WORDS_ACTIONS:
+        raise InvalidInput(f"{field}.action", f"must be {' or '.join(WORDS_ACTIONS)}, not {action!r}")
     return WordList(listed, settings.get("replacement", "***") if action == "replace" else None)
 
 
