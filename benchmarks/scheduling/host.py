@@ -107,7 +107,7 @@ def _scheduler() -> Scheduler:
         tpot=dict.fromkeys(RequestClass, 0.1),
     )
     core = Scheduler(KvMemory(PAGES, PAGE), limits)
-    core.model = StepTime(base=0.006, prefill=2.3e-5, sequence=1.2e-5, kv=4e-8, context=1e-9)
+    core.learn(StepTime(base=0.006, prefill=2.3e-5, sequence=1.2e-5, kv=4e-8, context=1e-9))
     return core
 
 

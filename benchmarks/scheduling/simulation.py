@@ -41,29 +41,29 @@ class Shortest(WeightedShares):
 class Told(Forecast):
     """Knows how long each output gets, which no engine does."""
 
-    def remaining(self, request: Request) -> int:
+    def left(self, request: Request, produced: int) -> int:
         """What the log says."""
-        return request.max_tokens - request.produced
+        return request.max_tokens - produced
 
 
 class OnePageEach(Forecast):
     """Admission with one spare page for each running request, whatever it will produce."""
 
     def __init__(self, page_tokens: int) -> None:
-        super().__init__(0)
+        super().__init__(0, review=1)
         self._page_tokens = page_tokens
 
-    def remaining(self, request: Request) -> int:
+    def left(self, request: Request, produced: int) -> int:  # noqa: ARG002 - as Forecast has it
         """One page."""
-        return self._page_tokens if request else 0
+        return self._page_tokens
 
 
 class NoGrowth(Forecast):
     """Admission of whatever fits now."""
 
-    def remaining(self, request: Request) -> int:
+    def left(self, request: Request, produced: int) -> int:  # noqa: ARG002 - as Forecast has it
         """Next to nothing."""
-        return 1 if request else 0
+        return 1
 
 
 def last_admitted(candidates: Iterable[Candidate], step: int) -> Request:  # noqa: ARG001 - a Choice
@@ -186,7 +186,7 @@ def _scheduler(machine: Machine, way: Way) -> Scheduler:
         choose=way.choose,
         forecast=way.forecast(machine.context, machine.page_tokens),
     )
-    core.model = machine.model
+    core.learn(machine.model)
     return core
 
 

@@ -55,7 +55,7 @@ def request(
 class Hopeful(Forecast):
     """Expects every request to end at once: so pages run out, and requests are preempted."""
 
-    def remaining(self, request: Request) -> int:
+    def left(self, request: Request, produced: int) -> int:
         return 1
 
 
@@ -88,7 +88,7 @@ def scheduler(
     )
     memory = KvMemory(pages, PAGE, prefix_cache=prefix_cache, host_pages=host, sight=sight, ahead=budget)
     core = Scheduler(memory, limits, forecast=Hopeful(0) if hopeful else None)
-    core.model = model or core.model
+    core.learn(model or core.model)
     return core
 
 

@@ -126,7 +126,7 @@ def test_the_oldest_running_request_is_never_preempted_for_want_of_pages() -> No
     for number in range(4):
         run.core.submit(request(f"r{number}", [number] * (3 - number % 3), 16, arrival=float(number)))
     run.now = 9.0
-    first: list[Request] = [run.core._requests["r0"]]
+    first: list[Request] = [run.core._seats.known["r0"]]
     run.drain()
     assert run.core.counters.preemptions > 0
     assert first[0].preemptions == 0

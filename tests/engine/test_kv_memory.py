@@ -28,6 +28,7 @@ class Table:
     pages: list[int] = field(default_factory=list)
     dropped: int = 0
     forked: bool = False
+    room: int = 0
     digests: list[bytes] = field(default_factory=list)
 
 

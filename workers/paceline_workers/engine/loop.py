@@ -56,7 +56,7 @@ class EngineLoop:
         self._timer = timer
         self._memory = _memory(facts, prefix_cache)
         self._scheduler = Scheduler(self._memory, facts.limits)
-        self._scheduler.model = facts.prior
+        self._scheduler.learn(facts.prior)
         self._compiling = Compiling(facts.grammars)
         self._lobby = Lobby(self._memory, facts.disk, facts.limits)
         self._fit = StepTimeFit(facts.prior)
@@ -224,7 +224,7 @@ class EngineLoop:
     def _heartbeat(self, now: float) -> Heartbeat:
         core, memory, model = self._scheduler, self._memory, self._fit.model
         memory.offload.prefill_seconds = model.prefill
-        core.model, core.margin = model, self._fit.error
+        core.learn(model, self._fit.error)
         added, evicted = memory.key_changes()
         return Heartbeat(
             steps=core.counters.steps,

@@ -36,7 +36,7 @@ _HOST = -1
 class Owner(Protocol):
     """What holds pages: tokens, how many of them are computed, and the block table, which lacks `dropped` pages.
 
-    `forked`: somebody may refer to the page that it writes next.
+    `forked`: somebody may refer to the page that it writes next. `room`: up to so many tokens it need not `grow`.
     """
 
     tokens: list[int]
@@ -46,6 +46,7 @@ class Owner(Protocol):
     pages: list[int]
     dropped: int
     forked: bool
+    room: int
     digests: list[bytes]
 
 
@@ -188,6 +189,7 @@ class KvMemory:
         owner.dropped = hit.dropped
         owner.computed = self._computed(hit)
         owner.pages += self._pool.take(count - len(owner.pages))
+        self._settle(owner)
         return shared
 
     def grow(self, owner: Owner, coming: int = 0) -> bool:
@@ -196,11 +198,11 @@ class KvMemory:
         False, taking none, if some lack. With a window: pages for what may be computed next, and in need fewer of them.
         """
         tokens = len(owner.tokens) + coming
-        if not owner.forked and tokens <= (len(owner.pages) + owner.dropped) * self.page_tokens:
+        if tokens <= owner.room:
             return True
         if self.least is not None:
             tokens = min(tokens, self._bound(owner))
-        if not owner.forked and tokens <= self.covered(owner):
+        if tokens <= owner.room:
             return True
         missing = self._missing(owner, tokens)
         place = self._place(owner, owner.computed // self.page_tokens)
@@ -215,6 +217,7 @@ class KvMemory:
         if missing > 0:
             owner.pages += self._pool.take(missing)
         owner.forked = False  # what it writes from here on, nobody else refers to
+        self._settle(owner)
         return True
 
     def covered(self, owner: Owner) -> int:
@@ -256,7 +259,7 @@ class KvMemory:
     def release(self, owner: Owner) -> None:
         """It holds no page any more; what is named stays findable."""
         self._pool.release(owner.pages)
-        owner.pages, owner.dropped = [], 0
+        owner.pages, owner.dropped, owner.room = [], 0, 0
 
     def fork(self, parent: Owner, child: Owner) -> bool:
         """Share what `parent` has computed of the tokens of `child`, all but the last one. Takes no page.
@@ -275,6 +278,7 @@ class KvMemory:
         child.digests = parent.digests[: computed // self.page_tokens]
         child.computed = computed
         parent.forked = child.forked = True
+        parent.room = child.room = 0
         for page in child.pages:
             self._pool.hold(page)
         return True
@@ -308,6 +312,10 @@ class KvMemory:
     def writable(self, page: int) -> bool:
         """Nobody else can read it: one reference and no digest."""
         return self._pool.writable(page)
+
+    def _settle(self, owner: Owner) -> None:
+        """It has taken pages."""
+        owner.room = 0 if owner.forked else self.covered(owner)
 
     def _pages(self, tokens: int) -> int:
         return -(-tokens // self.page_tokens)

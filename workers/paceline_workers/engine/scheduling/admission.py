@@ -77,11 +77,13 @@ class Admission:
 
     def _peak(self, joining: Sequence[Load], running: Sequence[Request]) -> float:
         if self._loads is None:
-            own = [other.own_pages for other in running]
-            if self._memory.most is None:
-                self._loads = sorted(zip(map(self._forecast.remaining, running), own, strict=True), reverse=True)
+            if self._memory.most is None:  # then nothing is dropped either
+                own = [len(other.pages) - other.shared for other in running]
+                self._loads = list(zip(self._forecast.all_remaining(running), own, strict=True))
             else:
-                self._loads = sorted(map(self._load, running, own), reverse=True)
+                own = [other.own_pages for other in running]
+                self._loads = list(map(self._load, running, own))
+            self._loads.sort(reverse=True)
             self._common = max(self._memory.held - sum(own), 0)
         loads = [*self._loads, *joining]
         loads.sort(reverse=True)

@@ -1,7 +1,6 @@
 """A step in the making: the token budget, the seconds that decodes leave to prefill, and the chunks so far."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -27,7 +26,7 @@ class Draft:
     seconds: float = inf
     closed: bool = False
     barred: int = len(RequestClass)
-    chunks: dict[str, Chunk] = field(default_factory=dict)
+    chunks: list[Chunk] = field(default_factory=list)
     spent: dict[RequestClass, int] = field(default_factory=lambda: dict.fromkeys(RequestClass, 0))
 
     @property
@@ -46,11 +45,11 @@ class Draft:
         else:
             self.closed = True
 
-    def decode(self, requests: Sequence[Request]) -> None:
-        """One token for each request that lacks nothing else."""
-        self.chunks = {request.id: Chunk(request, request.computed, 1, True) for request in requests}
-        self.budget -= len(requests)
-        for name, count in Counter([request.request_class for request in requests]).items():
+    def decode(self, chunks: list[Chunk]) -> None:
+        """One token for each request that lacks nothing else; before anything else is drafted."""
+        self.chunks = chunks
+        self.budget -= len(chunks)
+        for name, count in Counter([chunk.request.request_class for chunk in chunks]).items():
             self.spent[name] += count
 
     def prefill(self, request: Request, reach: int) -> None:
@@ -66,12 +65,14 @@ class Draft:
 
     def drop(self, request: Request) -> None:
         """Take a request out again; the seconds it would have taken are not given back."""
-        chunk = self.chunks.pop(request.id, None)
-        if chunk:
-            self.budget += chunk.count
-            self.spent[request.request_class] -= chunk.count
+        for place, chunk in enumerate(self.chunks):
+            if chunk.request is request:
+                del self.chunks[place]
+                self.budget += chunk.count
+                self.spent[request.request_class] -= chunk.count
+                return
 
     def _put(self, request: Request, count: int) -> None:
-        self.chunks[request.id] = Chunk(request, request.computed, count, count == request.gap)
+        self.chunks.append(Chunk(request, request.computed, count, count == request.gap))
         self.budget -= count
         self.spent[request.request_class] += count

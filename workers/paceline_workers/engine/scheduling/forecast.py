@@ -8,7 +8,7 @@ Known hole: pages that requests share are taken to stay until all end.
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.scheduling.request import Request
@@ -50,8 +50,9 @@ class Lengths:
 class Forecast:
     """Lengths of every class."""
 
-    def __init__(self, max_model_len: int) -> None:
+    def __init__(self, max_model_len: int, review: int = REVIEW) -> None:
         self._max_model_len = max_model_len
+        self._review = review
         self._lengths = {name: Lengths() for name in RequestClass}
 
     def observe(self, request: Request) -> None:
@@ -59,24 +60,37 @@ class Forecast:
         self._lengths[request.request_class].add(request.produced)
 
     def remaining(self, request: Request) -> int:
-        """Output tokens that it is expected to produce yet; looked up again every REVIEW tokens, or when passed."""
-        produced = len(request.tokens) - request.prompt_len
-        if produced >= request.review:
-            limit = min(request.max_tokens, self._max_model_len - request.prompt_len) - produced
-            left = self._lengths[request.request_class].remaining(produced, limit)
-            request.foreseen = produced + left
-            request.review = produced + min(left, REVIEW)
-        return request.foreseen - produced
+        """Output tokens that it is expected to produce yet; looked up again every `review` tokens, or when passed."""
+        return self.all_remaining((request,))[0]
+
+    def all_remaining(self, requests: Iterable[Request]) -> list[int]:
+        """The same of each."""
+        return [
+            request.foreseen - produced
+            if (produced := len(request.tokens) - request.prompt_len) < request.review
+            else self._renew(request, produced)
+            for request in requests
+        ]
+
+    def left(self, request: Request, produced: int) -> int:
+        """What is expected after `produced` output tokens."""
+        limit = min(request.max_tokens, self._max_model_len - request.prompt_len) - produced
+        return self._lengths[request.request_class].remaining(produced, limit)
+
+    def _renew(self, request: Request, produced: int) -> int:
+        left = self.left(request, produced)
+        request.foreseen = produced + left
+        request.review = produced + min(left, self._review)
+        return left
 
 
-def peak(loads: Iterable[Load], page_tokens: int) -> float:
-    """Pages at the worst moment to come; `loads` sorted, the longest to go first."""
-    growing = list(loads)
-    used = sum(pages for remaining, pages in growing if not remaining)
-    worst = float(used)
-    for count, (remaining, pages) in enumerate(growing, 1):
+def peak(loads: Sequence[Load], page_tokens: int) -> float:
+    """Pages at the worst moment to come; `loads` sorted, the longest to go first. Counted in tokens: exact."""
+    worst = used = page_tokens * sum([pages for remaining, pages in loads if not remaining])
+    for count, (remaining, pages) in enumerate(loads, 1):
         if not remaining:
             break
-        used += pages
-        worst = max(worst, used + count * remaining / page_tokens)
-    return worst
+        used += pages * page_tokens
+        if (reached := used + count * remaining) > worst:
+            worst = reached
+    return worst / page_tokens

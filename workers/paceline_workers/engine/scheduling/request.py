@@ -41,7 +41,8 @@ class Request:
     While it waits: `uncached` tokens to compute and their predicted seconds, `service`, as last looked up. `shared`
     pages had another holder when it was placed. A preempted one `had` so many tokens computed when it left in
     `left_round`, and came back at `resumed_at` output tokens in `resumed_step`. `foreseen` outputs in all are expected,
-    to be looked up again at `review`. Its table lacks `dropped` pages (see `memory.sight`).
+    to be looked up again at `review`. Set when it is queued: it is over at a length of `end`. Its table lacks `dropped`
+    pages, and up to `room` tokens it needs none (see `memory.kv`).
     """
 
     id: str
@@ -68,6 +69,8 @@ class Request:
     pages: list[int] = field(default_factory=list)
     dropped: int = 0
     forked: bool = False
+    room: int = 0
+    end: int = 0
     digests: list[bytes] = field(default_factory=list)
     cached: int = 0
     preemptions: int = 0
@@ -148,10 +151,6 @@ class Request:
         if self.tokens[-1] in self.stop_ids and produced > self.min_tokens:
             return "stop"
         return "length" if produced >= self.max_tokens or len(self.tokens) >= longest else ""
-
-    def full(self, length: int, longest: int) -> bool:
-        """Nothing follows the token that makes it so long."""
-        return length - self.prompt_len >= self.max_tokens or length >= longest
 
     def timing(self, now: float) -> Timing:
         """How its time up to `now` divides into phases."""

@@ -9,20 +9,21 @@ Known hole: that host memory has room for what would go there is taken for grant
 """
 
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling import pace
+from paceline_workers.engine.scheduling.appraisal import Appraisal
 from paceline_workers.engine.scheduling.beams import members
+from paceline_workers.engine.scheduling.plan import Counters
 from paceline_workers.engine.scheduling.request import Request
 
 RESPITE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A running request: pages it would free, seconds of work that would be lost."""
 
     request: Request
@@ -42,6 +43,21 @@ class Candidate:
 
 
 Choice = Callable[[Iterable[Candidate], int], Request]
+
+
+class Victims:
+    """Of some requests, the one to preempt."""
+
+    def __init__(self, memory: KvMemory, appraisal: Appraisal, counters: Counters, choose: Choice) -> None:
+        self._memory = memory
+        self._appraisal = appraisal
+        self._counters = counters
+        self._choose = choose
+
+    def choose(self, requests: Iterable[Request]) -> Request:
+        """By what each would lose now."""
+        model, memory = self._appraisal.model, self._memory
+        return self._choose([Candidate.of(request, model, memory) for request in requests], self._counters.steps)
 
 
 def cheapest(candidates: Iterable[Candidate], step: int) -> Request:

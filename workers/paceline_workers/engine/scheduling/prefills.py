@@ -1,0 +1,99 @@
+"""The prefills of a step: what decodes leave, class by class; in a class, running and new ones by response ratio.
+
+A request is admitted only if it fits now and at the worst moment to come (`admission`). If it does not, running
+requests of a class that has had more than its share may be put back for it; else nothing of its kind passes it.
+"""
+
+from collections.abc import Mapping
+from math import inf
+
+from paceline_core.registry.enums import RequestClass
+from paceline_workers.engine.scheduling.beams import members
+from paceline_workers.engine.scheduling.draft import Draft
+from paceline_workers.engine.scheduling.policy import Policy
+from paceline_workers.engine.scheduling.request import Request, State
+from paceline_workers.engine.scheduling.seats import Seats
+from paceline_workers.engine.scheduling.turns import turns
+from paceline_workers.engine.scheduling.victim import Victims, yielding
+from paceline_workers.engine.scheduling.waiting import lane, response_ratio
+from paceline_workers.engine.scheduling.window import Window
+
+Opens = Mapping[RequestClass, float]
+"""From when on each waiting class may join."""
+
+
+class Prefills:
+    """Who goes on with its prompt, and who begins."""
+
+    def __init__(self, seats: Seats, victims: Victims, policy: Policy, window: Window) -> None:
+        self._seats = seats
+        self._memory = seats.memory
+        self._admission = seats.admission
+        self._appraisal = seats.appraisal
+        self._victims = victims
+        self._policy = policy
+        self._window = window
+
+    def look_up(self) -> None:
+        """See for some who wait what is cached by now."""
+        for request in self._seats.waiting.tour():
+            self._requeue(request)
+
+    def draft(self, draft: Draft, prefills: list[Request], opens: Opens, now: float) -> None:
+        """Fill the draft with running `prefills`, and with those who may join by now."""
+        joining = {name for name, time in opens.items() if time <= now}
+        for name in self._policy.order(joining | {request.request_class for request in prefills}):
+            mine = [
+                (request, self._appraisal.service(request, request.gap))
+                for request in prefills
+                if request.request_class is name
+            ]
+            for request, ratio in turns(mine, self._seats.counters.steps, now):
+                if name in joining:
+                    self._admit(name, draft, opens[name], now, above=ratio)
+                if request.state is State.RUNNING:
+                    draft.prefill(request, self._memory.reach(request))
+            if name in joining:
+                self._admit(name, draft, opens[name], now)
+
+    def _admit(self, name: RequestClass, draft: Draft, opened: float, now: float, *, above: float = -inf) -> None:
+        while draft.admits(name) and (request := self._head(name, now)):
+            if response_ratio(request, now) <= above or request.left_round == self._seats.round:
+                return
+            if not self._make_room(request, draft):
+                return
+            self._seats.admit(request, now, self._window.waited(request, opened, now))
+            draft.prefill(request, self._memory.reach(request))
+
+    def _head(self, name: RequestClass, now: float) -> Request | None:
+        """The next of a class, by what is cached now."""
+        while (request := self._seats.waiting.head(name, now)) and self._requeue(request):
+            pass
+        return request
+
+    def _requeue(self, request: Request) -> bool:
+        """Look a waiting request up again; whether that changed its lane."""
+        self._appraisal.renew(request)
+        if lane(request) == request.lane:
+            return False
+        self._seats.waiting.remove(request)
+        self._seats.waiting.add(request)
+        return True
+
+    def _make_room(self, request: Request, draft: Draft) -> bool:
+        running = self._seats.running
+        while not self._admission.fits(request, running):
+            reserved = self._admission.reserved(request, running)
+            if reserved or (victim := self._outranked(request)) is None:
+                draft.close(request, reserved=reserved)
+                return False
+            for member in members(victim):
+                draft.drop(member)
+            self._seats.put_back(victim)
+        return True
+
+    def _outranked(self, request: Request) -> Request | None:
+        """Whom a waiting request may put back: the cheapest of the least urgent class that has to yield."""
+        classes = {name for name in RequestClass if self._policy.yields(name, request.request_class)}
+        lowest = yielding(self._seats.leads(), classes, self._seats.counters.steps) if classes else []
+        return self._victims.choose(lowest) if lowest else None
