@@ -123,13 +123,13 @@ def test_who_has_just_come_back_is_spared() -> None:
 
 def test_the_oldest_running_request_is_never_preempted_for_want_of_pages() -> None:
     run = Shadow(scheduler(9, slots=4, hopeful=True))
-    for number in range(4):
-        run.core.submit(request(f"r{number}", [number] * (3 - number % 3), 16, arrival=float(number)))
+    entries = [request(f"r{number}", [number] * (3 - number % 3), 16, arrival=float(number)) for number in range(4)]
+    for entry in entries:
+        run.core.submit(entry)
     run.now = 9.0
-    first: list[Request] = [run.core._seats.known["r0"]]
     run.drain()
     assert run.core.counters.preemptions > 0
-    assert first[0].preemptions == 0
+    assert entries[0].preemptions == 0
 
 
 @pytest.mark.parametrize(("copy", "least"), [(None, "few"), (0.1, "full"), (9.0, "few")])

@@ -4,8 +4,10 @@ With a window a request stops growing when it holds as many pages as it ever wil
 counts with that many at once.
 """
 
+from bisect import insort
 from collections.abc import Sequence
 from math import ceil
+from operator import itemgetter
 
 from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling.forecast import Forecast, Load, peak
@@ -54,7 +56,7 @@ class Admission:
     def seated(self, request: Request) -> None:
         """It runs now."""
         if self._loads is not None:
-            self._loads.append(self._load(request, request.own_pages))
+            insort(self._loads, self._load(request, request.own_pages), key=_shortness)
 
     def leaves(self, request: Request) -> None:
         """It runs no more, and still holds its pages. If it has come on since it was counted, all are counted again."""
@@ -83,10 +85,11 @@ class Admission:
             else:
                 own = [other.own_pages for other in running]
                 self._loads = list(map(self._load, running, own))
-            self._loads.sort(reverse=True)
+            self._loads.sort(key=itemgetter(0), reverse=True)
             self._common = max(self._memory.held - sum(own), 0)
-        loads = [*self._loads, *joining]
-        loads.sort(reverse=True)
+        loads = self._loads.copy()
+        for load in joining:
+            insort(loads, load, key=_shortness)
         return self._common + peak(loads, self._limits.page_tokens)
 
     def _load(self, request: Request, pages: int) -> Load:
@@ -98,3 +101,8 @@ class Admission:
         if self._limits.pages(request.wanted + remaining) < bound:
             return remaining, pages
         return 0, max(bound - request.shared, pages)
+
+
+def _shortness(load: Load) -> int:
+    """The longest to go first."""
+    return -load[0]

@@ -8,7 +8,7 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.scheduling import pace
 from paceline_workers.engine.scheduling.plan import Chunk
-from paceline_workers.engine.scheduling.request import Request
+from paceline_workers.engine.scheduling.request import URGENCY, Request
 
 
 @dataclass(slots=True)
@@ -25,9 +25,9 @@ class Draft:
     floor: int
     seconds: float = inf
     closed: bool = False
-    barred: int = len(RequestClass)
+    barred: int = len(URGENCY)
     chunks: list[Chunk] = field(default_factory=list)
-    spent: dict[RequestClass, int] = field(default_factory=lambda: dict.fromkeys(RequestClass, 0))
+    spent: dict[RequestClass, int] = field(default_factory=lambda: dict.fromkeys(URGENCY, 0))
 
     @property
     def room(self) -> bool:
@@ -36,7 +36,7 @@ class Draft:
 
     def admits(self, name: RequestClass) -> bool:
         """Whether one of this class could still begin."""
-        return self.room and not self.closed and list(RequestClass).index(name) < self.barred
+        return self.room and not self.closed and URGENCY[name] < self.barred
 
     def close(self, request: Request, *, reserved: bool) -> None:
         """This one has to stay."""

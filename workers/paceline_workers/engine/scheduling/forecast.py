@@ -85,12 +85,13 @@ class Forecast:
 
 
 def peak(loads: Sequence[Load], page_tokens: int) -> float:
-    """Pages at the worst moment to come; `loads` sorted, the longest to go first. Counted in tokens: exact."""
-    worst = used = page_tokens * sum([pages for remaining, pages in loads if not remaining])
-    for count, (remaining, pages) in enumerate(loads, 1):
-        if not remaining:
-            break
-        used += pages * page_tokens
-        if (reached := used + count * remaining) > worst:
+    """Pages at the worst moment to come; `loads` with the longest to go first. Counted in tokens, so it is exact."""
+    growing = loads if loads and loads[-1][0] else [load for load in loads if load[0]]
+    used = sum([pages for _, pages in loads[len(growing) :]])
+    worst = used * page_tokens
+    for count, (remaining, pages) in enumerate(growing, 1):
+        used += pages
+        reached = used * page_tokens + count * remaining
+        if reached > worst:  # noqa: PLR1730 - a call for each would take three times as long
             worst = reached
     return worst / page_tokens

@@ -11,7 +11,7 @@ from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.scheduling.beams import members
 from paceline_workers.engine.scheduling.draft import Draft
 from paceline_workers.engine.scheduling.policy import Policy
-from paceline_workers.engine.scheduling.request import Request, State
+from paceline_workers.engine.scheduling.request import URGENCY, Request, State
 from paceline_workers.engine.scheduling.seats import Seats
 from paceline_workers.engine.scheduling.turns import turns
 from paceline_workers.engine.scheduling.victim import Victims, yielding
@@ -94,6 +94,6 @@ class Prefills:
 
     def _outranked(self, request: Request) -> Request | None:
         """Whom a waiting request may put back: the cheapest of the least urgent class that has to yield."""
-        classes = {name for name in RequestClass if self._policy.yields(name, request.request_class)}
+        classes = {name for name in URGENCY if self._policy.yields(name, request.request_class)}
         lowest = yielding(self._seats.leads(), classes, self._seats.counters.steps) if classes else []
         return self._victims.choose(lowest) if lowest else None

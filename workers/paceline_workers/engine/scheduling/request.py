@@ -20,7 +20,8 @@ from paceline_workers.messages import Sampling, Submit, Timing
 if TYPE_CHECKING:
     from paceline_workers.engine.scheduling.beams import BeamGroup
 
-_URGENCY = {name: place for place, name in enumerate(RequestClass)}
+URGENCY = {name: place for place, name in enumerate(RequestClass)}
+"""0 for the most urgent class."""
 
 
 class State(StrEnum):
@@ -139,7 +140,7 @@ class Request:
     @property
     def urgency(self) -> int:
         """0 for the most urgent class."""
-        return _URGENCY[self.request_class]
+        return URGENCY[self.request_class]
 
     @property
     def rank(self) -> tuple[int, float]:

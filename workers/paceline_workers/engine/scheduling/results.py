@@ -28,19 +28,26 @@ class Results:
         drawn = iter(samples)
         events: list[Tokens] = []
         for chunk in chunks:
-            request = chunk.request
+            request, start, count = chunk.request, chunk.start, chunk.count
             sample = next(drawn) if chunk.samples else None
             if request.state is not runs:
                 continue
-            end = chunk.start + chunk.count
-            if end % size < chunk.count:  # it has come to the end of a page
-                self._memory.publish(request, chunk.start, end)
+            if (start + count) % size < count:  # it has come to the end of a page
+                self._memory.publish(request, start, start + count)
             if sample is None:
                 continue
             if sample.error or sample.vector or request.beams is not None:
                 events += self._special(request, sample, now)
-            else:
-                events.append(self._append(request, sample, now))
+                continue
+            token, tokens = sample.token, request.tokens
+            tokens.append(token)
+            request.pending -= 1
+            length, told = len(tokens), sample.logprobs
+            if length >= request.end or token in request.stop_ids or sample.ended or request.first_token is None:
+                events.append(self._mark(request, sample, now))
+                continue
+            position = length - request.prompt_len - 1
+            events.append(Tokens(request.id, position, [token], "", "", request.cached, [told] if told else []))
         return events
 
     def end(self, request: Request, finish: str, error: str, now: float) -> Tokens:
@@ -49,29 +56,19 @@ class Results:
         timing = request.timing(now)
         return Tokens(request.id, request.produced, [], finish, error, request.cached, timing=timing)
 
-    def _append(self, request: Request, sample: Sample, now: float) -> Tokens:
-        token, tokens = sample.token, request.tokens
-        tokens.append(token)
-        request.pending -= 1
+    def _mark(self, request: Request, sample: Sample, now: float) -> Tokens:
+        """It has its first token, or perhaps its last one."""
         if request.first_token is None:
             request.first_token = now
             self._seats.follow(request, now)
-        position = len(tokens) - request.prompt_len - 1
-        logprobs = [] if sample.logprobs is None else [sample.logprobs]
-        if (sample.ended or token in request.stop_ids or len(tokens) >= request.end) and (
-            finish := self._finish(request, sample, position + 1)
-        ):
-            timing = request.timing(now)
-            return Tokens(request.id, position, [token], finish, "", request.cached, logprobs, timing)
-        return Tokens(request.id, position, [token], "", "", request.cached, logprobs)
-
-    def _finish(self, request: Request, sample: Sample, produced: int) -> str:
-        """Why it ends with this token, and that it does; "" if it goes on."""
+        produced = request.produced
         finish = "stop" if sample.ended else request.finish(produced, request.end)
         if finish:
             self._forecast.observe(request)
             self._seats.remove(request)
-        return finish
+        timing = request.timing(now) if finish else None
+        logprobs = [sample.logprobs] if sample.logprobs else []
+        return Tokens(request.id, produced - 1, [sample.token], finish, "", request.cached, logprobs, timing)
 
     def _special(self, request: Request, sample: Sample, now: float) -> list[Tokens]:
         """A row that went wrong, a vector, or a beam's candidates."""

@@ -108,7 +108,7 @@ class Waiting:
         if oldest and self._elders[name] + oldest.service <= ELDERS * self._served[name]:
             return oldest
         return max(
-            (line[0] for line in lanes.values()),
+            [line[0] for line in lanes.values()],
             key=lambda request: (response_ratio(request, now), -request.service),
             default=None,
         )
@@ -146,7 +146,7 @@ class Waiting:
         }
 
     def _oldest(self, name: RequestClass) -> Request | None:
-        return min((line[0] for line in self._lanes[name].values()), key=attrgetter("arrival"), default=None)
+        return min([line[0] for line in self._lanes[name].values()], key=attrgetter("arrival"), default=None)
 
 
 def response_ratio(request: Request, now: float) -> float:
