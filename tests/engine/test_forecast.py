@@ -8,7 +8,6 @@ from tests.engine.shadow import PAGE, PROMPT, Shadow, request, scheduler
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.memory.kv import KvMemory
-from paceline_workers.engine.scheduling import Request
 from paceline_workers.engine.scheduling.forecast import ENOUGH, WINDOW, Forecast, Lengths, peak
 from paceline_workers.engine.scheduling.victim import RESPITE, Candidate, cheapest, rests
 

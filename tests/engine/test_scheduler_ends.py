@@ -104,7 +104,7 @@ def test_an_abort_while_a_step_is_executed_is_silent() -> None:
 def test_a_commit_with_a_sample_too_few_is_refused() -> None:
     run = started()
     run.core.submit(request("a", PROMPT, 4))
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(ValueError, match="0 samples"):
         run.core.commit(run.core.step(0.0), [], 1.0)
 
 
