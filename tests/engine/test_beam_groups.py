@@ -224,3 +224,17 @@ def test_beams_far_longer_than_the_window_share_a_bounded_pool(ahead: bool) -> N
         assert run.text(f"s{number}") == searched(LONG[number:], search)[0]
     assert run.core.counters.preemptions >= 1
     assert run.core.memory.held == 0
+
+
+def test_beams_without_pages_own_none_whether_let_go_or_back_from_a_preemption() -> None:
+    run, search = run_of(slots=8, budget=8, prefix_cache=False), Search(4, 30)
+    assert run.core.submit(beams("s", LONG, search)) == ""
+    shares = []
+    for count in range(60):
+        if count in {9, 17} and run.launch().chunks:
+            run.core.retract(run.flights.pop()[0])
+        run.step()
+        shares += [(len(member.pages), member.own_pages) for member in run.core.running]
+    assert run.text("s") == searched(LONG, search)[0]
+    assert (0, 0) in shares
+    assert all(0 <= own <= pages for pages, own in shares)

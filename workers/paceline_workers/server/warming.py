@@ -10,10 +10,10 @@ Failing to warm, or not being done within LIMIT_S, is logged and keeps no worker
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from paceline_core.errors import PacelineError, RequestError
 from paceline_core.telemetry import get_logger
+from paceline_workers.engine.memory import prefix
 from paceline_workers.messages import Sampling, Submit
 from paceline_workers.server.chat import ChatTemplate
 from paceline_workers.server.engine_client import EngineClient
@@ -69,7 +69,7 @@ def _prefixes(text: str, tokenizer: Tokenizer, template: ChatTemplate | None) ->
     chats = [_chat(text, more, template) for more in FOLLOWING]
     in_chats = [tokenizer.encode_now(chat, special=False) for chat in chats if chat]
     for variants in (plain, in_chats):
-        if common := _common(variants):
+        if common := prefix.common(variants):
             yield common
 
 
@@ -86,9 +86,3 @@ def _begins(ids: Sequence[int], prefix: tuple[int, ...]) -> bool:
     """Its last token first: most prompts differ there, and need no copy."""
     size = len(prefix)
     return len(ids) >= size and ids[size - 1] == prefix[-1] and tuple(ids[:size]) == prefix
-
-
-def _common(variants: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """What all begin with."""
-    alike = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*variants, strict=False))
-    return tuple(tokens[0] for tokens in alike)

@@ -7,6 +7,7 @@ page. 128 bits leave collisions, malicious ones too, out of reach; a shorter or 
 import struct
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import takewhile
 
 SIZE = 16
 """Bytes of a digest."""
@@ -33,3 +34,9 @@ def extend(digests: list[bytes], salt: str, tokens: Sequence[int], page_tokens: 
         if shared and salt and len(digests) == shared:
             parent += root(salt)
         digests.append(chain(parent, tokens[start : start + page_tokens]))
+
+
+def common(texts: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """What all begin with."""
+    alike = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*texts, strict=False))
+    return tuple(tokens[0] for tokens in alike)

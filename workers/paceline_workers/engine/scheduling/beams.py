@@ -13,6 +13,7 @@ Known hole: after a preemption each beam computes its own way from the first dif
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from paceline_workers.engine.memory import prefix
 from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling.plan import Limits
 from paceline_workers.engine.scheduling.request import Request
@@ -48,11 +49,12 @@ class BeamGroup:
         for member in self.members[1:]:
             member.tokens = list(self.lead.tokens)
             member.computed = len(member.tokens)
+            member.shared = 0
 
     def fold(self) -> None:
         """It was preempted: what all beams begin with is left to the lead."""
         running = [beam.tokens for beam in self._beams.running]
-        common = _common(running)
+        common = prefix.common(running)
         self.lead.had = self.lead.prompt_len + len(common) + sum(len(tokens) - len(common) for tokens in running)
         self.lead.tokens = [*self._prompt, *common]
         self.lead.digests = []
@@ -118,6 +120,7 @@ class BeamGroup:
         for member in spare:
             memory.release(member)
             member.computed = len(member.tokens)
+            member.shared = 0
         self._places = places
 
     def _finish(self, beam: Beam) -> str:
@@ -170,13 +173,6 @@ def too_wide(request: Request, limits: Limits, memory: KvMemory) -> str:
     if min(pages, width * (memory.most or pages)) > memory.total:
         return f"{width} beams need more KV memory than there is ({memory.total * limits.page_tokens} tokens)"
     return ""
-
-
-def _common(texts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """What all begin with."""
-    first, last = min(texts), max(texts)
-    pairs = enumerate(zip(first, last, strict=True))
-    return first[: next((place for place, (one, other) in pairs if one != other), len(first))]
 
 
 def _fork(parent: Request, member: Request, tokens: list[int], memory: KvMemory) -> None:
