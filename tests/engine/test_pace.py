@@ -1,10 +1,13 @@
 """How the step-time model limits chunks, and what is shed because it could not be in time."""
 
+from math import inf
+
 import pytest
 from tests.engine.shadow import PAGE, PROMPT, Shadow, expected, request, scheduler, shape
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
+from paceline_workers.engine.memory.sight import Sight
 from paceline_workers.engine.scheduling import Request, pace
 from paceline_workers.messages import Sampling, Submit
 
@@ -37,6 +40,25 @@ def test_beside_a_decode_a_chunk_ends_where_the_promise_would_break() -> None:
         prefill_tokens=plan.prefill_tokens, sequences=1, kv_tokens=plan.kv_tokens, context=plan.context
     )
     assert spent <= 0.040 < spent + pace.seconds(MODEL, plan.chunks[1].count, 1)
+
+
+@pytest.mark.parametrize("start", [0, 30, 400])
+@pytest.mark.parametrize("budget", [0.0, 0.004, 0.03, 0.3])
+@pytest.mark.parametrize("seen", [1.0, 20.0, 100.0, inf])
+def test_the_longest_chunk_within_a_budget_is_found_whatever_is_in_sight(
+    seen: float, budget: float, start: int
+) -> None:
+    count = pace.tokens(MODEL, start, budget, seen)
+    assert count is not None
+    assert pace.seconds(MODEL, start, count, seen) <= budget < pace.seconds(MODEL, start, count + 1, seen)
+
+
+def test_with_a_window_a_prompts_end_is_cut_into_chunks_as_long_as_its_middle() -> None:
+    run = Shadow(scheduler(256, budget=64, sight=Sight(16, 4), tpot={INTERACTIVE: 0.026}, model=MODEL))
+    decoding(run)
+    run.core.submit(request("new", [7] * 200, arrival=run.now))
+    counts = [chunk.count for _ in range(20) for chunk in run.step().chunks if chunk.request.id == "new"]
+    assert len(set([count for count in counts if count > 1][1:-1])) == 1
 
 
 @pytest.mark.parametrize(("own", "engine"), [(0.030, 0.040), (0.050, 0.040), (0.030, None)])

@@ -14,6 +14,7 @@ from paceline_workers.engine.scheduling.request import URGENCY, Request
 @dataclass(slots=True)
 class Draft:
     """Prefill stops where `budget` tokens or `seconds` end, but never before `floor` tokens: so it always progresses.
+    No token attends to over `seen`.
 
     `closed`: nothing more is admitted. Either a decode had to preempt, or a head had to stay: what comes after it must
     not slip past and starve it. `barred`: nor is anything as urgent as this, or less, since one of them has to leave
@@ -23,6 +24,7 @@ class Draft:
     budget: int
     model: StepTime
     floor: int
+    seen: float = inf
     seconds: float = inf
     closed: bool = False
     barred: int = len(URGENCY)
@@ -55,11 +57,11 @@ class Draft:
     def prefill(self, request: Request, reach: int) -> None:
         """As much of its gap as there is room for, up to the token that its pages reach."""
         count = min(request.gap, self.budget, reach - request.computed)
-        within = pace.tokens(self.model, request.computed, self.seconds)
+        within = pace.tokens(self.model, request.computed, self.seconds, self.seen)
         if within is not None:
             count = min(count, max(within, self.floor))
         if count > 0:
-            self.seconds = max(self.seconds - pace.seconds(self.model, request.computed, count), 0.0)
+            self.seconds = max(self.seconds - pace.seconds(self.model, request.computed, count, self.seen), 0.0)
             self.floor = max(self.floor - count, 0)
             self._put(request, count)
 

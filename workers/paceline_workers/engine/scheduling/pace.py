@@ -32,16 +32,17 @@ def spare(model: StepTime, promise: float, sequences: int, kv_tokens: int, margi
     return max(promise / (1 + margin) - model.seconds(prefill_tokens=0, sequences=sequences, kv_tokens=kv_tokens), 0.0)
 
 
-def seconds(model: StepTime, start: int, count: int) -> float:
-    """What a chunk of `count` tokens from `start` adds to a step."""
-    return count * (model.prefill + model.context * (start + (count + 1) / 2))
+def seconds(model: StepTime, start: int, count: int, seen: float = inf) -> float:
+    """What a chunk of `count` tokens from `start` adds to a step; none of them attends to over `seen`."""
+    return count * (model.prefill + model.context * min(start + (count + 1) / 2, seen))
 
 
-def tokens(model: StepTime, start: int, budget: float) -> int | None:
+def tokens(model: StepTime, start: int, budget: float, seen: float = inf) -> int | None:
     """The longest chunk from `start` within `budget` seconds (None: any): the root of `seconds(...) = budget`."""
     if budget == inf:
         return None
     linear = model.prefill + model.context * (start + 0.5)
     if not model.context:
         return int(budget / linear)
-    return int((sqrt(linear * linear + 2 * model.context * budget) - linear) / model.context)
+    root = int((sqrt(linear * linear + 2 * model.context * budget) - linear) / model.context)
+    return max(root, int(budget / (model.prefill + model.context * seen)))

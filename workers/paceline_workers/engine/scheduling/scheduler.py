@@ -146,7 +146,8 @@ class Scheduler:
         memory.now = now
         self._prefills.look_up()
         self.admission.changed()
-        draft = Draft(limits.step_tokens, self.model, min(limits.page_tokens, limits.step_tokens))
+        floor = min(limits.page_tokens, limits.step_tokens)
+        draft = Draft(limits.step_tokens, self.model, floor, memory.sight.seen(inf))
         prefills = self._decodes.draft(draft)
         self._prefills.draft(draft, prefills, opens, now)
         return self._planned(draft, self._window.close(now))
