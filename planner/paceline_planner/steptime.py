@@ -128,13 +128,15 @@ def prior(shape: ModelShape, accelerator: Accelerator, *, caps: Caps = DEFAULT_C
     caps on the catalogue's GPUs decode is met within 0.1 %, steps that are at least half prefill within -5 % and
     +20 %; a small prefill may be overstated by up to 90 % and nothing is understated by more than 10 %, so that
     capacity is rather under- than overstated. More sequences than an eighth of `step_tokens` widen these bounds.
+    Where a full step takes no longer than one token, a prefill token costs its arithmetic.
     """
     one = step_seconds(shape, accelerator, StepWork(sequences=1), tensor)
     full_prefill = step_seconds(shape, accelerator, StepWork(prefill_tokens=caps.step_tokens), tensor)
     full_decode = step_seconds(shape, accelerator, StepWork(sequences=caps.sequences), tensor)
+    arithmetic = 2 * shape.layers * shape.layer_matrices / accelerator.compute_rate(shape.weight_dtype)
     return StepTime(
         base=one,
-        prefill=(full_prefill - one) / caps.step_tokens,
+        prefill=(full_prefill - one) / caps.step_tokens if full_prefill > one else arithmetic / tensor,
         sequence=(full_decode - one) / caps.sequences,
         kv=shape.kv_bytes_per_token / (accelerator.read_rate * tensor),
         context=_pair_seconds(shape, accelerator) / tensor,

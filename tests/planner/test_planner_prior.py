@@ -85,3 +85,15 @@ def test_a_split_replica_has_the_prior_of_its_split() -> None:
     one, four = prior(LLAMA_3_3_70B, H200), prior(LLAMA_3_3_70B, H200, tensor=4)
     assert four.kv == pytest.approx(one.kv / 4)
     assert one.base / 4 < four.base < one.base / 2
+
+
+@SHAPES
+@pytest.mark.parametrize("accelerator", [H100, H200, L4, CPU], ids=lambda item: item.name)
+@pytest.mark.parametrize("step_tokens", [1, 16, 64])
+def test_a_prompts_token_takes_time_however_few_tokens_a_step_may_hold(
+    shape: ModelShape, accelerator: Accelerator, step_tokens: int
+) -> None:
+    """Where steps only read, a token more costs nothing by the roofline; an engine divides by this all the same."""
+    model = prior(shape, accelerator, caps=Caps(step_tokens, min(step_tokens, 8)))
+    assert model.prefill > 0
+    assert model.sequence >= 0
