@@ -6,16 +6,38 @@ for a number of its own only where one example takes long.
 A fresh clone is slow at first (it builds its tables of characters), and a busy machine always is. Torch and what builds
 on it have some sixty loggers that do not propagate, and pytest hangs its two handlers on each of them around each phase
 of each test; so what they say goes up to the root, where pytest listens anyway.
+
+What collection makes (modules, and some 7,000 tests) lives as long as the process: the garbage collector does not walk
+it while it grows, nor later.
 """
 
+import gc
 import logging
+from collections.abc import Generator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 for profile, examples in {"few": 25, "default": 100, "nightly": 1000}.items():
     settings.register_profile(profile, UNTIMED, max_examples=examples, print_blob=profile == "nightly")
 settings.load_profile("default")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests, not garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Libraries report what is left at the end of the process: let it be found."""
+    gc.unfreeze()
 
 
 def pytest_collection_finish() -> None:
