@@ -103,7 +103,7 @@ def _worker(worker: Worker, floor: Floor, now: float) -> dict[str, Any]:
         "backlog_tokens": worker.backlog,
         "backlog_s": round(worker.backlog_s, 4),
         "heard_s_ago": round(now - worker.heard, 3) if report else None,
-        "suspect": worker.suspect_until > now,
+        "circuit": worker.breaker.state(now),
     }
 
 

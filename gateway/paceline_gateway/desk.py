@@ -13,7 +13,7 @@ from paceline_gateway.requests.estimate import TokenRatio
 from paceline_gateway.requests.judge import Verdicts
 from paceline_gateway.requests.nouns import Record
 from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.policy import LeastWork
+from paceline_gateway.routing.pace import Pace
 from paceline_gateway.routing.worker import Standing
 from paceline_gateway.telemetry.series import ServiceSeries
 
@@ -37,7 +37,7 @@ class Desk:
         self.key = service.key
         self.service = service
         self.series = series
-        fleet = Fleet(LeastWork(), silence_s=limits.load_silence_s, lookahead_s=limits.lookahead_s)
+        fleet = Fleet(Pace(limits.lookahead_s), silence_s=limits.load_silence_s, lookahead_s=limits.lookahead_s)
         self.dispatcher = Dispatcher(fleet, Caps(held=limits.held_requests, size=limits.queue_bytes))
         self.ratio = TokenRatio()
         self.tallies = {name: Tally() for name in RequestClass}

@@ -12,7 +12,7 @@ from paceline_gateway.queues.dispatcher import Caps, Dispatcher
 from paceline_gateway.queues.drain import LATEST_S, SOONEST_S, UNKNOWN_S, DrainRate
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.policy import LeastWork
+from paceline_gateway.routing.pace import Pace
 from paceline_gateway.routing.worker import Worker
 
 NOW = 100.0
@@ -20,7 +20,7 @@ INTERACTIVE, BATCH, OFFLINE = RequestClass
 
 
 def dispatcher(*workers: str, held: int = 100, size: int = 10**6, slots: int = 4) -> Dispatcher:
-    fleet = Fleet(LeastWork(), silence_s=2.0, lookahead_s=0.5)
+    fleet = Fleet(Pace(0.5), silence_s=2.0, lookahead_s=0.5)
     fleet.update(endpoint(name) for name in workers)
     for name in workers:
         fleet.says(name, report(name, slots=slots), NOW)
@@ -260,7 +260,7 @@ class Room(RuleBasedStateMachine):
         for line in self.desk.lines.values():
             assert line.prompt_tokens == sum(each.prompt_tokens for each in line)
         for worker in self.desk.fleet:
-            assert worker.unbegun_tokens == sum(tokens for tokens, _, _ in worker.unbegun.values())
+            assert worker.unbegun_tokens.total() == sum(flight.tokens for flight in worker.unbegun.values())
 
 
 TestRoom = Room.TestCase

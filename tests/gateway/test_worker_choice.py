@@ -5,18 +5,21 @@ from tests.gateway.pieces import endpoint, report
 
 from paceline_core.registry import RequestClass
 from paceline_core.wire import KVLoad, StepTime, WorkerState
+from paceline_gateway.routing.breaker import PAUSE_S
 from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.policy import Ask, LeastWork
-from paceline_gateway.routing.worker import REPORT_LAG_S, SUSPECT_S, Standing
+from paceline_gateway.routing.pace import Pace, seconds
+from paceline_gateway.routing.policy import Ask, Candidate
+from paceline_gateway.routing.worker import RAMP_S, REPORT_LAG_S, Standing
 
 NOW = 50.0
 CLS = RequestClass.INTERACTIVE
 
 
 def fleet(*names: str, now: float = NOW) -> Fleet:
-    made = Fleet(LeastWork(), silence_s=2.0, lookahead_s=0.5)
+    made = Fleet(Pace(0.5), silence_s=2.0, lookahead_s=0.5)
     made.update(endpoint(name, port=index) for index, name in enumerate(names))
     for name in names:
+        made.says(name, report(name), now - RAMP_S)
         made.says(name, report(name), now)
     return made
 
@@ -44,7 +47,7 @@ def test_what_was_dispatched_since_the_report_counts() -> None:
     made = fleet("a", "b")
     chosen = made.pick(Ask(100), NOW)
     assert chosen is not None
-    chosen.worker.take(1, 100, NOW, stream=True)
+    chosen.worker.take(1, 100, CLS, NOW, stream=True)
     assert picked(made) not in (None, chosen.worker.name)
 
 
@@ -52,13 +55,13 @@ def test_a_begun_stream_is_no_prompt_work_any_more() -> None:
     made = fleet("a")
     worker = made.get("a")
     assert worker is not None
-    worker.take(1, 100, NOW, stream=True)
-    worker.take(2, 30, NOW, stream=True)
+    worker.take(1, 100, CLS, NOW, stream=True)
+    worker.take(2, 30, CLS, NOW, stream=True)
     assert worker.backlog == 130
     worker.began(1)
     assert worker.backlog == 30
-    worker.give(1)
-    worker.give(2)
+    worker.give(1, NOW)
+    worker.give(2, NOW)
     assert (worker.backlog, worker.in_flight) == (0, 0)
 
 
@@ -66,22 +69,28 @@ def test_a_whole_answers_prompt_counts_until_a_report_must_include_it() -> None:
     made = fleet("a")
     worker = made.get("a")
     assert worker is not None
-    worker.take(1, 100, NOW, stream=False)
+    worker.take(1, 100, CLS, NOW, stream=False)
     worker.says(report(), NOW + REPORT_LAG_S / 2)
     assert worker.backlog == 100
     worker.says(report(), NOW + REPORT_LAG_S * 2)
     assert worker.backlog == 0
-    worker.give(1)
+    worker.give(1, NOW)
     assert worker.backlog == 0
 
 
-def test_the_workers_own_count_wins_where_it_is_larger() -> None:
+def test_what_went_there_since_the_report_is_added_to_the_workers_own_count() -> None:
     made = fleet("a")
     made.says("a", report(queued_tokens={CLS: 70, RequestClass.BATCH: 30}), NOW)
     worker = made.get("a")
     assert worker is not None
-    worker.take(1, 40, NOW, stream=True)
-    assert worker.backlog == 100
+    worker.take(1, 40, CLS, NOW, stream=True)
+    assert worker.backlog == 140
+    worker.says(report(queued_tokens={CLS: 90}), NOW)
+    assert worker.backlog == 90
+    worker.began(1)
+    assert worker.backlog == 90
+    worker.says(report(), NOW)
+    assert worker.backlog == 0
 
 
 def test_equals_take_turns() -> None:
@@ -93,7 +102,7 @@ def test_among_equals_the_emptier_one_goes_first() -> None:
     made = fleet("a", "b")
     worker = made.get("a")
     assert worker is not None
-    worker.take(1, 5, NOW, stream=True)
+    worker.take(1, 5, CLS, NOW, stream=True)
     worker.began(1)
     assert [picked(made), picked(made)] == ["b", "b"]
 
@@ -111,7 +120,7 @@ def test_a_full_worker_is_not_picked() -> None:
     worker = made.get("a")
     assert worker is not None
     for ticket in range(4):
-        worker.take(ticket, 1, NOW, stream=True)
+        worker.take(ticket, 1, CLS, NOW, stream=True)
         worker.began(ticket)
     assert picked(made) is None
 
@@ -123,7 +132,7 @@ def test_gateways_that_share_a_worker_have_equal_shares_of_its_slots() -> None:
     assert worker is not None
     for ticket in range(2):
         assert picked(made) == "a"
-        worker.take(ticket, 0, NOW, stream=True)
+        worker.take(ticket, 0, CLS, NOW, stream=True)
     assert picked(made) is None
     made.says("a", report("a", slots=4, gateways=2), NOW)
     assert picked(made) is None
@@ -155,7 +164,7 @@ def test_a_terminating_pod_drains_whatever_it_says() -> None:
 
 
 def test_a_worker_that_has_never_reported_is_starting() -> None:
-    made = Fleet(LeastWork(), silence_s=2.0, lookahead_s=0.5)
+    made = Fleet(Pace(0.5), silence_s=2.0, lookahead_s=0.5)
     made.update([endpoint("a")])
     assert made.standings(NOW)[Standing.STARTING] == 1
     assert picked(made) is None
@@ -185,9 +194,12 @@ def test_a_silent_worker_that_is_not_even_ready_is_never_picked() -> None:
 
 def test_a_suspect_lets_others_go_first_for_a_moment() -> None:
     made = fleet("a")
-    made.suspect("a", NOW)
+    worker = made.get("a")
+    assert worker is not None
+    worker.take(1, 5, CLS, NOW, stream=True)
+    worker.give(1, NOW, failed=True)
     assert picked(made) is None
-    assert picked(made, now=NOW + SUSPECT_S) == "a"
+    assert picked(made, now=NOW + PAUSE_S) == "a"
 
 
 def test_workers_to_avoid_are_avoided_if_there_are_others() -> None:
@@ -201,7 +213,7 @@ def test_a_worker_to_avoid_is_better_than_a_blocked_line() -> None:
     full = made.get("b")
     assert full is not None
     for ticket in range(4):
-        full.take(ticket, 1, NOW, stream=True)
+        full.take(ticket, 1, CLS, NOW, stream=True)
     assert picked(made, avoid=frozenset({"a"})) == "a"
 
 
@@ -233,11 +245,11 @@ def test_whoever_is_picked_had_room_and_none_with_room_had_less_work(
         worker = made.get(name)
         assert worker is not None
         for ticket in range(running):
-            worker.take(ticket, 0, NOW, stream=True)
-    open_ones = [worker for worker in made if worker.has_room(0.5)]
-    least = min((worker.cost(tokens) for worker in open_ones), default=None)
+            worker.take(ticket, 0, CLS, NOW, stream=True)
+    open_ones = [worker for worker in made if worker.in_flight < 4 and worker.backlog * worker.token_s < 0.5]
+    least = min((seconds(Candidate(worker), Ask(tokens)) for worker in open_ones), default=None)
     chosen = made.pick(Ask(tokens), NOW)
     assert (chosen is None) == (not open_ones)
     if chosen is not None:
         assert chosen.worker in open_ones
-        assert chosen.worker.cost(tokens) == chosen.cost_s == least
+        assert seconds(Candidate(chosen.worker), Ask(tokens)) == chosen.cost_s == least

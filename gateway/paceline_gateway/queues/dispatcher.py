@@ -45,7 +45,7 @@ class Dispatcher:
     def refusal(self, request_class: RequestClass, size: int, limit: int, now: float) -> RequestError | None:
         """Why one more request cannot wait here, if so. `limit` is its class's cap on waiting requests."""
         waiting = len(self.lines[request_class])
-        if waiting >= limit and (self.waiting or not self.fleet.has_room(now)):
+        if waiting >= limit and (self.waiting or not self.fleet.has_room(now, request_class)):
             code, why = Code.QUEUE_FULL, f"The queue of {request_class} requests is full: {waiting} waiting."
         elif self.size + size > self._caps.size:
             code, why = Code.QUEUE_FULL, "The waiting requests are too large together."
@@ -81,11 +81,11 @@ class Dispatcher:
                 if pick is None:
                     return assigned
                 self.leave(ticket)
-                worker, ticket.cached_tokens = pick.worker, pick.cached_tokens
-                worker.take(ticket.id, ticket.prompt_tokens, now, stream=ticket.stream)
-                self._in_flight[ticket.id] = worker
+                self.fleet.take(pick, ticket.id, ticket.ask, now, stream=ticket.stream)
+                ticket.cached_tokens = pick.cached_tokens
+                self._in_flight[ticket.id] = pick.worker
                 self._drain[ticket.request_class].departed(now)
-                assigned.append((ticket, worker))
+                assigned.append((ticket, pick.worker))
         return assigned
 
     def began(self, ticket: Ticket) -> None:
@@ -98,10 +98,8 @@ class Dispatcher:
         """It ended at its worker."""
         worker = self._in_flight.pop(ticket.id, None)
         if worker is not None:
-            worker.give(ticket.id)
+            worker.give(ticket.id, now, failed=suspect)
             ticket.avoid |= {worker.name}
-            if suspect:
-                self.fleet.suspect(worker.name, now)
 
     def _join(self, ticket: Ticket, *, front: bool) -> None:
         self.lines[ticket.request_class].join(ticket, front=front)

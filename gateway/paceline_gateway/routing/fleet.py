@@ -1,28 +1,35 @@
-"""The workers of one service: who exists, who is well, who has room.
+"""The workers of one service: who exists, who is well, who has room, who takes the next request.
 
-Endpoints say who exists, load streams say how they are. A worker that just failed a dispatch is left out for a
-second. A silent worker (its load stream is cut or says nothing) is asked only when no ready one exists and its
-endpoint is still called ready: the stream may be broken where the worker is not.
+Endpoints say who exists, load streams say how they are. A worker that fails pauses (`breaker`), one that has just
+become ready is given its slots little by little while others have room. A silent worker (its load stream is cut or says
+nothing) is asked only when no ready one exists and its endpoint is still called ready: the stream may be broken where
+the worker is not.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from paceline_core.kube import Endpoint
+from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import LoadReport
+from paceline_gateway.routing.balance import Balance
+from paceline_gateway.routing.breaker import left_out
 from paceline_gateway.routing.policy import Ask, Candidate, Pick, Policy
-from paceline_gateway.routing.worker import SUSPECT_S, Standing, Worker
+from paceline_gateway.routing.prefix_index import PrefixIndex
+from paceline_gateway.routing.worker import Standing, Worker
 
 
 class Fleet:
-    """All methods are synchronous; `now` is monotonic seconds."""
+    """All methods are synchronous; `now` is monotonic seconds. `prefix_bytes` caps what is known of prefixes."""
 
-    def __init__(self, policy: Policy, *, silence_s: float, lookahead_s: float) -> None:
+    def __init__(self, policy: Policy, *, silence_s: float, lookahead_s: float, prefix_bytes: int = 1 << 25) -> None:
         self._policy = policy
         self._silence_s = silence_s
         self._lookahead_s = lookahead_s
         self._workers: dict[str, Worker] = {}
+        self._balance = Balance()
         self._picks = 0
+        self.prefixes = PrefixIndex(prefix_bytes)
         self.context = 0
         """Tokens that a request may have, as a worker last told; 0 before one did."""
 
@@ -43,30 +50,34 @@ class Fleet:
         """
         known, self._workers = self._workers, {}
         for endpoint in endpoints:
-            worker = known.get(endpoint.name)
+            worker = known.pop(endpoint.name, None)
             if worker is None or worker.address != (endpoint.host, endpoint.port):
+                self.prefixes.gone(endpoint.name)
                 worker = Worker(endpoint)
+                self._balance.joined(worker, [*known.values(), *self._workers.values()])
             worker.endpoint = endpoint
             self._workers[endpoint.name] = worker
+        for name in known:
+            self.prefixes.gone(name)
 
     def says(self, name: str, report: LoadReport, now: float) -> None:
-        """A worker reported."""
+        """A worker reported. The first line of a load stream tells all that it has cached."""
         worker = self._workers.get(name)
-        if worker is not None:
-            worker.says(report, now)
-            self.context = report.max_model_len or self.context
+        if worker is None:
+            return
+        if not worker.connected:
+            self.prefixes.gone(name)
+        worker.says(report, now)
+        if report.prefix.added or report.prefix.evicted:
+            self.prefixes.reported(name, report.prefix.added, report.prefix.evicted)
+        self.context = report.max_model_len or self.context
 
     def cut(self, name: str) -> None:
         """A worker's load stream broke."""
         worker = self._workers.get(name)
         if worker is not None:
             worker.connected = False
-
-    def suspect(self, name: str, now: float) -> None:
-        """A worker failed a dispatch: let others go first."""
-        worker = self._workers.get(name)
-        if worker is not None:
-            worker.suspect_until = now + SUSPECT_S
+            self.prefixes.gone(name)
 
     def standings(self, now: float) -> Counter[Standing]:
         """How many workers are in each state."""
@@ -75,8 +86,9 @@ class Fleet:
     def eligible(self, now: float) -> list[Worker]:
         """Workers that may be asked at all, with or without room."""
         ready, silent = [], []
-        for worker in self._workers.values():
-            if worker.suspect_until > now:
+        out = self._left_out(now)
+        for name, worker in self._workers.items():
+            if name in out:
                 continue
             standing = worker.standing(now, self._silence_s)
             if standing is Standing.READY:
@@ -85,20 +97,57 @@ class Fleet:
                 silent.append(worker)
         return ready or silent
 
-    def has_room(self, now: float) -> bool:
-        """Whether anybody could take a request at once."""
-        return any(worker.has_room(self._lookahead_s) for worker in self.eligible(now))
+    def has_room(self, now: float, request_class: RequestClass = RequestClass.INTERACTIVE) -> bool:
+        """Whether anybody could take a request of this class at once."""
+        return any(
+            worker.in_flight < worker.slots and self._roomy(worker, request_class) for worker in self.eligible(now)
+        )
 
     def pick(self, ask: Ask, now: float, avoid: frozenset[str] = frozenset()) -> Pick | None:
         """The worker for a request, None while nobody has room.
 
-        Those to avoid are asked only if no other has room: a request must not block the line behind it.
+        Those to avoid are asked only if no other would take it: a request must not block the line behind it.
         """
-        open_ones = [worker for worker in self.eligible(now) if worker.has_room(self._lookahead_s)]
-        if avoid:
-            open_ones = [worker for worker in open_ones if worker.name not in avoid] or open_ones
-        pick = self._policy.pick([Candidate(worker) for worker in open_ones], ask, now)
-        if pick is not None:
-            self._picks += 1
-            pick.worker.picked = self._picks
-        return pick
+        eligible = self.eligible(now)
+        line = self._balance.line(eligible, now)
+        for workers in _preferred(eligible, avoid, now):
+            candidates = [self._candidate(worker, ask, line, now) for worker in workers]
+            pick = self._policy.pick(candidates, ask, now)
+            if pick is not None:
+                self._picks += 1
+                pick.worker.picked = self._picks
+                return pick
+        return None
+
+    def take(self, pick: Pick, ticket: int, ask: Ask, now: float, *, stream: bool) -> None:
+        """The request goes to the worker picked."""
+        worker, uncached = pick.worker, max(ask.prompt_tokens - pick.cached_tokens, 1)
+        worker.take(ticket, uncached, ask.request_class, now, stream=stream)
+        work = worker.work_s(uncached, pick.cached_tokens, ask.expected_output)
+        self._balance.add(worker, work, now, self._workers.values())
+        if ask.keys:
+            self.prefixes.note(worker.name, ask.keys, now)
+
+    def _candidate(self, worker: Worker, ask: Ask, line: float, now: float) -> Candidate:
+        blocks = self.prefixes.cached(worker.name, ask.keys, now) if ask.keys else 0
+        room = self._roomy(worker, ask.request_class)
+        return Candidate(worker, ask.tokens(blocks) if blocks else 0, room, worker.work > line)
+
+    def _roomy(self, worker: Worker, request_class: RequestClass) -> bool:
+        return worker.ahead(request_class, 0) * worker.token_s < self._lookahead_s
+
+    def _left_out(self, now: float) -> set[str]:
+        broken = {name: worker.breaker for name, worker in self._workers.items() if worker.breaker.broken}
+        return left_out(broken, len(self._workers), now) if broken else set()
+
+
+def _preferred(eligible: Sequence[Worker], avoid: frozenset[str], now: float) -> Iterator[list[Worker]]:
+    """Those with a free slot: first without who should be avoided or is new, then with the new, then all."""
+    free = [worker for worker in eligible if worker.in_flight < worker.slots]
+    others = [worker for worker in free if worker.name not in avoid] if avoid else free
+    grown = [worker for worker in others if worker.in_flight < worker.ramped(now)]
+    yield grown
+    if len(grown) < len(others):
+        yield others
+    if len(others) < len(free):
+        yield free

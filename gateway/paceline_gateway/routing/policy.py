@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from paceline_core.registry.enums import RequestClass
+from paceline_core.wire.prefix import BLOCK
 from paceline_gateway.routing.worker import Worker
 
 
@@ -21,13 +22,27 @@ class Ask:
     keys: tuple[str, ...] = ()
     prompt_bytes: int = 0
 
+    def tokens(self, blocks: int) -> int:
+        """How many of its tokens the first so many blocks cover."""
+        return self.prompt_tokens * blocks * BLOCK // self.prompt_bytes if blocks else 0
+
+    def blocks(self, tokens: int) -> int:
+        """The inverse."""
+        return round(tokens * self.prompt_bytes / (BLOCK * self.prompt_tokens))
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A worker that has room, and how many of the prompt's tokens it probably has cached."""
+    """A worker with a free slot, and how many of the prompt's tokens it probably has cached.
+
+    `room`: it has little enough ahead to be given more. `hot`: it has had more than its share of the work, and what it
+    has cached must not speak for it.
+    """
 
     worker: Worker
     cached_tokens: int = 0
+    room: bool = True
+    hot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +55,8 @@ class Pick:
 
 
 class Policy(Protocol):
-    """Chooses among candidates; every one of them has room."""
+    """Chooses among candidates."""
 
     def pick(self, candidates: Sequence[Candidate], ask: Ask, now: float) -> Pick | None:
-        """The candidate that takes it; None only when there are none."""
+        """Who takes it; None while it should rather wait, as it must when nobody has room."""
         ...
-
-
-class LeastWork:
-    """Least estimated work in seconds; equals take turns, the emptier first."""
-
-    def pick(self, candidates: Sequence[Candidate], ask: Ask, now: float) -> Pick | None:  # noqa: ARG002
-        """The worker whose next step would be shortest with this prompt in it."""
-        if not candidates:
-            return None
-        cost, _, _, place = min(
-            (c.worker.cost(ask.prompt_tokens), c.worker.in_flight, c.worker.picked, place)
-            for place, c in enumerate(candidates)
-        )
-        return Pick(candidates[place].worker, candidates[place].cached_tokens, cost)

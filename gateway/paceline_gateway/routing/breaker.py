@@ -1,0 +1,113 @@
+"""When a worker that fails is asked again: a circuit breaker, open for longer with every failure that follows.
+
+    CLOSED --failure--> OPEN (PAUSE_S, doubled each time up to LONGEST_S) --time--> HALF_OPEN (one probe)
+       ^                  ^                                                            |
+       +---- success -----+--------------------------- failure ------------------------+
+
+A probe's success closes it. A worker that answers only now and then is caught by its ratio: while half of its last
+outcomes are failures, the next pause is longer although successes came between. A probe that is silent for PAUSE_S
+makes room for the next one: a long prompt must not keep a worker shut.
+
+How many workers may be left out together is the fleet's to bound (`left_out`).
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from enum import StrEnum
+
+PAUSE_S = 1.0
+LONGEST_S = 32.0
+WINDOW = 20
+ENOUGH = 10
+RATIO = 0.5
+SHARE = 0.5
+"""Of a fleet: the most that may be left out for longer than a first pause."""
+_NEVER = float("-inf")
+
+
+class Circuit(StrEnum):
+    """A breaker's state; the values are the metric's label `circuit`."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Breaker:
+    """One worker's. Requests are told apart by their tickets; `now` is monotonic seconds."""
+
+    __slots__ = ("_broken", "_outcomes", "_pauses", "_probed", "_probes", "failed_at", "until")
+
+    def __init__(self) -> None:
+        self._outcomes: deque[bool] = deque(maxlen=WINDOW)
+        self._broken = False
+        self._pauses = 0
+        self._probes: set[int] = set()
+        self._probed = _NEVER
+        self.failed_at = _NEVER
+        """When the last pause began."""
+        self.until = _NEVER
+        """When it ends."""
+
+    @property
+    def broken(self) -> bool:
+        """It is not closed."""
+        return self._broken
+
+    def state(self, now: float) -> Circuit:
+        """Closed, open, or half open."""
+        if not self._broken:
+            return Circuit.CLOSED
+        return Circuit.OPEN if now < self.until else Circuit.HALF_OPEN
+
+    def may_probe(self, now: float) -> bool:
+        """Whether one request may go there to see, the breaker not being closed."""
+        return now >= self.failed_at + PAUSE_S and (not self._probes or now >= self._probed + PAUSE_S)
+
+    def sent(self, ticket: int, now: float) -> None:
+        """A request goes there; while the breaker is not closed it is a probe."""
+        if self._broken:
+            self._probes.add(ticket)
+            self._probed = now
+
+    def left(self, ticket: int) -> None:
+        """It ended there in a way that tells nothing."""
+        self._probes.discard(ticket)
+
+    def succeeded(self, ticket: int) -> None:
+        """The worker answered it. What was sent before the worker failed proves nothing."""
+        self._outcomes.append(True)
+        if ticket in self._probes:
+            self._probes.clear()
+            self._broken = False
+            if not self._often:
+                self._pauses = 0
+
+    def failed(self, ticket: int, now: float) -> None:
+        """The worker failed it. Those that were under way together fail together, and count as one."""
+        self._outcomes.append(False)
+        if self._broken and ticket not in self._probes:
+            return
+        self._probes.clear()
+        self._broken = True
+        self._pauses += 1
+        self.failed_at = now
+        self.until = now + min(PAUSE_S * 2.0 ** (self._pauses - 1), LONGEST_S)
+
+    @property
+    def _often(self) -> bool:
+        failures = self._outcomes.count(False)
+        return len(self._outcomes) >= ENOUGH and failures >= RATIO * len(self._outcomes)
+
+
+def left_out(broken: Mapping[str, Breaker], size: int, now: float) -> set[str]:
+    """Who of a fleet of `size` takes nothing now: those that pause, and those that are being probed already.
+
+    Of the pausing no more than SHARE stay out beyond a first pause, the last that failed; the others are probed. A
+    first pause knows no share: who has just refused is not asked in a circle.
+    """
+    pausing = sorted(
+        (name for name, breaker in broken.items() if now < breaker.until), key=lambda n: -broken[n].failed_at
+    )
+    stay = set(pausing[: int(SHARE * size)])
+    return stay | {name for name, breaker in broken.items() if not breaker.may_probe(now)}

@@ -1,0 +1,76 @@
+"""The default policy: the worker that promises the first token soonest.
+
+Estimated seconds to the first token = what is ahead of it + its own uncached tokens, by the worker's step-time model,
++ the wait for a slot there; and a convex price on KV memory, which grows without bound as it fills up. What a worker
+has cached counts as not to be computed, unless the worker is hot (`balance`).
+
+Among those within TOLERANCE of the best the prompt's first unknown block decides by rendezvous, so that gateways that
+know the same send the same beginning to the same worker without talking, and a worker that joins or leaves moves few.
+A prompt without keys goes to the emptier one, and equals take turns.
+
+A worker that has enough to do already is chosen only if the prompt is there before one that has nothing cached and
+must wait as long as workers may be given work ahead could begin: then a queue here would only cost the cached tokens.
+Known hole: how long a slot is held is guessed from this request's own expected output.
+"""
+
+from collections.abc import Sequence
+
+from paceline_gateway.routing.policy import Ask, Candidate, Pick
+from paceline_gateway.routing.rendezvous import weight
+
+BARRIER_S = 0.15
+FULL = 0.99
+TOLERANCE = 0.1
+TOLERANCE_S = 0.01
+
+
+class Pace:
+    """`lookahead_s`: work that a worker may be given ahead of time."""
+
+    def __init__(self, lookahead_s: float) -> None:
+        self._lookahead_s = lookahead_s
+
+    def pick(self, candidates: Sequence[Candidate], ask: Ask, now: float) -> Pick | None:  # noqa: ARG002
+        """The soonest."""
+        costs = [(seconds(candidate, ask), candidate) for candidate in candidates if self._may(candidate, ask)]
+        if not costs:
+            return None
+        best = min(cost for cost, _ in costs)
+        limit = best + TOLERANCE * best + TOLERANCE_S if ask.keys else best
+        key = _unknown(candidates, ask)
+        equals = ((cost, candidate) for cost, candidate in costs if cost <= limit)
+        cost, chosen = min(equals, key=lambda entry: (entry[1].hot, _turn(entry[1], key)))
+        return Pick(chosen.worker, chosen.cached_tokens, cost)
+
+    def _may(self, candidate: Candidate, ask: Ask) -> bool:
+        if candidate.room:
+            return True
+        if candidate.hot or not candidate.cached_tokens:
+            return False
+        worker = candidate.worker
+        fresh = self._lookahead_s + worker.prefill_s(ask.prompt_tokens)
+        return seconds(candidate, ask) < fresh
+
+
+def seconds(candidate: Candidate, ask: Ask) -> float:
+    """The estimate described above, the price on memory included."""
+    worker = candidate.worker
+    cached = 0 if candidate.hot else min(candidate.cached_tokens, ask.prompt_tokens - 1)
+    uncached = ask.prompt_tokens - cached
+    queued = worker.ahead(ask.request_class, uncached) * worker.token_s
+    full = min(worker.fullness(uncached + ask.expected_output), FULL)
+    price = BARRIER_S * full / (1 - full)
+    return queued + worker.prefill_s(uncached, cached) + worker.slot_wait_s(ask.expected_output) + price
+
+
+def _unknown(candidates: Sequence[Candidate], ask: Ask) -> str:
+    """The key of the first block that nobody has cached; the last one if somebody has them all."""
+    if not ask.keys:
+        return ""
+    most = max(candidate.cached_tokens for candidate in candidates)
+    return ask.keys[min(ask.blocks(most), len(ask.keys) - 1)]
+
+
+def _turn(candidate: Candidate, key: str) -> tuple[int, int, int]:
+    worker = candidate.worker
+    return (-weight(key, worker.name), 0, 0) if key else (0, worker.in_flight, worker.picked)

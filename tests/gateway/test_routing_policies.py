@@ -1,0 +1,286 @@
+"""Who is picked and why: prefixes, load, memory, classes; the guard against hot spots; stability as workers change."""
+
+from collections import Counter
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.gateway.pieces import endpoint, report
+
+from paceline_core.registry import RequestClass
+from paceline_core.wire import KVLoad, PrefixDelta, StepTime
+from paceline_core.wire.prefix import BLOCK
+from paceline_gateway.routing.balance import LIMIT, SLACK_S
+from paceline_gateway.routing.fleet import Fleet
+from paceline_gateway.routing.policies import Name, make
+from paceline_gateway.routing.policy import Ask
+from paceline_gateway.routing.worker import RAMP_S, SHARES, Worker
+from paceline_workers.engine.scheduling.policy import WEIGHTS
+
+NOW = 1000.0
+INTERACTIVE, BATCH, _ = RequestClass
+NAMES = get_args(Name)
+FAST = StepTime(base=0.001, prefill=0.0001)
+KV = KVLoad(page_tokens=16, total=10_000, free=10_000)
+
+
+def fleet(*names: str, policy: Name = "pace", **said: object) -> Fleet:
+    made = Fleet(make(policy, lookahead_s=0.5, seed=1), silence_s=1e9, lookahead_s=0.5)
+    made.update(endpoint(name) for name in names)
+    for name in names:
+        made.says(name, report(name, **({"step_time": FAST, "slots": 64, "kv": KV} | said)), NOW - RAMP_S)
+    return made
+
+
+def say(made: Fleet, name: str, now: float = NOW, **said: object) -> None:
+    made.says(name, report(name, **({"step_time": FAST, "slots": 64, "kv": KV} | said)), now)
+
+
+def ask(prompt: int, tokens: int = 1000, blocks: int = 4, name: RequestClass = INTERACTIVE) -> Ask:
+    """A prompt of its own, all of it in whole blocks."""
+    keys = tuple(f"{prompt * 1000003 + 1:08x}{block:08x}" for block in range(blocks))
+    return Ask(tokens, name, 10, keys, blocks * BLOCK)
+
+
+def has(made: Fleet, name: str, asked: Ask, blocks: int, now: float = NOW) -> None:
+    say(made, name, now, prefix=PrefixDelta(added=asked.keys[:blocks]))
+
+
+def picked(made: Fleet, asked: Ask, now: float = NOW) -> str | None:
+    pick = made.pick(asked, now)
+    return None if pick is None else pick.worker.name
+
+
+def worker(made: Fleet, name: str) -> Worker:
+    found = made.get(name)
+    assert found is not None
+    return found
+
+
+def test_the_worker_that_has_the_prompt_cached_is_picked_and_says_how_much() -> None:
+    made, asked = fleet("a", "b", "c"), ask(1)
+    has(made, "b", asked, 3)
+    pick = made.pick(asked, NOW)
+    assert pick is not None
+    assert (pick.worker.name, pick.cached_tokens) == ("b", 750)
+
+
+def test_a_queue_longer_than_what_is_cached_outweighs_it() -> None:
+    made, asked = fleet("a", "b"), ask(1)
+    has(made, "b", asked, 3)
+    say(made, "b", queued_tokens={INTERACTIVE: 700})
+    assert picked(made, asked) == "b"
+    say(made, "b", queued_tokens={INTERACTIVE: 1000})
+    assert picked(made, asked) == "a"
+
+
+def test_a_cached_prompt_may_wait_where_it_is_though_the_worker_has_enough_to_do() -> None:
+    made, asked = fleet("a", "b"), ask(1, tokens=20_000, blocks=80)
+    has(made, "b", asked, 80)
+    for name in "ab":
+        say(made, name, queued_tokens={INTERACTIVE: 6000})
+    assert picked(made, ask(2, tokens=20_000, blocks=80)) is None
+    assert picked(made, asked) == "b"
+    say(made, "b", queued_tokens={INTERACTIVE: 30_000})
+    assert picked(made, asked) is None
+
+
+def test_full_memory_outweighs_a_short_queue() -> None:
+    made = fleet("a", "b")
+    say(made, "a", kv=KV.model_copy(update={"free": 100}))
+    say(made, "b", queued_tokens={INTERACTIVE: 1000})
+    assert picked(made, ask(1, tokens=100)) == "b"
+
+
+def test_a_worker_whose_own_queue_waits_for_slots_is_not_preferred() -> None:
+    made = fleet("a", "b")
+    say(made, "a", running=64, waiting={INTERACTIVE: 100}, slots=64)
+    say(made, "b", queued_tokens={INTERACTIVE: 100}, slots=64)
+    assert picked(made, ask(1)) == "b"
+
+
+def test_batch_work_ahead_delays_interactive_requests_only_by_its_share() -> None:
+    made = fleet("a", "b")
+    say(made, "a", queued_tokens={BATCH: 4000})
+    say(made, "b", queued_tokens={INTERACTIVE: 1000})
+    assert picked(made, ask(1, name=INTERACTIVE)) == "a"
+    assert picked(made, ask(1, name=BATCH)) == "b"
+
+
+def test_shares_are_those_of_the_workers_scheduler() -> None:
+    assert SHARES == WEIGHTS
+
+
+def test_a_prompt_that_nobody_has_goes_to_the_same_worker_at_every_gateway() -> None:
+    ours, theirs = fleet("a", "b", "c"), fleet("c", "a", "b")
+    for number in range(50):
+        assert picked(ours, ask(number)) == picked(theirs, ask(number))
+    assert {picked(ours, ask(number)) for number in range(50)} == {"a", "b", "c"}
+
+
+def test_behind_a_beginning_that_all_share_the_first_difference_decides() -> None:
+    made = fleet("a", "b", "c")
+    shared = tuple(f"{number:016x}" for number in range(4))
+    for name in "abc":
+        say(made, name, prefix=PrefixDelta(added=shared))
+    asked = [Ask(1000, keys=(*shared, *ask(number).keys), prompt_bytes=8 * BLOCK) for number in range(40)]
+    assert {picked(made, each) for each in asked} == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("count", [2, 5, 9])
+def test_a_worker_that_joins_or_leaves_moves_about_its_share_of_new_prompts(count: int) -> None:
+    names = [f"w{number}" for number in range(count + 1)]
+    large, small = fleet(*names), fleet(*names[:-1])
+    prompts = [ask(number) for number in range(600)]
+    before, after = [picked(small, each) for each in prompts], [picked(large, each) for each in prompts]
+    moved = [new for old, new in zip(before, after, strict=True) if old != new]
+    assert set(moved) == {names[-1]}
+    assert 0.6 < len(moved) / (len(prompts) / (count + 1)) < 1.4
+
+
+def test_what_was_just_dispatched_counts_as_cached_there() -> None:
+    made, asked = fleet("a", "b", "c"), ask(1)
+    first = made.pick(asked, NOW)
+    assert first is not None
+    made.take(first, 1, asked, NOW, stream=True)
+    first.worker.began(1)
+    longer = Ask(1500, keys=(*asked.keys, "f" * 16, "e" * 16), prompt_bytes=6 * BLOCK)
+    again = made.pick(longer, NOW)
+    assert again is not None
+    assert (again.worker, again.cached_tokens) == (first.worker, 1000)
+
+
+def test_a_load_stream_that_begins_anew_tells_everything_again() -> None:
+    made, asked = fleet("a", "b", "c"), ask(1)
+    has(made, "b", asked, 4)
+    made.cut("b")
+    has(made, "b", asked, 1)
+    pick = made.pick(asked, NOW)
+    assert pick is not None
+    assert (pick.worker.name, pick.cached_tokens) == ("b", 250)
+
+
+def test_a_worker_that_comes_back_has_nothing_cached() -> None:
+    made, asked = fleet("a"), ask(1)
+    has(made, "a", asked, 4)
+    made.update([])
+    made.update([endpoint("a")])
+    say(made, "a")
+    pick = made.pick(asked, NOW)
+    assert pick is not None
+    assert pick.cached_tokens == 0
+
+
+def test_a_new_worker_gets_its_slots_little_by_little_while_others_have_room() -> None:
+    made = fleet("a", "b", step_time=StepTime(base=0.001, prefill=0.0))
+    made.update([*(each.endpoint for each in made), endpoint("new")])
+    say(made, "new", step_time=StepTime(base=0.001, prefill=0.0))
+
+    def taken(now: float) -> int:
+        for number in range(192 - sum(each.in_flight for each in made)):
+            asked = Ask(10)
+            pick = made.pick(asked, now)
+            assert pick is not None
+            made.take(pick, number, asked, now, stream=True)
+            if worker(made, "a").in_flight + worker(made, "b").in_flight == 100:
+                break
+        return worker(made, "new").in_flight
+
+    assert taken(NOW) == 13  # a fifth of its 64 slots
+    assert picked(made, Ask(10)) in ("a", "b")
+    assert picked(made, Ask(10), NOW + RAMP_S) == "new"
+
+
+def test_a_new_worker_takes_what_nobody_else_has_room_for() -> None:
+    made = fleet("a", slots=4)
+    made.update([endpoint("a"), endpoint("new")])
+    say(made, "new", slots=4)
+    for number in range(8):
+        pick = made.pick(Ask(1), NOW)
+        assert pick is not None
+        made.take(pick, number, Ask(1), NOW, stream=True)
+    assert (worker(made, "a").in_flight, worker(made, "new").in_flight) == (4, 4)
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_every_policy_is_deterministic_and_picks_somebody_with_room_or_nobody(policy: Name) -> None:
+    runs = []
+    for _ in range(2):
+        made, found = fleet("a", "b", "c", policy=policy, slots=6), []
+        for number in range(25):
+            asked = ask(number % 4, tokens=50)
+            pick = made.pick(asked, NOW)
+            found.append(None if pick is None else pick.worker.name)
+            if pick is not None:
+                made.take(pick, number, asked, NOW, stream=True)
+        assert found[18:] == [None] * 7
+        assert Counter(found[:18]) == {"a": 6, "b": 6, "c": 6}
+        runs.append(found)
+    assert runs[0] == runs[1]
+
+
+def test_round_robin_takes_turns_and_least_requests_looks_at_them() -> None:
+    turns = fleet("a", "b", "c", policy="round_robin")
+    assert [picked(turns, ask(1)) for _ in range(6)] == ["a", "b", "c", "a", "b", "c"]
+    fewest = fleet("a", "b", policy="least_requests")
+    worker(fewest, "a").take(1, 1, INTERACTIVE, NOW, stream=True)
+    assert [picked(fewest, ask(1)) for _ in range(3)] == ["b", "b", "b"]
+
+
+def test_least_kv_takes_the_emptiest_and_prefix_the_longest_match_that_is_not_overloaded() -> None:
+    empty = fleet("a", "b", policy="least_kv")
+    say(empty, "a", kv=KV.model_copy(update={"free": 500}))
+    assert picked(empty, ask(1)) == "b"
+    made, asked = fleet("a", "b", policy="prefix"), ask(1)
+    has(made, "b", asked, 1)
+    assert picked(made, asked) == "b"
+    worker(made, "b").take(1, 1, INTERACTIVE, NOW, stream=True)
+    assert picked(made, asked) == "a"
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30_000)), min_size=1, max_size=120))
+def test_affinity_takes_no_worker_beyond_the_guard(requests: list[tuple[int, int]]) -> None:
+    made = fleet("a", "b", "c")
+    for number, (prompt, tokens) in enumerate(requests):
+        asked = ask(prompt, tokens=tokens)
+        pick = made.pick(asked, NOW)
+        assert pick is not None
+        mean = sum(each.work for each in made) / 3
+        assert pick.worker.work <= LIMIT * mean + SLACK_S
+        made.take(pick, number, asked, NOW, stream=True)
+        pick.worker.began(number)
+        pick.worker.give(number, NOW)
+
+
+def test_one_prompt_for_all_is_spread_as_evenly_as_the_guard_says() -> None:
+    made, asked = fleet("a", "b", "c"), ask(1, tokens=10_000)
+    for number in range(400):
+        pick = made.pick(asked, NOW)
+        assert pick is not None
+        made.take(pick, number, Ask(10_000, expected_output=10), NOW, stream=True)  # computed anew each time
+        pick.worker.began(number)
+        pick.worker.give(number, NOW)
+    works = [each.work for each in made]
+    assert max(works) <= 1.25 * sum(works) / 3
+
+
+def test_old_work_fades_and_days_of_silence_do_no_harm() -> None:
+    made, later = fleet("a", "b"), NOW
+    for number in range(20):
+        pick = made.pick(ask(1, tokens=10_000), later)
+        assert pick is not None
+        made.take(pick, number, ask(1, tokens=10_000), later, stream=True)
+        pick.worker.began(number)
+        later += 86_400.0
+    works = sorted(each.work for each in made)
+    assert works[0] == 0.0
+    assert 0.9 < works[1] < 1.1
+
+
+def test_a_worker_that_joins_starts_with_the_work_of_the_others() -> None:
+    made = fleet("a", "b")
+    for name, work in (("a", 3.0), ("b", 5.0)):
+        worker(made, name).work = work
+    made.update([*(each.endpoint for each in made), endpoint("new")])
+    assert worker(made, "new").work == 4.0
