@@ -7,6 +7,7 @@ from pydantic import Field
 
 from paceline_core.config import Config, Listen
 from paceline_core.kube.connect import ClusterConfig
+from paceline_gateway.routing.policies import Name
 
 _MIB = 1 << 20
 
@@ -47,6 +48,8 @@ class Limits(Config):
     """Bodies waiting for one service."""
     lookahead_s: float = Field(default=0.5, gt=0)
     """Prompt work a worker is given ahead of time; the rest waits here, where another worker can still take it."""
+    prefix_bytes: int = Field(default=32 * _MIB, ge=1024)
+    """What may be remembered of one service's cached prefixes; the longest unused are forgotten first."""
 
 
 class GatewayConfig(Config):
@@ -64,6 +67,8 @@ class GatewayConfig(Config):
     """Private key of this gateway's hop tokens: a file of 32 raw bytes, read again when it changes."""
     trust: Path
     """Public keys that the autoscaler's hop tokens are checked with: a YAML map of key id to base64, read again too."""
+    routing: Name = "pace"
+    """Which worker takes a request: `pace` by the estimated time to the first token; the others are for comparison."""
     access_log: bool = True
     settle_s: float = Field(default=0.0, ge=0)
     """How long new work is still taken after SIGTERM: until every load balancer knows that this gateway leaves."""

@@ -12,8 +12,9 @@ from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.estimate import TokenRatio
 from paceline_gateway.requests.judge import Verdicts
 from paceline_gateway.requests.nouns import Record
+from paceline_gateway.routing.breaker import Circuit
 from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.pace import Pace
+from paceline_gateway.routing.policy import Policy
 from paceline_gateway.routing.worker import Standing
 from paceline_gateway.telemetry.series import ServiceSeries
 
@@ -33,11 +34,16 @@ class Tally:
 class Desk:
     """One service. `service` and `series` are replaced when the object changes; the rest stays."""
 
-    def __init__(self, service: ResolvedService, series: ServiceSeries, limits: Limits) -> None:
+    def __init__(self, service: ResolvedService, series: ServiceSeries, limits: Limits, policy: Policy) -> None:
         self.key = service.key
         self.service = service
         self.series = series
-        fleet = Fleet(Pace(limits.lookahead_s), silence_s=limits.load_silence_s, lookahead_s=limits.lookahead_s)
+        fleet = Fleet(
+            policy,
+            silence_s=limits.load_silence_s,
+            lookahead_s=limits.lookahead_s,
+            prefix_bytes=limits.prefix_bytes,
+        )
         self.dispatcher = Dispatcher(fleet, Caps(held=limits.held_requests, size=limits.queue_bytes))
         self.ratio = TokenRatio()
         self.tallies = {name: Tally() for name in RequestClass}
@@ -91,6 +97,10 @@ class Desk:
         standings = self.fleet.standings(now)
         for state in Standing:
             self.series.workers[state].set(standings[state])
+        circuits = self.fleet.circuits(now)
+        for circuit in Circuit:
+            self.series.circuits[circuit].set(circuits[circuit])
+        self.series.prefix_bytes.set(self.fleet.prefixes.bytes)
         self.series.in_flight.set(self.open.total())
         self.series.held.set(self.dispatcher.held(now))
         for name, line in self.dispatcher.lines.items():

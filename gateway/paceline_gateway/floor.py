@@ -26,6 +26,7 @@ from paceline_gateway.requests.judge import judge
 from paceline_gateway.requests.nouns import Record, Waits
 from paceline_gateway.requests.phases import phases
 from paceline_gateway.routing.directory import NOTHING, Directory
+from paceline_gateway.routing.policy import Policy
 from paceline_gateway.telemetry.access import AccessLog
 from paceline_gateway.telemetry.series import ServiceSeries, forget
 from paceline_gateway.telemetry.tenants import TenantSeries
@@ -35,7 +36,10 @@ RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the gateway works with. `follow` opens and closes load streams: a service and its workers now."""
+    """What the gateway works with. `follow` opens and closes load streams: a service and its workers now.
+
+    `policy` makes a routing policy for one service.
+    """
 
     limits: Limits
     clock: Clock
@@ -43,6 +47,7 @@ class Parts:
     metrics: Metrics
     access: AccessLog
     follow: Callable[[str, tuple[Endpoint, ...]], None]
+    policy: Callable[[], Policy]
 
 
 class Floor:
@@ -128,7 +133,7 @@ class Floor:
             desk = self.desks.get(key)
             if desk is None:
                 series = ServiceSeries(self._parts.metrics, service)
-                self.desks[key] = Desk(service, series, self.limits)
+                self.desks[key] = Desk(service, series, self.limits, self._parts.policy())
                 self.on_workers(key, self._endpoints.get(key, ()))
             elif desk.service != service:
                 if desk.service.classes != service.classes:

@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from zlib import crc32
 
 from paceline_core.auth import FileSigner, TrustFile
 from paceline_core.clock import Clock
@@ -26,6 +28,8 @@ from paceline_gateway.floor import Floor, Parts
 from paceline_gateway.gateway import Gateway
 from paceline_gateway.http.server import Server
 from paceline_gateway.loads import LoadStreams
+from paceline_gateway.routing.policies import make
+from paceline_gateway.routing.policy import Policy
 from paceline_gateway.telemetry.access import AccessLog
 from paceline_gateway.watch import Watcher
 
@@ -59,7 +63,9 @@ class GatewayProcess:
         metrics, signer = Metrics("gateway"), FileSigner(config.hop_key, issuer="gateway")
         access = AccessLog(sys.stderr if config.access_log else None, clock.utc)
         loads = LoadStreams(signer, clock)
-        loads.listener = floor = Floor(Parts(config.limits, clock, signer, metrics, access, loads.follow))
+        loads.listener = floor = Floor(
+            Parts(config.limits, clock, signer, metrics, access, loads.follow, _policies(config))
+        )
         self.floor = floor
         self._config = config
         self._clock = clock
@@ -119,6 +125,12 @@ class GatewayProcess:
         if self.server.closing:
             return "draining"
         return self._watcher.unlisted
+
+
+def _policies(config: GatewayConfig) -> Callable[[], Policy]:
+    """Gateways must not all draw the same."""
+    seed = crc32(config.name.encode())
+    return lambda: make(config.routing, lookahead_s=config.limits.lookahead_s, seed=seed)
 
 
 def _where(sock: socket.socket) -> str:

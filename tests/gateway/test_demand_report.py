@@ -11,6 +11,7 @@ from paceline_gateway.demand import Bell, demand_lines, service_demand
 from paceline_gateway.desk import Desk
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.requests.nouns import Meter, Record
+from paceline_gateway.routing.pace import Pace
 from paceline_gateway.telemetry.series import ServiceSeries
 
 NOW = 100.0
@@ -19,7 +20,7 @@ INTERACTIVE, BATCH, _ = RequestClass
 
 def desk() -> Desk:
     chat = picture(service()).services["default/chat"]
-    return Desk(chat, ServiceSeries(Metrics("gateway"), chat), Limits())
+    return Desk(chat, ServiceSeries(Metrics("gateway"), chat), Limits(), Pace(0.5))
 
 
 def record(outcome: Outcome, output: int = 5) -> Record:

@@ -20,7 +20,7 @@ INTERACTIVE, BATCH, OFFLINE = RequestClass
 
 
 def dispatcher(*workers: str, held: int = 100, size: int = 10**6, slots: int = 4) -> Dispatcher:
-    fleet = Fleet(Pace(0.5), silence_s=2.0, lookahead_s=0.5)
+    fleet = Fleet(Pace(0.5), silence_s=2.0, lookahead_s=0.5, prefix_bytes=1 << 20)
     fleet.update(endpoint(name) for name in workers)
     for name in workers:
         fleet.says(name, report(name, slots=slots), NOW)

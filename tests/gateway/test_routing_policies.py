@@ -26,7 +26,7 @@ KV = KVLoad(page_tokens=16, total=10_000, free=10_000)
 
 
 def fleet(*names: str, policy: Name = "pace", **said: object) -> Fleet:
-    made = Fleet(make(policy, lookahead_s=0.5, seed=1), silence_s=1e9, lookahead_s=0.5)
+    made = Fleet(make(policy, lookahead_s=0.5, seed=1), silence_s=1e9, lookahead_s=0.5, prefix_bytes=1 << 20)
     made.update(endpoint(name) for name in names)
     for name in names:
         made.says(name, report(name, **({"step_time": FAST, "slots": 64, "kv": KV} | said)), NOW - RAMP_S)

@@ -16,7 +16,7 @@ CLS = RequestClass.INTERACTIVE
 
 
 def fleet(*names: str, now: float = NOW) -> Fleet:
-    made = Fleet(Pace(0.5), silence_s=2.0, lookahead_s=0.5)
+    made = Fleet(Pace(0.5), silence_s=2.0, lookahead_s=0.5, prefix_bytes=1 << 20)
     made.update(endpoint(name, port=index) for index, name in enumerate(names))
     for name in names:
         made.says(name, report(name), now - RAMP_S)
@@ -164,7 +164,7 @@ def test_a_terminating_pod_drains_whatever_it_says() -> None:
 
 
 def test_a_worker_that_has_never_reported_is_starting() -> None:
-    made = Fleet(Pace(0.5), silence_s=2.0, lookahead_s=0.5)
+    made = Fleet(Pace(0.5), silence_s=2.0, lookahead_s=0.5, prefix_bytes=1 << 20)
     made.update([endpoint("a")])
     assert made.standings(NOW)[Standing.STARTING] == 1
     assert picked(made) is None

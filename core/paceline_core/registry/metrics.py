@@ -89,6 +89,8 @@ def _gateway() -> list[Metric]:
         Metric("paceline_held_requests", g, "Requests waiting for the first ready worker.", o, SERVICE),
         Metric("paceline_retries_total", c, "Dispatches repeated before the first byte.", o, SERVICE),
         Metric("paceline_upstream_workers", g, "Workers as the gateway sees them.", o, (*SERVICE, "state")),
+        Metric("paceline_upstream_circuits", g, "Workers by their circuit breaker's state.", o, (*SERVICE, "circuit")),
+        Metric("paceline_prefix_index_bytes", g, "Held for what workers have cached; capped.", o, SERVICE),
         Metric("paceline_tenant_requests_total", c, "Requests by tenant (bounded).", o, ("tenant", "outcome")),
         Metric("paceline_tenant_tokens_total", c, "Tokens charged by tenant (bounded).", o, ("tenant", "kind")),
         Metric("paceline_tenant_label_overflow_total", c, "Samples folded into tenant `_other`.", o),

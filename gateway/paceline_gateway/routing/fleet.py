@@ -13,7 +13,7 @@ from paceline_core.kube import Endpoint
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import LoadReport
 from paceline_gateway.routing.balance import Balance
-from paceline_gateway.routing.breaker import left_out
+from paceline_gateway.routing.breaker import Circuit, left_out
 from paceline_gateway.routing.policy import Ask, Candidate, Pick, Policy
 from paceline_gateway.routing.prefix_index import PrefixIndex
 from paceline_gateway.routing.worker import Standing, Worker
@@ -22,7 +22,7 @@ from paceline_gateway.routing.worker import Standing, Worker
 class Fleet:
     """All methods are synchronous; `now` is monotonic seconds. `prefix_bytes` caps what is known of prefixes."""
 
-    def __init__(self, policy: Policy, *, silence_s: float, lookahead_s: float, prefix_bytes: int = 1 << 25) -> None:
+    def __init__(self, policy: Policy, *, silence_s: float, lookahead_s: float, prefix_bytes: int) -> None:
         self._policy = policy
         self._silence_s = silence_s
         self._lookahead_s = lookahead_s
@@ -82,6 +82,10 @@ class Fleet:
     def standings(self, now: float) -> Counter[Standing]:
         """How many workers are in each state."""
         return Counter(worker.standing(now, self._silence_s) for worker in self._workers.values())
+
+    def circuits(self, now: float) -> Counter[Circuit]:
+        """How many workers' breakers are in each state."""
+        return Counter(worker.breaker.state(now) for worker in self._workers.values())
 
     def eligible(self, now: float) -> list[Worker]:
         """Workers that may be asked at all, with or without room."""

@@ -10,6 +10,7 @@ from paceline_core.registry.metrics import SERVICE
 from paceline_core.telemetry import Histogram, Metrics
 from paceline_gateway.requests.judge import AVAILABILITY, Verdicts, whole_answer_targets
 from paceline_gateway.requests.nouns import Record
+from paceline_gateway.routing.breaker import Circuit
 from paceline_gateway.routing.worker import Standing
 
 _VERDICTS = {
@@ -77,6 +78,8 @@ class ServiceSeries:
         self.held = metrics.gauge("paceline_held_requests", *place)
         self.itl: Histogram = metrics.histogram("paceline_stream_itl_seconds", *place)
         self.workers = {state: metrics.gauge("paceline_upstream_workers", *place, state.value) for state in Standing}
+        self.circuits = {c: metrics.gauge("paceline_upstream_circuits", *place, c.value) for c in Circuit}
+        self.prefix_bytes: Gauge = metrics.gauge("paceline_prefix_index_bytes", *place)
         self._retries: Counter = metrics.counter("paceline_retries_total", *place)
         self._phases = {p: metrics.histogram("paceline_request_phase_seconds", *place, p.value) for p in Phase}
         self._tokens = {kind: metrics.histogram("paceline_request_tokens", *place, kind) for kind in _KINDS}
