@@ -18,7 +18,8 @@ from paceline_gateway.routing.prefix_keys import prefix_keys
 class Admission:
     """`body` is what goes to the worker: the client's own bytes, but for a model name that the worker does not know.
 
-    `prefix` names the prompt's beginnings for workers of our own; None for others, and for short prompts.
+    `ours`: the workers are of our own runtime, so a stream that loses one can go on at another. `prefix` names the
+    prompt's beginnings for them; None for others, and for short prompts.
     """
 
     destination: Destination
@@ -28,6 +29,7 @@ class Admission:
     body: bytes
     prefix: PrefixKeys | None = None
     choices: int = 1
+    ours: bool = False
 
 
 def admit(body: bytes, headers: Headers, tenant: ResolvedTenant, picture: Directory, draw: float) -> Admission:
@@ -43,4 +45,6 @@ def admit(body: bytes, headers: Headers, tenant: ResolvedTenant, picture: Direct
         body = rename_model(body, asked.model, destination.model)
     ours = destination.service.runtime.name == "paceline"
     prefix = prefix_keys(asked.data, tenant.name) if ours else None
-    return Admission(destination, request_class, asked.stream, asked.max_tokens, body, prefix, asked.choices)
+    return Admission(
+        destination, request_class, asked.stream, asked.max_tokens, body, prefix, choices=asked.choices, ours=ours
+    )

@@ -38,6 +38,10 @@ class Limits(Config):
     """Longest silence inside a stream."""
     answer_s: float = Field(default=600.0, gt=0)
     """From dispatch to the end of an answer that does not stream."""
+    resume_s: float = Field(default=60.0, gt=0)
+    """From the loss of a stream's worker to the next token, from another worker."""
+    resume_bytes: int = Field(default=1_000_000, ge=0, le=1_000_000)
+    """What is kept of a stream to resume it: some 13 bytes a token. A longer one cannot go on at another worker."""
     upstream_idle_s: float = Field(default=30.0, gt=0)
     load_silence_s: float = Field(default=6.0, gt=0)
     """A worker whose load stream says nothing for this long is picked only when nobody else is left."""

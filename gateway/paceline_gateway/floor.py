@@ -57,7 +57,7 @@ class Floor:
         limits = parts.limits
         self.limits = limits
         self.now = parts.clock.monotonic
-        self.waits = Waits(limits.first_token_s, limits.stall_s, limits.answer_s)
+        self.waits = Waits(limits.first_token_s, limits.stall_s, limits.answer_s, limits.resume_s)
         self.pool = Pool(limits, parts.clock.monotonic)
         self.bell = Bell()
         self.picture: Directory = NOTHING
@@ -171,7 +171,7 @@ class Floor:
         """Give time its say."""
         now = self.now()
         for call in [call for call in self._calls.values() if call.life.deadline <= now]:
-            call.on(e.Expired(held=call.desk is not None and call.desk.dispatcher.held(now) > 0))
+            call.expired(held=call.desk is not None and call.desk.dispatcher.held(now) > 0)
         for desk in self.desks.values():
             self.moved(desk)
         self.quotas.tick(now)

@@ -3,12 +3,13 @@
 After the first content a stream's bytes go on packet by packet; the machine hears of the first and the last only.
 """
 
-import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
 from paceline_core.errors import Code, RequestError
-from paceline_core.wire import PREFIX
+from paceline_core.registry.enums import CutReason, RequestClass, ResumeReason
+from paceline_core.wire import encode
 from paceline_gateway.admission import Admission
 from paceline_gateway.config import Limits
 from paceline_gateway.desk import Desk
@@ -16,15 +17,16 @@ from paceline_gateway.http.message import Headers, Request
 from paceline_gateway.http.pool import Exchange, Pool
 from paceline_gateway.http.reply import Reply, request_id_field
 from paceline_gateway.http.upstream import Loss
+from paceline_gateway.outbound import Outbound, Sender
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.quota.nouns import Reservation, Waiter
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.life import Life, State
 from paceline_gateway.requests.nouns import Record, Terms, Waits
 from paceline_gateway.requests.stream import StreamScan, read_server_timing, read_usage
+from paceline_gateway.requests.told import Told
 from paceline_gateway.routing.worker import Worker
 
-_TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _PASSED_ON = (b"content-type", b"cache-control", b"retry-after", b"retry-after-ms", b"x-should-retry")
 _LOST = {
     Loss.STALE: e.Lost(harmless=True, suspect=False),
@@ -32,6 +34,15 @@ _LOST = {
     Loss.CLOSED: e.Lost(),
     Loss.INVALID: e.Lost(),
 }
+_MOVED = {
+    ResumeReason.ENGINE: e.Lost(reason=ResumeReason.ENGINE),
+    ResumeReason.DRAIN: e.Lost(harmless=True, suspect=False, reason=ResumeReason.DRAIN),
+    ResumeReason.EVACUATE: e.Lost(harmless=True, suspect=False, reason=ResumeReason.EVACUATE),
+}
+
+
+_NO_STREAM = 502
+"""What a worker's answer is that should have been the rest of a stream and is no stream."""
 
 
 class Front(Protocol):
@@ -67,10 +78,15 @@ class Call:
         "_fields",
         "_front",
         "_last",
+        "_outbound",
+        "_paused",
+        "_prompt_tokens",
+        "_resume",
         "_scan",
         "_size",
         "_status",
         "_stream",
+        "_told",
         "_worker",
         "admission",
         "desk",
@@ -88,6 +104,12 @@ class Call:
         self._front = front
         self._exchange: Exchange | None = None
         self._worker: Worker | None = None
+        self._outbound: Outbound | None = None
+        self._told: Told | None = None
+        self._resume = b""
+        self._last = 0.0
+        self._paused = False
+        self._prompt_tokens = 0
         self.request = request
         self.request_id = request_id
         self.reply = reply
@@ -105,7 +127,7 @@ class Call:
     @property
     def waiting(self) -> bool:
         """It stands in the queue, or waits to be let into it."""
-        return self.life.state in (State.ADMITTED, State.QUEUED)
+        return self.life.waiting or self.life.state is State.ADMITTED
 
     @property
     def choices(self) -> int:
@@ -115,7 +137,8 @@ class Call:
     def admitted(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
         """It is known what it asks for, and of whom."""
         self.desk, self.admission, self.ticket = desk, admission, ticket
-        name = admission.request_class
+        name, self._prompt_tokens = admission.request_class, ticket.prompt_tokens
+        self._outbound = Outbound(Sender(self.request, self.request_id, _promised_tpot(desk, name)), admission)
         terms = Terms(
             service=desk.key,
             request_class=name,
@@ -146,7 +169,7 @@ class Call:
         self._fields = self._answer_fields(headers)
         if b"server-timing" in headers:
             read_server_timing(headers[b"server-timing"], self.life.meter)
-        self.on(e.Answered(status))
+        self.on(e.Answered(status if self._stream or not self.life.begun else _NO_STREAM))
 
     def data(self, data: bytes) -> None:
         """A piece of the worker's answer."""
@@ -157,11 +180,11 @@ class Call:
         out = scan.feed(data)
         if scan.failed:
             self.on(e.Failed())
-            if self._scan is not scan or self.life.state is State.QUEUED:
+            if self._scan is not scan or self.life.waiting:
                 return  # another worker tries
         if self.life.state is State.STREAMING:
             self._forward(out)
-        elif scan.began:
+        elif out and scan.began:
             self._begin(out)
 
     def end(self) -> None:
@@ -173,7 +196,7 @@ class Call:
         elif self._scan.done or self._scan.failed:
             self._finish_stream()
         else:
-            self.on(_LOST[Loss.CLOSED])
+            self.on(self._loss(Loss.CLOSED))
 
     def lost(self, loss: Loss) -> None:
         """The worker's answer broke off."""
@@ -181,7 +204,31 @@ class Call:
         if self._stream and self._scan.done:
             self._finish_stream()
         else:
-            self.on(_LOST[loss])
+            self.on(self._loss(loss))
+
+    def expired(self, *, held: bool) -> None:
+        """The limit of what it waits for has passed; `held`: there is no worker."""
+        if self.life.state is not State.STREAMING:
+            self.on(e.Expired(held=held))
+        elif self._scan.done:
+            self._do_drop(e.Drop(), 0.0)
+            self._finish_stream()
+        else:
+            self.on(e.Expired(held=held, cut=self._cut()))
+
+    def _loss(self, loss: Loss) -> e.Lost:
+        moved = self._scan.moved
+        lost = _LOST[loss] if moved is None else _MOVED.get(moved, _LOST[loss])
+        return replace(lost, cut=self._cut()) if self.life.begun else lost
+
+    def _cut(self) -> CutReason | None:
+        """What keeps the stream from going on elsewhere; None if nothing does, and `_resume` is how."""
+        if self._told is None:
+            return CutReason.FOREIGN
+        resume = self._told.resume()
+        if resume is not None:
+            self._resume = encode(resume)
+        return self._told.cut
 
     def _finish_stream(self) -> None:
         rest = self._scan.finish()
@@ -192,12 +239,16 @@ class Call:
         self.on(e.Finished())
 
     def _begin(self, first: bytes) -> None:
+        again = self.life.begun
         self.on(e.Began())
         if self.desk is not None and self.ticket is not None:
             self.desk.dispatcher.began(self.ticket)
             self._front.moved(self.desk)
-        self._last = self._front.now()
-        self.reply.begin(self._status, self._fields, first)
+        if again:
+            self._forward(first)
+        else:
+            self._last = self._front.now()
+            self.reply.begin(self._status, self._fields, first)
 
     def _forward(self, out: bytes) -> None:
         now = self._front.now()
@@ -217,6 +268,8 @@ class Call:
 
     def _do_enqueue(self, action: e.Enqueue, now: float) -> bool:
         if self.desk is not None and self.ticket is not None:
+            if action.resume:
+                self._carry(self.desk, self.ticket)
             if action.again:
                 self.desk.dispatcher.rejoin(self.ticket, self.life.deadline)
             else:
@@ -229,10 +282,18 @@ class Call:
         return False
 
     def _do_send(self, _: e.Send, _now: float) -> bool:
-        if self._worker is not None and self.admission is not None and self.desk is not None:
+        if self._worker is not None and self._outbound is not None and self.desk is not None:
             self._reset()
-            message = self._message(self._worker, self.admission, self._front.hop(self.desk.key))
+            resume = self._resume if self.life.begun else b""
+            message = self._outbound.message(self._worker, self._front.hop(self.desk.key), self._deadline_ms(), resume)
             self._exchange = self._front.pool.send(self._worker.address, message, self)
+            if self._paused:
+                self._exchange.pause(True)
+        return False
+
+    def _do_resumed(self, action: e.Resumed, _now: float) -> bool:
+        if self.desk is not None:
+            self.desk.series.resumed(action.reason, action.gap)
         return False
 
     def _do_drop(self, _: e.Drop, _now: float) -> bool:
@@ -266,47 +327,33 @@ class Call:
         self.on(e.ClientGone())
 
     def _pressure(self, paused: bool) -> None:
+        self._paused = paused
         if self._exchange is not None:
             self._exchange.pause(paused)
 
     def _reset(self) -> None:
-        """Nothing of an earlier attempt counts for the next one."""
-        self._scan = StreamScan(self.life.meter)
+        """Nothing of an earlier attempt counts for the next one, unless the client has it."""
+        if not self.life.begun:
+            self.life.meter.output = 0
+            self._told = self._new_told()
+        self._scan = StreamScan(self.life.meter, self._told, resumed=self.life.begun)
         self._stream = False
         self._status = 200
         self._fields = b""
         self._collected: list[bytes] = []
         self._size = 0
-        self._last = 0.0
 
-    def _message(self, worker: Worker, admission: Admission, hop: str) -> list[bytes]:
-        head, body = self.request.head, admission.body
-        host, port = worker.address
-        lines = (
-            f"POST {head.path} HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nx-request-id: {self.request_id.decode()}\r\n"
-            f"x-paceline-hop: {hop}\r\n"
-            f"x-paceline-class: {admission.request_class}\r\nx-paceline-tenant: {self._tenant()}\r\n"
-            f"x-paceline-deadline-ms: {self._deadline_ms()}\r\n"
-        ).encode()
-        if admission.prefix is not None:
-            lines += f"{PREFIX}: {admission.prefix.header()}\r\n".encode()
-        if promise := self._tpot_ms(admission):
-            lines += b"x-paceline-tpot-ms: %d\r\n" % promise
-        trace = head.headers.get(b"traceparent", b"")
-        if _TRACEPARENT.fullmatch(trace):
-            lines += b"traceparent: " + trace + b"\r\n"
-        return [lines + b"\r\n", body]
+    def _new_told(self) -> Told | None:
+        ours = self.admission is not None and self.admission.ours and self.admission.stream
+        return Told(self._front.limits.resume_bytes) if ours else None
 
-    def _tenant(self) -> str:
-        tenant = self.request.head.tenant
-        return "" if tenant is None else tenant.name
-
-    def _tpot_ms(self, admission: Admission) -> int:
-        """The strictest time per output token promised to its class, 0 if none is."""
-        classes = {} if self.desk is None else self.desk.service.classes
-        targets = classes[admission.request_class].targets if classes else ()
-        return round(min((target.seconds for target in targets if target.metric == "tpot"), default=0.0) * 1000)
+    def _carry(self, desk: Desk, ticket: Ticket) -> None:
+        """What was told is part of the prompt now, and better not read by another revision's model."""
+        ticket.resumed = True
+        ticket.prompt_tokens = self._prompt_tokens + self.life.meter.output
+        if self._worker is not None:
+            revision = self._worker.endpoint.revision
+            ticket.avoid |= {worker.name for worker in desk.fleet if worker.endpoint.revision != revision}
 
     def _deadline_ms(self) -> int:
         waits, limit = self._front.waits, self.life.deadline - self._front.now()
@@ -320,6 +367,7 @@ class Call:
         e.Enqueue: _do_enqueue,
         e.Withdraw: _do_withdraw,
         e.Send: _do_send,
+        e.Resumed: _do_resumed,
         e.Drop: _do_drop,
         e.Free: _do_free,
         e.Deliver: _do_deliver,
@@ -328,3 +376,9 @@ class Call:
         e.Settle: _do_settle,
     }
     """How each action is carried out; True if the queue should be looked at afterwards."""
+
+
+def _promised_tpot(desk: Desk, name: RequestClass) -> float:
+    """The strictest seconds per output token promised to a class, 0 if none is."""
+    targets = desk.service.classes[name].targets
+    return min((target.seconds for target in targets if target.metric == "tpot"), default=0.0)

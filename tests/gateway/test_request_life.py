@@ -5,11 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import Code, RequestError
-from paceline_core.registry import Outcome, RequestClass
+from paceline_core.registry import Outcome, Phase, RequestClass
+from paceline_core.registry.enums import CutReason, ResumeReason
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.life import Actions, Life, State
 from paceline_gateway.requests.nouns import Record, Terms, Waits
+from paceline_gateway.requests.phases import phases
+from paceline_gateway.requests.resumption import RESUMES
 
 WAITS = Waits(first_token_s=10.0, stall_s=5.0, answer_s=60.0)
 FULL = RequestError(Code.QUEUE_FULL, "full", retry_after=3.0)
@@ -224,21 +227,23 @@ def test_who_waits_for_its_tenants_counters_waits_no_longer_than_the_queue_would
     assert record_of(actions).code is Code.HELD_TIMEOUT
 
 
+CUTS = st.sampled_from([None, None, CutReason.FOREIGN])
 EVENTS = st.one_of(
     st.just(e.Queued()),
     st.sampled_from(["w0", "w1"]).map(e.Assigned),
     st.sampled_from([200, 400, 500, 502, 503, 504]).map(e.Answered),
     st.just(e.Began()),
     st.just(e.Finished()),
-    st.builds(e.Lost, st.booleans(), st.booleans()),
+    st.builds(e.Lost, st.booleans(), st.booleans(), st.sampled_from(ResumeReason), CUTS),
     st.just(e.Failed()),
     st.just(e.ClientGone()),
-    st.builds(e.Expired, st.booleans()),
+    st.builds(e.Expired, st.booleans(), CUTS),
     st.just(e.Refused(FULL)),
     st.builds(e.Admitted, st.builds(terms, stream=st.booleans()), st.builds(RetryBudget, st.just(0.2))),
     st.just(e.Authenticated("team")),
 )
-LIKELY = st.one_of(EVENTS, st.sampled_from([e.Queued(), e.Assigned("w0"), e.Began(), e.Lost(), e.Answered(503)]))
+ON = e.Lost(cut=None)
+LIKELY = st.one_of(EVENTS, st.sampled_from([e.Queued(), e.Assigned("w0"), e.Began(), e.Lost(), e.Answered(503), ON]))
 
 
 @given(st.lists(LIKELY, max_size=40))
@@ -275,7 +280,123 @@ def test_a_request_stands_in_the_queue_exactly_when_it_is_queued(history: list[e
             elif isinstance(action, e.Withdraw | e.Send):
                 assert standing
                 standing = False
-        assert standing == (life.state is State.QUEUED)
+        assert standing == life.waiting
+
+
+@given(st.lists(LIKELY, max_size=40))
+def test_an_answer_begins_once_and_after_that_is_never_given_whole_or_begun_anew(history: list[e.Event]) -> None:
+    life, begun = life_in(State.ADMITTED), False
+    for now, event in enumerate(history, start=10):
+        before = life.state
+        actions = life.on(event, float(now))
+        assert not (begun and e.Deliver in kinds(actions))
+        assert not (begun and any(isinstance(action, e.Enqueue) and not action.resume for action in actions))
+        assert begun or e.Resumed not in kinds(actions)
+        begun = begun or (before is State.DISPATCHED and isinstance(event, e.Began))
+
+
+@given(st.lists(LIKELY, max_size=40))
+def test_the_phases_of_whatever_happened_sum_to_the_whole(history: list[e.Event]) -> None:
+    life = life_in(State.ADMITTED)
+    for now, event in enumerate(history, start=10):
+        for action in life.on(event, float(now)):
+            if isinstance(action, e.Settle) and action.record.sent is not None:
+                assert sum(phases(action.record).values()) == pytest.approx(action.record.e2e)
+
+
+def resumed_life(told: e.Lost = ON) -> Life:
+    """A stream that began at 4, lost its worker at 6, and goes on since 9."""
+    life = life_in(State.STREAMING)
+    life.progress(5.0)
+    assert kinds(life.on(told, 6.0)) == [e.Free, e.Enqueue]
+    assert life.state is State.RESUMING
+    assert life.on(e.Assigned("w1"), 7.0) == (e.Send("w1"),)
+    assert life.on(e.Answered(200), 8.0) == ()
+    assert life.on(e.Began(), 9.0) == (e.Resumed(told.reason, 4.0),)
+    return life
+
+
+def test_a_stream_that_went_on_elsewhere_is_one_good_stream() -> None:
+    life = resumed_life()
+    life.meter.output = 7
+    actions = life.on(e.Finished(), 12.0)
+    assert kinds(actions) == [e.Free, e.Close, e.Settle]
+    record = record_of(actions)
+    assert (record.outcome, record.status, record.attempts, record.resumed) == (Outcome.OK, 200, 1, 1)
+    assert (record.ttft, record.tpot, record.e2e, record.worker) == (4.0, 8.0 / 6, 12.0, "w1")
+    assert record.cut is None
+
+
+def test_the_time_of_all_its_workers_is_told_and_the_gap_is_a_wait() -> None:
+    spent = phases(record_of(resumed_life().on(e.Finished(), 12.0)))
+    assert (spent[Phase.PREFILL], spent[Phase.DECODE]) == (1.0 + 2.0, 2.0 + 3.0)
+    assert spent[Phase.QUEUE] == 1.0 + 1.0
+    assert sum(spent.values()) == 12.0
+
+
+def test_losses_are_counted_until_they_are_too_many() -> None:
+    life = life_in(State.STREAMING)
+    for _ in range(RESUMES):
+        assert e.Enqueue(again=True, resume=True) in life.on(ON, 6.0)
+        life.on(e.Assigned("w1"), 7.0)
+        life.on(e.Began(), 8.0)
+    actions = life.on(ON, 9.0)
+    assert error_of(actions).code is Code.STREAM_LOST
+    assert (record_of(actions).outcome, record_of(actions).cut) == (Outcome.STREAM_ERROR, CutReason.ATTEMPTS)
+
+
+def test_a_move_is_not_counted_but_has_a_limit_in_time() -> None:
+    moved = e.Lost(harmless=True, suspect=False, reason=ResumeReason.EVACUATE, cut=None)
+    life = life_in(State.STREAMING)
+    for _ in range(RESUMES + 5):
+        assert e.Free("w0") in life.on(moved, 6.0)
+        life.on(e.Assigned("w0"), 7.0)
+        life.on(e.Began(), 8.0)
+    life.on(moved, 9.0)
+    limit = life.deadline
+    life.on(e.Assigned("w0"), 10.0)
+    life.on(e.Answered(503), 11.0)
+    assert life.deadline == limit == 9.0 + WAITS.resume_s
+    actions = life.on(e.Expired(), limit)
+    assert kinds(actions) == [e.Withdraw, e.Fail, e.Settle]
+    assert (error_of(actions).code, record_of(actions).cut) == (Code.STREAM_LOST, CutReason.DEADLINE)
+
+
+@pytest.mark.parametrize("status", [400, 413, 500, 503])
+def test_a_worker_that_does_not_take_a_stream_over_is_passed_over(status: int) -> None:
+    life = life_in(State.STREAMING)
+    life.on(ON, 6.0)
+    life.on(e.Assigned("w1"), 7.0)
+    actions = life.on(e.Answered(status), 8.0)
+    assert kinds(actions) == [e.Drop, e.Free, e.Enqueue]
+    assert life.state is State.RESUMING
+
+
+def test_a_silent_stream_goes_on_elsewhere_if_it_can() -> None:
+    actions = life_in(State.STREAMING).on(e.Expired(cut=None), 9.0)
+    assert actions == (e.Drop(), e.Free("w0", suspect=True), e.Enqueue(again=True, resume=True))
+    actions = life_in(State.STREAMING).on(e.Expired(), 9.0)
+    assert error_of(actions).code is Code.UPSTREAM_TIMEOUT
+
+
+def test_a_spent_retry_budget_does_not_break_streams() -> None:
+    assert e.Enqueue(again=True, resume=True) in life_in(State.STREAMING, retries=0).on(ON, 6.0)
+
+
+def test_a_client_that_leaves_while_its_stream_looks_for_a_worker_is_cancelled() -> None:
+    life = life_in(State.STREAMING)
+    life.on(ON, 6.0)
+    actions = life.on(e.ClientGone(), 7.0)
+    assert kinds(actions) == [e.Withdraw, e.Settle]
+    assert record_of(actions).outcome is Outcome.CANCELLED
+
+
+def test_a_gateway_that_stops_cuts_a_stream_that_looks_for_a_worker() -> None:
+    life = life_in(State.STREAMING)
+    life.on(ON, 6.0)
+    actions = life.on(e.Refused(RequestError(Code.DRAINING, "stopping", retry_after=1.0)), 7.0)
+    assert kinds(actions) == [e.Withdraw, e.Fail, e.Settle]
+    assert record_of(actions).outcome is Outcome.STREAM_ERROR
 
 
 def test_the_second_byte_of_a_dead_request_changes_nothing() -> None:

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline_core.registry.enums import CutReason, ResumeReason
 from paceline_gateway.requests.nouns import Meter, WorkerPhases
 from paceline_gateway.requests.stream import LINE_LIMIT, StreamScan, read_server_timing, read_usage
+from paceline_gateway.requests.told import Told
 
 
 def chunk(text: str | None, **more: object) -> bytes:
@@ -83,6 +85,103 @@ def test_tokens_are_counted_by_position_where_the_worker_tells_it() -> None:
     assert scanner.fresh == 3
     scanner.feed(b": p 3 4\n" + chunk("d"))
     assert scanner.fresh == 1
+
+
+ROLE, END = chunk(None), b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
+TAIL = b": usage " + COUNTS + b"\n" + PHASES + USAGE + DONE
+STREAM = [
+    (b": p 0 11 2\n", ROLE + chunk("a")),
+    (b": p 1 12,13\n", chunk("b")),
+    (b": p 3 14 0\n", b""),
+    (b": p 4 15,16 3\n", chunk("c") + chunk("d") + chunk("e")),
+    (b": p 6 17 2 end\n", chunk("f") + END),
+]
+CHOICES = [
+    (b": c 0 0 11 2\n", ROLE + chunk("a")),
+    (b": c 1 0 21,22 2\n", ROLE + chunk("x")),
+    (b": c 0 1 12\n", chunk("b")),
+    (b": c 1 2 - 1 end\n", END),
+    (b": c 0 2 13 2 end\n", chunk("c") + END),
+]
+
+
+@given(
+    st.sampled_from([STREAM, CHOICES]),
+    st.lists(st.integers(0, 2000), max_size=12),
+    st.integers(0, 2000),
+)
+def test_wherever_a_stream_is_cut_what_is_told_is_what_has_passed(
+    pieces: list[tuple[bytes, bytes]], cuts: list[int], end: int
+) -> None:
+    whole = b"".join(line + events for line, events in pieces) + TAIL
+    end = min(end, len(whole))
+    places = [0, *sorted(min(cut, end) for cut in cuts), end]
+    told = Told(1000)
+    told.begin(b'{"id":"c","created":1')
+    scanner = StreamScan(Meter(), told, resumed=True)
+    out = b"".join([scanner.feed(whole[a:b]) for a, b in pairwise(places)])
+    passed = [line for line, _ in pieces if whole.index(line) + len(line + dict(pieces)[line]) <= end]
+    assert scanner.done == (end == len(whole))
+    assert out == b"".join(dict(pieces)[line] for line in passed) + (USAGE + DONE if scanner.done else b"")
+    expected = Told(1000)
+    expected.begin(b'{"id":"c","created":1')
+    for line in passed:
+        expected.add(line)
+    assert told.resume() == expected.resume()
+
+
+def test_the_events_of_one_comment_pass_together_or_not_at_all() -> None:
+    told = Told(1000)
+    scanner = StreamScan(Meter(), told)
+    scanner.feed(b": p 0 1\n" + chunk("a"))
+    assert scanner.feed(b": p 1 2 2\n" + chunk("b")) == b""
+    assert scanner.fresh == 0
+    assert scanner.feed(chunk("c")) == chunk("b") + chunk("c")
+
+
+def test_the_end_passes_as_a_whole_so_that_usage_is_not_told_twice() -> None:
+    scanner = StreamScan(Meter())
+    scanner.feed(b": p 0 1\n" + chunk("a"))
+    assert scanner.feed(TAIL.removesuffix(DONE)) == b""
+    assert scanner.feed(DONE) == USAGE + DONE
+    assert scanner.done
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b": moved drain\n", ResumeReason.DRAIN),
+        (b": moved evacuate\n", ResumeReason.EVACUATE),
+        (b": moved engine\n", ResumeReason.ENGINE),
+        (b": moved for reasons of the future\n", ResumeReason.CONNECTION),
+    ],
+)
+def test_a_stream_that_is_given_up_says_why(line: bytes, reason: ResumeReason) -> None:
+    scanner = StreamScan(Meter())
+    assert scanner.feed(b": p 0 1\n" + chunk("a") + line) == chunk("a")
+    assert scanner.moved is reason
+
+
+def test_a_stream_that_goes_on_passes_from_its_first_byte_on() -> None:
+    scanner = StreamScan(Meter(), Told(1000), resumed=True)
+    assert scanner.feed(b": p 7 1\n" + chunk("a")) == chunk("a")
+
+
+def test_a_comment_that_claims_the_events_of_the_next_one_is_not_believed() -> None:
+    told = Told(1000)
+    scanner = StreamScan(Meter(), told)
+    out = scanner.feed(b": p 0 1 2\n" + chunk("a") + b": p 1 2\n" + chunk("b"))
+    assert out == chunk("a") + chunk("b")
+    assert told.cut is CutReason.UNKNOWN
+
+
+def test_a_piece_without_end_is_passed_on_and_cannot_go_on_elsewhere() -> None:
+    told = Told(1000)
+    scanner = StreamScan(Meter(), told)
+    scanner.feed(b": p 0 1\n" + chunk("a"))
+    long = b"x" * (LINE_LIMIT + 1)
+    assert scanner.feed(b": p 1 2\n" + long) == long
+    assert told.cut is CutReason.UNKNOWN
 
 
 def test_tokens_of_a_foreign_engine_are_counted_by_events() -> None:

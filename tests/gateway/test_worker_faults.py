@@ -108,11 +108,11 @@ async def test_an_engine_that_fails_everywhere_speaks_for_itself(stand: Stand, m
 
 
 @pytest.mark.parametrize("events", [1, 2, 3, 4])
-async def test_a_worker_lost_after_the_first_byte_ends_with_an_error_event(
+async def test_a_foreign_worker_lost_after_the_first_byte_ends_with_an_error_event(
     stand: Stand, make_worker: MakeWorker, events: int
 ) -> None:
     worker = await make_worker()
-    worker.script = lambda _: Script(cut_after=events)
+    worker.script = lambda _: Script(cut_after=events, foreign=True)
     stand.work(worker)
     response = await stand.client.post("/v1/chat/completions", json=STREAM)
     blocks = [block for block in response.text.split("\n\n") if block]
@@ -121,6 +121,7 @@ async def test_a_worker_lost_after_the_first_byte_ends_with_an_error_event(
     assert blocks[-1] == "data: [DONE]"
     assert await stand.metric("paceline_requests_total", outcome="stream_error") == 1
     assert await stand.metric("paceline_slo_requests_total", slo="availability", verdict="bad_failed") == 1
+    assert await stand.metric("paceline_stream_cut_total", reason="unknown") == 1
 
 
 async def test_a_worker_lost_after_done_has_lost_nothing(stand: Stand, make_worker: MakeWorker) -> None:
@@ -135,7 +136,7 @@ async def test_a_worker_lost_after_done_has_lost_nothing(stand: Stand, make_work
 
 async def test_a_stream_that_ends_without_done_is_cut(stand: Stand, make_worker: MakeWorker) -> None:
     worker = await make_worker()
-    worker.script = lambda _: Script(done=False)
+    worker.script = lambda _: Script(done=False, foreign=True)
     stand.work(worker)
     response = await stand.client.post("/v1/chat/completions", json=STREAM)
     assert '"code": "stream_lost"' in response.text
@@ -143,7 +144,7 @@ async def test_a_stream_that_ends_without_done_is_cut(stand: Stand, make_worker:
 
 async def test_the_official_client_raises_on_a_lost_stream(stand: Stand, make_worker: MakeWorker) -> None:
     worker = await make_worker()
-    worker.script = lambda _: Script(cut_after=2)
+    worker.script = lambda _: Script(cut_after=2, foreign=True)
     stand.work(worker)
     client = openai.AsyncOpenAI(api_key=stand.key, base_url=f"http://127.0.0.1:{stand.port}/v1")
     async with client:
@@ -210,7 +211,7 @@ async def test_a_worker_that_never_begins_runs_into_the_limit(tmp_path: Any, mak
 
 async def test_a_stream_that_falls_silent_runs_into_the_limit(tmp_path: Any, make_worker: MakeWorker) -> None:
     worker = await make_worker()
-    worker.script = lambda _: Script(stall_after=2)
+    worker.script = lambda _: Script(stall_after=2, foreign=True)
     async with gateway(tmp_path, {"stall_s": 0.2}) as stand:
         stand.work(worker)
         response = await stand.client.post("/v1/chat/completions", json=STREAM)

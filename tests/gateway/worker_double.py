@@ -10,18 +10,23 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from paceline_core.auth import TrustFile
 from paceline_core.auth.hop import HEADER
 from paceline_core.kube import Endpoint
-from paceline_core.wire import KVLoad, LoadReport, StepTime, WorkerState, encode
+from paceline_core.wire import RESUME, KVLoad, LoadReport, StepTime, WorkerState, encode
 
 SERVICE = "default/chat"
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """How one request is answered. `cut_after` closes the connection after so many events (0: before the head)."""
+    """How one request is answered. `cut_after` closes the connection after so many events (0: before the head).
+
+    A stream that is resumed counts on from the tokens it is told. `foreign`: it says nothing of tokens, like an engine
+    that is not ours. `moved_after`: it is given up with `reason` after so many events.
+    """
 
     tokens: tuple[str, ...] = ("Time", " to", " first", " token")
     delay_s: float = 0.0
@@ -31,17 +36,24 @@ class Script:
     cut_after: int | None = None
     stall_after: int | None = None
     error_after: int | None = None
+    moved_after: int | None = None
+    reason: str = "evacuate"
+    foreign: bool = False
     done: bool = True
     raw: bytes = b""
 
 
 @dataclass(slots=True)
 class Seen:
-    """A request as it arrived. `closed` is set when the gateway closed the connection before the end."""
+    """A request as it arrived. `closed` is set when the gateway closed the connection before the end.
+
+    `resume` is what stands behind the client's body where a stream goes on.
+    """
 
     path: str
     headers: dict[str, str]
     body: bytes
+    resume: dict[str, Any] | None = None
     closed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -179,7 +191,11 @@ class WorkerDouble:
 
 async def _events(script: Script, seen: Seen) -> AsyncIterator[bytes | None]:
     opening = _event({"delta": {"role": "assistant", "content": ""}}, seen)
-    for index, token in enumerate(script.tokens):
+    told = len(seen.resume["choices"][0]["ids"]) if seen.resume else 0
+    for index, token in list(enumerate(script.tokens))[told:]:
+        if index == script.moved_after:
+            yield f": moved {script.reason}\n".encode()
+            return
         if index == script.cut_after:
             yield None
             return
@@ -191,11 +207,8 @@ async def _events(script: Script, seen: Seen) -> AsyncIterator[bytes | None]:
             yield b"data: [DONE]\n\n"
             return
         await asyncio.sleep(script.delay_s)
-        yield (
-            (opening if index == 0 else b"")
-            + b": p %d %d\n" % (index, 100 + index)
-            + _event({"delta": {"content": token}}, seen)
-        )
+        comment = b": p %d %d\n" % (index, 100 + index) if index else b": p 0 100 2\n" + opening
+        yield (b"" if script.foreign else comment) + _event({"delta": {"content": token}}, seen)
     if script.cut_after is not None and script.cut_after >= len(script.tokens):
         yield None
         return
@@ -212,10 +225,11 @@ def _usage(script: Script, seen: Seen) -> bytes:
 
 
 def _event(choice: dict[str, object], seen: Seen) -> bytes:
+    name = seen.headers.get("x-request-id", "1")
     payload = {
-        "id": "chatcmpl-1",
+        "id": f"chatcmpl-{name}" if seen.resume is None else seen.resume["id"],
         "object": "chat.completion.chunk",
-        "created": 1,
+        "created": len(name) if seen.resume is None else seen.resume["created"],
         "model": "chat",
         "choices": [{"index": 0, **choice, "finish_reason": None}],
     }
@@ -230,7 +244,9 @@ async def _read_request(reader: asyncio.StreamReader) -> Seen | None:
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Seen(first.split(" ")[1], headers, body)
+    size = int(headers.get(RESUME, "0"))
+    resume = json.loads(body[-size:]) if size else None
+    return Seen(first.split(" ")[1], headers, body[:-size] if size else body, resume)
 
 
 async def _watch(reader: asyncio.StreamReader, seen: Seen) -> None:

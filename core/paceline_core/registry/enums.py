@@ -47,6 +47,29 @@ class Phase(StrEnum):
     NETWORK = "network"
 
 
+class ResumeReason(StrEnum):
+    """Why a stream had to go on at another worker."""
+
+    CONNECTION = "connection"
+    STALL = "stall"
+    DRAIN = "drain"
+    EVACUATE = "evacuate"
+    ENGINE = "engine"
+
+
+class CutReason(StrEnum):
+    """Why a stream that lost its worker could not go on at another one."""
+
+    FOREIGN = "foreign"
+    """The worker does not say which tokens it sends."""
+    LONG = "long"
+    """More was told than the gateway keeps."""
+    UNKNOWN = "unknown"
+    """What was told contradicts itself."""
+    ATTEMPTS = "attempts"
+    DEADLINE = "deadline"
+
+
 class Direction(StrEnum):
     """What an autoscaler's decision does to a pool."""
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from paceline_core.errors import RequestError
+from paceline_core.registry.enums import CutReason, ResumeReason
 from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.nouns import Record, Terms
 
@@ -60,10 +61,15 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The worker's answer broke off. `harmless`: it has done nothing for the request; `suspect`: better ask others."""
+    """The worker's answer broke off. `harmless`: that is not held against it; `suspect`: better ask others.
+
+    `reason` and `cut` are about a stream that has begun: why, and what keeps it from going on elsewhere, if anything.
+    """
 
     harmless: bool = False
     suspect: bool = True
+    reason: ResumeReason = ResumeReason.CONNECTION
+    cut: CutReason | None = CutReason.FOREIGN
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +84,10 @@ class ClientGone:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """`Life.deadline` has passed. `held`: its service has no worker."""
+    """`Life.deadline` has passed. `held`: its service has no worker. `cut` as in `Lost`, for a silent stream."""
 
     held: bool = False
+    cut: CutReason | None = CutReason.FOREIGN
 
 
 Event = (
@@ -101,9 +108,13 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Enqueue:
-    """Wait for a worker; `again` at the head of the queue, and on another worker if there is one."""
+    """Wait for a worker; `again` at the head of the queue, and on another worker if there is one.
+
+    `resume`: with a stream that has begun.
+    """
 
     again: bool = False
+    resume: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +127,14 @@ class Send:
     """Dispatch to this worker."""
 
     worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The stream goes on at another worker, after a gap in seconds. Count it."""
+
+    reason: ResumeReason
+    gap: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +174,4 @@ class Settle:
     record: Record
 
 
-Action = Enqueue | Withdraw | Send | Drop | Free | Deliver | Close | Fail | Settle
+Action = Enqueue | Withdraw | Send | Resumed | Drop | Free | Deliver | Close | Fail | Settle

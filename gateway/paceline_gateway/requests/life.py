@@ -1,13 +1,15 @@
 """A request's life in the gateway: one state machine, `on(event, now) -> actions`.
 
     RECEIVED -> AUTHENTICATED -> ADMITTED -> QUEUED -> DISPATCHED -> STREAMING -> DONE
-                                               ^            |
-                                               +--- lost ---+      before the first byte, within attempts and budget
+                                               ^            | ^          |
+                                               +--- lost ---+ |          |     before the first byte: within attempts
+                                                              |          |     and budget; after it: within RESUMES
+                                                   RESUMING --+<- lost --+     and `resume_s`
 
 Invariants: every life ends in exactly one Settle; each Send is followed by exactly one Free of the same worker; after
 Settle nothing happens. `deadline` is the limit of the current state: whoever drives the machine reports its passing
-as Expired. A stream that has begun and loses its worker ends with an error event: `_lost_streaming` is the one place
-where resumption will take over. What a client cancels is not counted as anybody's failure.
+as Expired. A stream that has begun is dispatched again only to go on where it broke off (`begun`); where that cannot
+be, it ends with an error event. What a client cancels is not counted as anybody's failure.
 """
 
 from collections.abc import Callable
@@ -15,10 +17,11 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from paceline_core.errors import ERRORS, Code, RequestError
-from paceline_core.registry.enums import Outcome
+from paceline_core.registry.enums import CutReason, Outcome, ResumeReason
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.nouns import Meter, Record, Terms, Waits
+from paceline_gateway.requests.resumption import Resumption
 
 _NEVER = float("inf")
 Actions = tuple[e.Action, ...]
@@ -33,19 +36,27 @@ class State(StrEnum):
     QUEUED = "queued"
     DISPATCHED = "dispatched"
     STREAMING = "streaming"
+    RESUMING = "resuming"
     DONE = "done"
+
+
+_WAITING = frozenset({State.QUEUED, State.RESUMING})
+_HELD_BY_WORKER = frozenset({State.DISPATCHED, State.STREAMING})
 
 
 class Life:
     """One request. `meter` is shared with whoever watches the answer pass."""
 
     __slots__ = (
+        "_again",
         "_attempts",
         "_budget",
+        "_cut",
         "_error_passed",
         "_first",
         "_queued",
         "_received",
+        "_resumption",
         "_sent",
         "_status",
         "_tenant",
@@ -73,6 +84,19 @@ class Life:
         self._queued: float | None = None
         self._sent: float | None = None
         self._first: float | None = None
+        self._again: float | None = None
+        self._cut: CutReason | None = None
+        self._resumption: Resumption | None = None
+
+    @property
+    def begun(self) -> bool:
+        """The client has a part of a stream."""
+        return self._first is not None
+
+    @property
+    def waiting(self) -> bool:
+        """It stands in the queue."""
+        return self.state in _WAITING
 
     def on(self, event: e.Event, now: float) -> Actions:
         """What to do about it; nothing once the request is done."""
@@ -104,10 +128,12 @@ class Life:
         return (e.Enqueue(),)
 
     def _assigned(self, event: e.Assigned, now: float) -> Actions:
-        if self.state is not State.QUEUED or self._terms is None:
+        if not self.waiting or self._terms is None:
             return ()
         self.state = State.DISPATCHED
         self._worker, self._sent = event.worker, now
+        if self.begun:
+            return (e.Send(event.worker),)
         self._attempts += 1
         self.deadline = now + (self._waits.first_token_s if self._terms.stream else self._waits.answer_s)
         return (e.Send(event.worker),)
@@ -115,21 +141,29 @@ class Life:
     def _answered(self, event: e.Answered, now: float) -> Actions:
         if self.state is not State.DISPATCHED:
             return ()
-        self._status = event.status
         harmless = event.status == 503
+        if self.begun:
+            lost = e.Lost(harmless=harmless, suspect=harmless, cut=None)
+            return self._lost_begun(lost, now, e.Drop()) if event.status != 200 else ()
+        self._status = event.status
         if harmless or event.status in (500, 502):
             lost = e.Lost(harmless=harmless, suspect=harmless)
-            return self._again(lost, now, e.Drop()) or ()
+            return self._retry(lost, now, e.Drop()) or ()
         return ()
 
     def _began(self, _: e.Began, now: float) -> Actions:
-        if self.state is State.DISPATCHED:
-            self.state, self._first = State.STREAMING, now
-            self.progress(now)
-        return ()
+        if self.state is not State.DISPATCHED:
+            return ()
+        self.state = State.STREAMING
+        self.progress(now)
+        if self._resumption is None:
+            self._first = now
+            return ()
+        self._again = now
+        return (e.Resumed(self._resumption.reason, self._resumption.began(now)),)
 
     def _finished(self, _: e.Finished, now: float) -> Actions:
-        if self.state is State.STREAMING:
+        if self.state in _HELD_BY_WORKER and self.begun:
             outcome = Outcome.STREAM_ERROR if self._error_passed else Outcome.OK
             return (e.Free(self._worker), e.Close(), self._settle(outcome, None, now))
         if self.state is State.DISPATCHED:
@@ -140,37 +174,57 @@ class Life:
         return (*self._leave(), self._settle(Outcome.CANCELLED, Code.CLIENT_CLOSED, now))
 
     def _expired(self, event: e.Expired, now: float) -> Actions:
+        if self.state is State.STREAMING and event.cut is None:
+            return self._lost_begun(e.Lost(reason=ResumeReason.STALL, cut=None), now, e.Drop())
+        if self.begun:
+            self._cut = event.cut if self.state is State.STREAMING else CutReason.DEADLINE
         return self._end(self._why_late(held=event.held), now)
 
     def _refused(self, event: e.Refused, now: float) -> Actions:
         return self._end(event.error, now)
 
     def _lost(self, event: e.Lost, now: float) -> Actions:
-        if self.state is State.STREAMING:
-            return self._lost_streaming(now)
-        if self.state is not State.DISPATCHED:
+        if self.state not in _HELD_BY_WORKER:
             return ()
-        again = self._again(event, now)
+        if self.begun:
+            return self._lost_begun(event, now)
+        again = self._retry(event, now)
         if again is not None:
             return again
         error = RequestError(Code.UPSTREAM_ERROR, "The worker was lost before it answered; retry.")
         return (e.Free(self._worker, suspect=event.suspect), e.Fail(error), self._settle_with(error, now))
 
-    def _lost_streaming(self, now: float) -> Actions:
+    def _lost_begun(self, lost: e.Lost, now: float, *first: e.Action) -> Actions:
+        """On to another worker, from the last token on that the client has; or the end."""
         if self._error_passed:
-            return (e.Free(self._worker), e.Close(), self._settle(Outcome.STREAM_ERROR, None, now))
+            return (*first, e.Free(self._worker), e.Close(), self._settle(Outcome.STREAM_ERROR, None, now))
+        resumption = self._resumption = self._resumption or Resumption()
+        self._note_loss(resumption, lost, now)
+        self._cut = lost.cut or resumption.refusal(harmless=lost.harmless, now=now)
+        free = e.Free(self._worker, suspect=lost.suspect)
+        if self._cut is None:
+            self.state, self.deadline = State.RESUMING, resumption.deadline
+            return (*first, free, e.Enqueue(again=True, resume=True))
         error = RequestError(Code.STREAM_LOST, "The worker was lost while it answered; what came so far is incomplete.")
-        return (e.Free(self._worker, suspect=True), e.Fail(error), self._settle_with(error, now))
+        return (*first, free, e.Fail(error), self._settle_with(error, now))
+
+    def _note_loss(self, resumption: Resumption, lost: e.Lost, now: float) -> None:
+        begun = self._again or self._first
+        if self.state is not State.STREAMING or begun is None or self._sent is None:
+            return
+        resumption.lost(lost.reason, self.deadline - self._waits.stall_s, now + self._waits.resume_s)
+        resumption.spent(self._sent, begun, now)
+        self._sent, self.meter.worker = now, None
 
     def _failed(self, _: e.Failed, now: float) -> Actions:
-        if self.state is State.DISPATCHED:
-            again = self._again(e.Lost(suspect=False), now, e.Drop())
+        if self.state is State.DISPATCHED and not self.begun:
+            again = self._retry(e.Lost(suspect=False), now, e.Drop())
             if again is not None:
                 return again
-        self._error_passed = self.state in (State.DISPATCHED, State.STREAMING)
+        self._error_passed = self.state in _HELD_BY_WORKER
         return ()
 
-    def _again(self, lost: e.Lost, now: float, *first: e.Action) -> Actions | None:
+    def _retry(self, lost: e.Lost, now: float, *first: e.Action) -> Actions | None:
         """Back into the queue, or None when that is not allowed any more."""
         if self._terms is None or self._budget is None:
             return None
@@ -186,6 +240,9 @@ class Life:
     def _why_late(self, *, held: bool) -> RequestError:
         if self.state is State.ADMITTED:
             return RequestError(Code.HELD_TIMEOUT, "The tenant's limits could not be looked up in time; retry later.")
+        if self.begun and self.state is not State.STREAMING:
+            why = "The worker was lost while it answered, and no other one went on in time; what came is incomplete."
+            return RequestError(Code.STREAM_LOST, why)
         if self.state is State.QUEUED:
             cause = "no worker of the model became ready" if held else "no worker of the model had room"
             return RequestError(Code.HELD_TIMEOUT, f"The request waited its whole limit, but {cause}; retry later.")
@@ -195,20 +252,20 @@ class Life:
         return (*self._leave(), e.Fail(error), self._settle_with(error, now))
 
     def _leave(self) -> Actions:
-        if self.state is State.QUEUED:
+        if self.waiting:
             return (e.Withdraw(),)
-        if self.state in (State.DISPATCHED, State.STREAMING):
+        if self.state in _HELD_BY_WORKER:
             return (e.Drop(), e.Free(self._worker))
         return ()
 
     def _settle_with(self, error: RequestError, now: float) -> e.Settle:
-        begun = self.state is State.STREAMING
-        if not begun:
+        if not self.begun:
             self._status = error.row.status
-        cut = begun and error.row.outcome is not Outcome.TIMEOUT
+        cut = self.begun and error.row.outcome is not Outcome.TIMEOUT
         return self._settle(Outcome.STREAM_ERROR if cut else error.row.outcome, error.code, now)
 
     def _settle(self, outcome: Outcome, code: Code | None, now: float) -> e.Settle:
+        sent = now if self.state is State.RESUMING else self._sent
         self.state, self.deadline = State.DONE, _NEVER
         if outcome is Outcome.CANCELLED:
             self._status = ERRORS[Code.CLIENT_CLOSED].status
@@ -221,14 +278,20 @@ class Life:
                 terms=self._terms,
                 received=self._received,
                 queued=self._queued,
-                sent=self._sent,
+                sent=sent,
                 first=self._first,
                 ended=now,
                 attempts=self._attempts,
                 worker=self._worker,
                 meter=self.meter,
+                **({} if self._resumption is None else self._told_of(self._resumption)),
             )
         )
+
+    def _told_of(self, resumption: Resumption) -> dict[str, Any]:
+        """What its record says beside that of others."""
+        told = {"resumed": resumption.count, "again": self._again, "earlier": resumption.earlier}
+        return told | {"cut": self._cut}
 
     _reactions: ClassVar[dict[type[e.Event], Callable[[Any, Any, float], Actions]]] = {
         e.Authenticated: _authenticated,

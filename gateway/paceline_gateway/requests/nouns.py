@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from paceline_core.errors import Code
-from paceline_core.registry.enums import Outcome, RequestClass
+from paceline_core.registry.enums import CutReason, Outcome, RequestClass
 
 
 @dataclass(slots=True)
@@ -52,6 +52,8 @@ class Waits:
     first_token_s: float
     stall_s: float
     answer_s: float
+    resume_s: float = 60.0
+    """From the loss of a stream's worker to its next token from another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,9 @@ class Record:
     """A request that has ended. Times are monotonic seconds; those of things that never happened are None.
 
     `received` is the last byte of the body, `first` the first content handed to the client, `ended` the last byte.
-    `sent` is the dispatch that led to the answer, `queued` the moment of admission.
+    `sent` is the dispatch that led to the answer, `queued` the moment of admission. A stream that had to go on at
+    another worker was `resumed` so often: then `sent` is the last dispatch, `again` the first content of it, and
+    `earlier` the time that other workers spent on what the client has. `cut`: why it could not go on.
     """
 
     outcome: Outcome
@@ -75,11 +79,20 @@ class Record:
     attempts: int
     worker: str
     meter: Meter
+    resumed: int = 0
+    again: float | None = None
+    earlier: WorkerPhases = WorkerPhases()
+    cut: CutReason | None = None
 
     @property
     def e2e(self) -> float:
         """Body read to last byte handed over, seconds."""
         return self.ended - self.received
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds in the gateway's queue; None if it never reached a worker."""
+        return None if self.sent is None or self.queued is None else self.sent - self.queued - self.earlier.total
 
     @property
     def ttft(self) -> float | None:

@@ -1,9 +1,10 @@
 """What the gateway learns from a stream that passes: bytes in, the client's bytes out, no event decoded.
 
-Our workers put comment lines (`: p <position> <ids>`, `: phases {...}`, `: usage {...}`) into the same write as their
-events; they are read here and never forwarded. Only whole lines go on, and nothing before the first content: until
-then the request can still be answered by another worker. Content is a non-empty text in the first event, or any second
-event, since engines differ in what else they stream. JSON holds no raw line feed, so `\\n:` is always a comment.
+Our workers put comment lines (docs/worker-protocol.md) into the same write as their events; they are read here and
+never forwarded. What belongs to one comment goes on as a whole or waits, so that a stream can go on elsewhere after any
+byte that was passed on; without comments only whole lines do. Nothing goes on before the first content: until then
+another worker can still answer. Content is a non-empty text in the first event, or any second event, since engines
+differ in what else they stream. JSON holds no raw line feed, so `\\n:` is always a comment and `\\n\\n` ends an event.
 """
 
 import re
@@ -11,9 +12,14 @@ from typing import Any
 
 import orjson
 
+from paceline_core.registry.enums import CutReason, ResumeReason
+from paceline_core.wire import MOVED, MoveReason
 from paceline_gateway.requests.nouns import Meter, WorkerPhases
+from paceline_gateway.requests.told import Told, piece
 
 LINE_LIMIT = 1 << 20
+_MOVED = MOVED.encode()
+_COMMENT = re.compile(rb"^:.*\n", re.MULTILINE)
 _CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|refusal|arguments|delta)":\s*"[^"]')
 _COUNT = {
     name: re.compile(rb'"%b":\s*(\d+)' % name) for name in (b"prompt_tokens", b"completion_tokens", b"cached_tokens")
@@ -23,16 +29,22 @@ _SPENT = frozenset(WorkerPhases.__dataclass_fields__)
 
 
 class StreamScan:
-    """One attempt's stream. `began`: content has passed; `done`: `[DONE]` has; `failed`: an error event has."""
+    """One attempt's stream. `began`: content has passed; `done`: `[DONE]` has; `failed`: an error event has.
 
-    __slots__ = ("_events", "_held", "_meter", "_rest", "_usage", "began", "done", "failed", "fresh")
+    `moved`: the worker has given the stream up. `told`, if there is one, learns what is passed on. `resumed`: it goes
+    on from elsewhere.
+    """
 
-    def __init__(self, meter: Meter) -> None:
-        self.began = False
+    __slots__ = ("_events", "_held", "_meter", "_rest", "_told", "_usage", "began", "done", "failed", "fresh", "moved")
+
+    def __init__(self, meter: Meter, told: Told | None = None, *, resumed: bool = False) -> None:
+        self.began = resumed
         self.done = False
         self.failed = False
+        self.moved: ResumeReason | None = None
         self.fresh = 0
         self._meter = meter
+        self._told = told
         self._held = b""
         self._rest = b""
         self._usage = b""
@@ -40,14 +52,15 @@ class StreamScan:
 
     def feed(self, packet: bytes) -> bytes:
         """What may be forwarded now. `fresh` is how many tokens this packet brought."""
-        lines = packet if not self._rest and packet.endswith(b"\n") else self._whole_lines(packet)
+        if self._rest:
+            packet, self._rest = self._rest + packet, b""
         before = self._meter.output
-        if lines.startswith(b": p "):  # what all packets of our workers begin with
-            end = lines.find(b"\n") + 1
-            self._position(lines[4:end])
-            lines = lines[end:]
-        if b"\n:" in lines or lines.startswith(b":"):
-            lines = self._without_comments(lines)
+        if packet.startswith(b": p ") and packet.endswith(b"\n\n") and b"\n:" not in packet:
+            lines = self._one_piece(packet)  # nearly every packet of our workers
+        elif b"\n:" in packet or packet.startswith(b":"):
+            lines = self._pieces(packet)
+        else:
+            lines = self._whole_lines(packet)
         if b"[DONE]" in lines and b"data: [DONE]" in lines:
             self.done = True
         if b'"usage":' in lines:
@@ -64,37 +77,88 @@ class StreamScan:
         return rest
 
     def _whole_lines(self, packet: bytes) -> bytes:
-        if self._rest:
-            packet = self._rest + packet
         if packet.endswith(b"\n") or len(packet) > LINE_LIMIT:
-            self._rest = b""
             return packet
         cut = packet.rfind(b"\n") + 1
         self._rest = packet[cut:]
         return packet[:cut]
 
-    def _without_comments(self, lines: bytes) -> bytes:
-        kept = []
-        for line in lines.splitlines(keepends=True):
-            if line.startswith(b":"):
-                self._comment(line)
-            else:
-                kept.append(line)
+    def _one_piece(self, packet: bytes) -> bytes:
+        """The same as `_pieces` for what is one comment and its events."""
+        end = packet.find(b"\n") + 1
+        position, _, ids = packet[4:end].partition(b" ")
+        if b" " in ids or not position.isdigit():
+            return self._pieces(packet)
+        self._meter.output = int(position) + ids.count(b",") + 1
+        if self._told is not None:
+            self._told.add(packet[:end])
+        return packet[end:]
+
+    def _pieces(self, packet: bytes) -> bytes:
+        """The events of all pieces that are whole; from the first one on that is not, everything waits."""
+        kept, at = [], 0
+        while at < len(packet):
+            begin = at if packet.startswith(b":", at) else packet.find(b"\n:", at) + 1 or len(packet)
+            if begin == len(packet):
+                kept.append(self._whole_lines(packet[at:]))
+                break
+            kept.append(packet[at:begin])
+            end = self._comment(packet, begin)
+            if end is None:
+                kept.append(self._wait(packet[begin:]))
+                break
+            at = packet.find(b"\n", begin) + 1
+            kept.append(packet[at:end])
+            at = max(at, end)
         return b"".join(kept)
 
-    def _comment(self, line: bytes) -> None:
-        if line.startswith(b": p "):
-            self._position(line[4:])
+    def _comment(self, packet: bytes, begin: int) -> int | None:
+        """Take a comment in if what belongs to it is there: where that ends. None: not yet."""
+        end = packet.find(b"\n", begin) + 1
+        line = packet[begin:end]
+        if not end:
+            return None
+        if line.startswith((b": p ", b": c ")):
+            return self._piece(line, packet, end)
+        if line.startswith(b": usage "):
+            if packet.find(b"\ndata: [DONE]\n\n", begin) < 0:
+                return None
+            read_usage(line, self._meter)
         elif line.startswith(b": phases "):
             self._meter.worker = _phases(line[9:])
-        elif line.startswith(b": usage "):
-            read_usage(line, self._meter)
+        elif line.startswith(_MOVED):
+            self.moved = _reason(line[len(_MOVED) :])
+        return end
 
-    def _position(self, text: bytes) -> None:
-        """`<position> <ids>`: how many tokens there are now."""
-        position, _, ids = text.partition(b" ")
-        if position.isdigit():
-            self._meter.output = int(position) + ids.count(b",") + (not ids.isspace())
+    def _piece(self, line: bytes, packet: bytes, end: int) -> int | None:
+        told = piece(line)
+        if told is None:
+            self._give_up()
+            return end
+        _, position, ids, events = told
+        begin = end
+        for _ in range(events):
+            end = packet.find(b"\n\n", end) + 2
+            if end < 2:
+                return None
+        if b"\n:" in packet[begin:end]:
+            self._give_up()
+            return begin
+        self._meter.output = position + ids if line[2:3] == b"p" else self._meter.output + ids
+        if self._told is not None:
+            self._told.add(line)
+        return end
+
+    def _wait(self, rest: bytes) -> bytes:
+        if len(rest) <= LINE_LIMIT:
+            self._rest = rest
+            return b""
+        self._give_up()
+        return _COMMENT.sub(b"", rest)
+
+    def _give_up(self) -> None:
+        if self._told is not None:
+            self._told.give_up(CutReason.UNKNOWN)
 
     def _first(self, lines: bytes) -> bytes:
         self._held += lines
@@ -103,6 +167,8 @@ class StreamScan:
             return b""
         self.began = True
         held, self._held = self._held, b""
+        if self._told is not None:
+            self._told.begin(held)
         return held
 
 
@@ -131,6 +197,12 @@ def read_server_timing(value: bytes, meter: Meter) -> None:
             spent[name] = float(duration) / 1000
     if spent:
         meter.worker = WorkerPhases(**spent)
+
+
+def _reason(text: bytes) -> ResumeReason:
+    """A worker's word; one that is not known yet is as good as a lost connection."""
+    word = text.strip().decode("latin-1")
+    return ResumeReason(word) if word in set(MoveReason) else ResumeReason.CONNECTION
 
 
 def _phases(text: bytes) -> WorkerPhases | None:

@@ -28,7 +28,6 @@ class AccessLog:
         if self._stream is None:
             return
         terms, meter = record.terms, record.meter
-        waited = None if record.sent is None or record.queued is None else record.sent - record.queued
         line = self._start(request_id, path)
         line["tenant"] = record.tenant
         if terms is not None:
@@ -39,8 +38,9 @@ class AccessLog:
             "code": record.code or "",
             "e2e": record.e2e,
             "ttft": record.ttft,
-            "wait": waited,
+            "wait": record.waited,
             "attempts": record.attempts,
+            "resumed": record.resumed,
             "worker": record.worker,
             "input": meter.prompt,
             "output": meter.output,

@@ -6,6 +6,7 @@ from prometheus_client import Counter, Gauge
 
 from paceline_core.objects.resolved import ResolvedService, Target
 from paceline_core.registry import METRICS, Outcome, Phase, RequestClass, Verdict
+from paceline_core.registry.enums import CutReason, ResumeReason
 from paceline_core.registry.metrics import SERVICE
 from paceline_core.telemetry import Histogram, Metrics
 from paceline_gateway.requests.judge import AVAILABILITY, Verdicts, whole_answer_targets
@@ -81,12 +82,22 @@ class ServiceSeries:
         self.circuits = {c: metrics.gauge("paceline_upstream_circuits", *place, c.value) for c in Circuit}
         self.prefix_bytes: Gauge = metrics.gauge("paceline_prefix_index_bytes", *place)
         self._retries: Counter = metrics.counter("paceline_retries_total", *place)
+        self._gap: Histogram = metrics.histogram("paceline_stream_resume_gap_seconds", *place)
+        self._resumed = {r: metrics.counter("paceline_stream_resumed_total", *place, r.value) for r in ResumeReason}
+        self._cut = {r: metrics.counter("paceline_stream_cut_total", *place, r.value) for r in CutReason}
         self._phases = {p: metrics.histogram("paceline_request_phase_seconds", *place, p.value) for p in Phase}
         self._tokens = {kind: metrics.histogram("paceline_request_tokens", *place, kind) for kind in _KINDS}
+
+    def resumed(self, reason: ResumeReason, gap: float) -> None:
+        """A stream goes on at another worker after `gap` seconds."""
+        self._resumed[reason].inc()
+        self._gap.observe(gap)
 
     def ended(self, record: Record, spent: dict[Phase, float]) -> None:
         """Count one request that reached a worker."""
         self._retries.inc(max(record.attempts - 1, 0))
+        if record.cut is not None and record.outcome is not Outcome.CANCELLED:
+            self._cut[record.cut].inc()
         for phase, seconds in spent.items():
             self._phases[phase].observe(seconds)
         meter = record.meter
