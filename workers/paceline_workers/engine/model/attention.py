@@ -5,7 +5,8 @@ queries; single tokens through two products in float32, which the fused kernel t
 
 Layout [page, kv head, token, head_dim]: what a head sees of a sequence is gathered block by block, a block being one
 page's tokens of one head, and lies as products want it. What lies in a page behind the last token is old but finite,
-and masked. Known hole: each layer gathers the whole context again, at the speed of a plain copy.
+and masked. What single tokens attend to is kept from step to step (`kept`); chunks gather their whole context, at the
+speed of a plain copy.
 """
 
 from collections.abc import Sequence
@@ -18,8 +19,12 @@ from paceline_planner.shapes import ModelShape
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.offload import digest_of
 from paceline_workers.engine.model.batch import Layout, Singles, Span
+from paceline_workers.engine.model.kept import ROOM, Gathered, Kept
 from paceline_workers.engine.model.weights import TORCH_TYPES
 from paceline_workers.engine.pagefiles import PageFiles
+
+_WRITES = (CopyKind.DEVICE, CopyKind.IN)
+"""Copies into a page."""
 
 
 class PagedCache:
@@ -34,11 +39,15 @@ class PagedCache:
         # by layer, keys and values: views made once, since a step is short enough to notice each of them
         self._blocks = [[part.flatten(0, 1) for part in layer] for layer in self._pool]
         self._slots = [[part.flatten(0, 1) for part in layer] for layer in self._blocks]
+        self._kept = [Kept(ROOM // shape.layers) for _ in range(shape.layers)]
         self._scale = shape.head_dim**-0.5
         self._files = files
 
     def copy(self, copies: Sequence[Copy]) -> None:
         """Move whole pages, one after another: a later copy may overwrite what an earlier one has read."""
+        if any(copy.kind in _WRITES for copy in copies):
+            for kept in self._kept:
+                kept.forget()
         for copy in copies:
             match copy.kind:
                 case CopyKind.DEVICE:
@@ -76,9 +85,18 @@ class PagedCache:
         out = torch.empty(queries.shape, dtype=queries.dtype)
         for span in layout.spans:
             out[span.rows] = self._span(layer, queries[span.rows], span)
-        for singles in layout.singles:
-            out.index_copy_(0, singles.rows, self._singles(layer, queries.index_select(0, singles.rows), singles))
+        step = [self._gathered(layer, singles) for singles in layout.singles]
+        for gathered in step:
+            rows = gathered.singles.rows
+            out.index_copy_(0, rows, self._singles(queries.index_select(0, rows), gathered))
+        self._kept[layer].keep(step)
         return out
+
+    def _gathered(self, layer: int, singles: Singles) -> Gathered:
+        if before := self._kept[layer].before(singles):
+            fresh = [pool.index_select(0, singles.slots).float() for pool in self._slots[layer]]
+            return before.grown(singles, *fresh)
+        return Gathered(singles, *self._gather(layer, singles.blocks, torch.float32))
 
     def _gather(self, layer: int, blocks: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Keys and values of `blocks` [heads, n]: each [heads, n * page_tokens, head_dim]."""
@@ -94,9 +112,9 @@ class PagedCache:
         )
         return mixed[0].transpose(0, 1)
 
-    def _singles(self, layer: int, queries: Tensor, singles: Singles) -> Tensor:
+    def _singles(self, queries: Tensor, gathered: Gathered) -> Tensor:
         """The query heads that share a kv head stand where a sequence's queries would: no key is copied for them."""
-        keys, values = self._gather(layer, singles.blocks, torch.float32)
+        keys, values = gathered.keys, gathered.values
         grouped = queries.reshape(len(keys), -1, queries.shape[-1]).float()
-        scores = torch.baddbmm(singles.mask, grouped, keys.transpose(1, 2), alpha=self._scale)
+        scores = torch.baddbmm(gathered.singles.mask, grouped, keys.transpose(1, 2), alpha=self._scale)
         return torch.bmm(scores.softmax(-1), values).view_as(queries).to(queries.dtype)

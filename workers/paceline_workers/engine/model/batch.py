@@ -22,6 +22,30 @@ _ALL = frozenset({ALL})
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """A chunk as attention sees it: its first row, and the pages that matter to it: the head, and from `first` on."""
+
+    chunk: Chunk
+    row: int
+    first: int
+    pages: list[int]
+
+    @classmethod
+    def of(cls, chunk: Chunk, row: int, page_tokens: int, sight: Sight) -> "View":
+        request = chunk.request
+        first, head = sight.first(chunk.start, page_tokens), sight.head(page_tokens)
+        last = -(-(chunk.start + chunk.count) // page_tokens)
+        behind = request.pages[first - request.dropped : max(last - request.dropped, 0)]
+        return cls(chunk, row, first, request.pages[: min(head, last)] + behind if head else behind)
+
+    def follows(self, other: "View") -> bool:
+        """Whether this is the other's request one token on, in the same pages and perhaps a new one."""
+        chunk, before = self.chunk, other.chunk
+        same = chunk.request is before.request and chunk.start == before.start + 1
+        return same and self.pages[: len(other.pages)] == other.pages
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """A chunk of several tokens: its rows, and the blocks of the context that any of them sees, the chunk's included.
 
@@ -38,11 +62,20 @@ class Singles:
     """Chunks of one token: rows [n], blocks [n * kv heads, most pages].
 
     mask [n * kv heads, 1, most pages * page_tokens]: 0 for what a row may see, else minus infinity, to be added.
+    Where each row's own token lies, head by head [n * kv heads]: `slots` in the pool, `places` in what is gathered.
     """
 
+    views: tuple[View, ...]
     rows: Tensor
     blocks: Tensor
     mask: Tensor
+    slots: Tensor
+    places: Tensor
+
+    def follows(self, other: "Singles") -> bool:
+        """Whether these are the other's requests in its order, one token on, in no more pages than its longest had."""
+        pairs = zip(self.views, other.views, strict=False)
+        return self.blocks.shape == other.blocks.shape and all(new.follows(old) for new, old in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +132,6 @@ class _Size:
         return (pages + torch.arange(self.heads)[:, None]).flatten(0, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
-    """A chunk as attention sees it: its first row, and the pages that matter to it: the head, and from `first` on."""
-
-    chunk: Chunk
-    row: int
-    first: int
-    pages: list[int]
-
-    @classmethod
-    def of(cls, chunk: Chunk, row: int, page_tokens: int, sight: Sight) -> "_View":
-        request = chunk.request
-        first, head = sight.first(chunk.start, page_tokens), sight.head(page_tokens)
-        last = -(-(chunk.start + chunk.count) // page_tokens)
-        behind = request.pages[first - request.dropped : max(last - request.dropped, 0)]
-        return cls(chunk, row, first, request.pages[: min(head, last)] + behind if head else behind)
-
-
 def _tokens(chunk: Chunk) -> list[int]:
     """A zero stands for a last token that is still being drawn."""
     tokens = chunk.request.tokens[chunk.start : chunk.start + chunk.count]
@@ -135,7 +150,7 @@ def _slots(chunk: Chunk, size: _Size) -> Iterator[int]:
 
 
 def _layout(rows: Sequence[tuple[Chunk, int]], size: _Size, sight: Sight) -> Layout:
-    views = [_View.of(chunk, row, size.tokens, sight) for chunk, row in rows]
+    views = [View.of(chunk, row, size.tokens, sight) for chunk, row in rows]
     return Layout(
         spans=tuple(_span(view, size, sight) for view in views if view.chunk.count > 1),
         singles=tuple(_singles(group, size, sight) for group in _groups(views)),
@@ -151,7 +166,7 @@ def _visible(seen: Tensor, positions: Tensor, sight: Sight) -> Tensor:
     return past & (near | (seen < sight.sinks) if sight.sinks else near)
 
 
-def _span(view: _View, size: _Size, sight: Sight) -> Span:
+def _span(view: View, size: _Size, sight: Sight) -> Span:
     chunk, head = view.chunk, sight.head(size.tokens)
     positions = torch.arange(chunk.start, chunk.start + chunk.count)
     seen = torch.arange(len(view.pages) * size.tokens)
@@ -160,29 +175,38 @@ def _span(view: _View, size: _Size, sight: Sight) -> Span:
     return Span(rows, size.blocks([view.pages]), _visible(seen, positions[:, None], sight))
 
 
-def _groups(views: Sequence[_View]) -> Iterator[list[_View]]:
-    """Singles by length; a group ends where a context is over twice its shortest."""
+def _groups(views: Sequence[View]) -> Iterator[tuple[View, ...]]:
+    """Singles of like lengths, in the plan's order; a group ends where a context is over twice its shortest."""
     singles = sorted((view for view in views if view.chunk.count == 1), key=lambda view: len(view.pages))
-    group: list[_View] = []
+    group: list[View] = []
     for view in singles:
         if group and len(view.pages) > 2 * len(group[0].pages):
-            yield group
+            yield _ordered(group)
             group = []
         group.append(view)
     if group:
-        yield group
+        yield _ordered(group)
 
 
-def _singles(group: Sequence[_View], size: _Size, sight: Sight) -> Singles:
-    longest, head = max(len(view.pages) for view in group), sight.head(size.tokens)
-    positions = torch.tensor([view.chunk.start for view in group])[:, None]
-    seen = torch.arange(longest * size.tokens)[None]
+def _ordered(group: Sequence[View]) -> tuple[View, ...]:
+    """By row, so that a context that outgrows its neighbour's changes nothing."""
+    return tuple(sorted(group, key=lambda view: view.row))
+
+
+def _singles(group: tuple[View, ...], size: _Size, sight: Sight) -> Singles:
+    longest, head = max(len(view.pages) for view in group) * size.tokens, sight.head(size.tokens)
+    positions = torch.tensor([view.chunk.start for view in group])
+    gaps = torch.tensor([(view.first - head) * size.tokens for view in group])
+    seen = torch.arange(longest)[None]
     if sight.window is not None:
-        gaps = torch.tensor([(view.first - head) * size.tokens for view in group])[:, None]
-        seen = seen + (seen >= head * size.tokens) * gaps
-    hidden = ~_visible(seen, positions, sight)
+        seen = seen + (seen >= head * size.tokens) * gaps[:, None]
+    hidden = ~_visible(seen, positions[:, None], sight)
+    blocks = [view.pages + [0] * (longest // size.tokens - len(view.pages)) for view in group]
     return Singles(
+        views=group,
         rows=torch.tensor([view.row for view in group]),
-        blocks=size.blocks([view.pages + [0] * (longest - len(view.pages)) for view in group]),
+        blocks=size.blocks(blocks),
         mask=torch.zeros(hidden.shape).masked_fill_(hidden, -inf).repeat_interleave(size.heads, 0)[:, None],
+        slots=size.spread([slot for view in group for slot in _slots(view.chunk, size)], size.tokens),
+        places=size.spread((torch.arange(len(group)) * size.heads * longest + positions - gaps).tolist(), longest),
     )
