@@ -5,6 +5,7 @@ FILE ?= examples/chat.yaml
 AREA ?= local
 ARGS ?=
 EXAMPLES := default
+ALONE := tests/story
 BESIDE := tests/cluster tests/chart tests/dashboards
 STATIC := lint types layers generated
 # mypy is one process, and takes longest: the quick tests fill the other cores. Each target's output stays in one piece.
@@ -45,13 +46,15 @@ nightly: ## The long forms: 1,000 examples of each property, 120,000 rules of th
 	$(BIN)/python -m pytest -q -m "not real" -n 2 --dist worksteal --hypothesis-profile=nightly --timeout=3600
 	$(BIN)/python -m tests.engine.livelock $(ARGS)
 
-# Alone, one after the other: some of these tell a story that a busy machine would change.
+# The first has the machine to itself: it is about load that one replica cannot bear. The others wait more than they work.
 real:
-	$(BIN)/python -m pytest -m real --durations=15 $(BESIDE:%=--ignore=%)
+	$(BIN)/python -m pytest -m real $(ALONE)
+	$(BIN)/python -m pytest -q -m real -n 2 --dist loadfile --durations=15 $(ALONE:%=--ignore=%) $(BESIDE:%=--ignore=%)
 
-# Mostly waiting for Kubernetes and Prometheus; each process has a cluster of its own.
+# Mostly waiting for Kubernetes and Prometheus; each process has a cluster of its own. In the order of collection, which
+# tests/cluster/conftest.py begins with the longest file.
 cluster-tests:
-	$(BIN)/python -m pytest -q -m real -n 3 --dist loadfile --durations=15 $(BESIDE)
+	$(BIN)/python -m pytest -q -m real -n 3 --dist loadfile --no-loadscope-reorder --durations=15 $(BESIDE)
 
 static: $(STATIC)
 
