@@ -80,7 +80,7 @@ def allowed(grammar: str, output: Sequence[int] = (), **changed: Any) -> set[int
     made = entry(grammar, output)
     for name, value in changed.items():
         setattr(made, name, value)
-    return set(np.flatnonzero(grammars().matcher(made).mask(VOCAB)).tolist())
+    return set(np.flatnonzero(grammars().masks([grammars().matcher(made)], VOCAB)[0]).tolist())
 
 
 def ids(words: str) -> list[int]:

@@ -10,10 +10,12 @@ grammar asks for EOS. So a grammar always ends with an EOS token, even if the re
 
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 
+import llguidance.numpy as lln
 import numpy as np
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLExecutor, LLMatcher, LLTokenizer
 from numpy.typing import NDArray
 
 from paceline_workers.engine.sampling import grammar
@@ -64,10 +66,27 @@ class Grammars:
         compiled = self.prepare(request.sampling.grammar).result()
         return Matcher(request, compiled.deep_copy(), frozenset(self._loaded().eos_tokens))
 
+    def masks(self, matchers: Sequence["Matcher"], size: int) -> NDArray[np.bool_]:
+        """A row for each: True for each of `size` token ids that may come next.
+
+        All are filled in one call, on several threads and without Python's lock.
+        """
+        packed = lln.allocate_token_bitmask(len(matchers), self._vocab)
+        followed = [(matcher.follow(), place) for place, matcher in enumerate(matchers)]
+        lln.fill_next_token_bitmask_par(self._threads, followed, packed)
+        masks = np.unpackbits(packed.view(np.uint8), axis=1, count=size, bitorder="little").view(np.bool_)
+        for matcher, mask in zip(matchers, masks, strict=True):
+            matcher.close(mask)
+        return masks
+
     @property
     def compiled(self) -> int:
         """Grammars kept compiled."""
         return len(self._compiled)
+
+    @cached_property
+    def _threads(self) -> LLExecutor:
+        return LLExecutor()
 
     def _compile(self, text: str) -> LLMatcher:
         matcher = LLMatcher(self._loaded(), grammar.source(text), log_level=0)
@@ -92,16 +111,20 @@ class Matcher:
         self._ends = ends
         self._taken = request.prompt_len
 
-    def mask(self, size: int) -> Mask:
-        """True for each of `size` token ids that may come next."""
+    def follow(self) -> LLMatcher:
+        """Take in the tokens that have come since; what then stands at the next position."""
+        tokens = self._request.tokens
+        self._matcher.consume_tokens(tokens[self._taken :])
+        self._taken = len(tokens)
+        return self._matcher
+
+    def close(self, mask: Mask) -> None:
+        """Allow and forbid in the grammar's mask what ends the request."""
         request = self._request
-        self._matcher.consume_tokens(request.tokens[self._taken :])
-        self._taken = len(request.tokens)
-        packed = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
-        mask = np.unpackbits(packed, count=size, bitorder="little").view(np.bool_)
-        if self._matcher.is_accepting():
-            mask[[token for token in request.stop_ids if 0 <= token < size]] = True
-        return self._not_yet(mask) if request.produced < request.min_tokens else mask
+        if request.stop_ids and self._matcher.is_accepting():
+            mask[[token for token in request.stop_ids if 0 <= token < len(mask)]] = True
+        if request.produced < request.min_tokens:
+            mask[:] = self._not_yet(mask)
 
     def ends(self, token: int) -> bool:
         """Whether this token ends the text, whatever else the request says."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from paceline_core.errors import InvalidInput
 from paceline_workers.engine.sampling.filters import filtered
 from paceline_workers.engine.sampling.logprobs import logprobs
-from paceline_workers.engine.sampling.matching import Grammars, Matcher
+from paceline_workers.engine.sampling.matching import Grammars, Mask, Matcher
 from paceline_workers.engine.sampling.noise import Purpose, Row, bits, draw
 from paceline_workers.engine.sampling.penalties import Tally, add_bias, penalize, penalized
 from paceline_workers.engine.scheduling import Request, Sample, State
@@ -47,29 +47,45 @@ class Sampler:
         """One sample per row of `logits` [requests, vocabulary]."""
         _forget(self._tallies)
         _forget(self._matchers)
-        return [self._sample(row, request) for row, request in zip(logits, requests, strict=True)]
+        masks, faults = self._masks(requests, logits.shape[1])
+        return [
+            faults.get(request) or self._sample(row, request, masks.get(request))
+            for row, request in zip(logits, requests, strict=True)
+        ]
 
-    def _sample(self, row: Logits, request: Request) -> Sample:
+    def _masks(self, requests: Sequence[Request], size: int) -> tuple[dict[Request, Mask], dict[Request, Sample]]:
+        """What the grammars of those that have one allow, or what is wrong with them."""
+        matchers: dict[Request, Matcher] = {}
+        faults: dict[Request, Sample] = {}
+        for request in requests:
+            if request.sampling.grammar and request.beams is None:
+                try:
+                    matchers[request] = self._matcher(request)
+                except (OSError, ValueError) as error:
+                    faults[request] = Sample(0, error=f"The grammar cannot be followed: {error}.")
+        if not matchers or self._grammars is None:
+            return {}, faults
+        masks = self._grammars.masks(list(matchers.values()), size)
+        return dict(zip(matchers, masks, strict=True)), faults
+
+    def _sample(self, row: Logits, request: Request, mask: Mask | None) -> Sample:
         sampling = request.sampling
         if request.beams is not None:
             return _candidates(row, request.beams.search.keep)
-        try:
-            scores = self._adjusted(row, request)
-        except (OSError, ValueError) as error:
-            return Sample(0, error=f"The grammar cannot be followed: {error}.")
+        scores = self._adjusted(row, request, mask)
         token = _choose(scores, request)
         if fault := _fault(float(scores[token])):
             return Sample(token, error=fault)
         told = logprobs(row, token, sampling.logprobs) if sampling.logprobs >= 0 else None
-        return Sample(token, told, ended=bool(sampling.grammar) and self._matcher(request).ends(token))
+        return Sample(token, told, ended=mask is not None and self._matcher(request).ends(token))
 
-    def _adjusted(self, row: Logits, request: Request) -> Logits | Row:
+    def _adjusted(self, row: Logits, request: Request, mask: Mask | None) -> Logits | Row:
         sampling = request.sampling
         scores: Logits | Row = row
         if sampling.bias or penalized(sampling):
             scores = self._changed(row, request)
-        if sampling.grammar:
-            return np.where(self._matcher(request).mask(len(row)), scores, -np.inf)
+        if mask is not None:
+            return np.where(mask, scores, -np.inf)
         if request.produced < request.min_tokens:
             scores = scores.copy()
             scores[[token for token in request.stop_ids if 0 <= token < len(row)]] = -np.inf

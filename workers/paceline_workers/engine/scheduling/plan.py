@@ -106,9 +106,10 @@ class Plan:
         return pairs / max(sum(chunk.count for chunk in chunks), 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True, gc=False):
     """The token drawn for one request; log-probabilities only if it asked for them; `ended`: its grammar ends here.
+
+    No dataclass, for the same reason as a chunk.
 
     A request to embed has a `vector` (float32, little-endian) and NO_TOKEN, a beam has `candidates` instead. `error`:
     why there is none of all, in words for the client.
