@@ -4,6 +4,9 @@ The decision there stands until one differs from it in kind or in who is ready, 
 write; numbers are rounded to two figures. Conditions tell what is so now, in words without measured numbers. So a
 quiet service writes nothing, and no write tells of the past. `desired` is what is wanted, also where `advise` only
 says so.
+
+`SLOMet` counts judged requests, `observed` interpolates in a histogram's bucket: near a promise they may differ, and
+then the former is right.
 """
 
 from collections.abc import Mapping

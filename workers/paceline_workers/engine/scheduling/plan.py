@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 
@@ -65,7 +66,7 @@ class Chunk(msgspec.Struct, frozen=True, eq=False, gc=False):
         return self.count == 1 and self.samples and self.start >= self.request.prompt_len
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """One step. Empty when there is nothing to do before `wake` (monotonic seconds), a commit or a message.
 
@@ -86,24 +87,35 @@ class Plan:
     @property
     def prefill_tokens(self) -> int:
         """Tokens of prompts, and of recomputed outputs."""
-        return sum(chunk.count for chunk in self.chunks if not chunk.decode)
+        return self._work[0]
 
     @property
     def decode_tokens(self) -> int:
         """Requests that move on by one token."""
-        return sum(1 for chunk in self.chunks if chunk.decode)
+        return self._work[1]
 
     @property
     def kv_tokens(self) -> int:
         """Keys and values that decodes read: of each one's context what is in sight."""
-        return sum(int(self.sight.seen(chunk.start + 1)) for chunk in self.chunks if chunk.decode)
+        return self._work[2]
 
     @property
     def context(self) -> float:
         """Mean number of tokens that a prefill token attends to, itself included; with a window, a little too many."""
-        chunks = [chunk for chunk in self.chunks if not chunk.decode]
-        pairs = sum(chunk.count * self.sight.seen(chunk.start + (chunk.count + 1) / 2) for chunk in chunks)
-        return pairs / max(sum(chunk.count for chunk in chunks), 1)
+        return self._work[3] / max(self._work[0], 1)
+
+    @cached_property
+    def _work(self) -> tuple[int, int, int, float]:
+        """The first three of these, and the prefill tokens' pairs: asked for several times a step, counted once."""
+        prefill, pairs = 0, 0.0
+        reads: list[int] = []
+        for chunk in self.chunks:
+            if chunk.decode:
+                reads.append(chunk.start + 1)
+            else:
+                prefill += chunk.count
+                pairs += chunk.count * self.sight.seen(chunk.start + (chunk.count + 1) / 2)
+        return prefill, len(reads), self.sight.total(reads), pairs
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
