@@ -45,7 +45,8 @@ class ServiceClass(Part):
     """Most output tokens a request may ask for, and the limit of one that asks for none.
     Default: 4096 (interactive), 8192 (batch), 16384 (offline)."""
     batch_window: Duration | None = None
-    """How long an idle engine waits for company before it starts a step. Default: 3ms, 20ms, 40ms."""
+    """How long an idle engine waits for company before it starts a step, at most 1s.
+    Default: 3ms, 20ms, 40ms."""
     reserved_percent: Annotated[int, Field(ge=0, le=99)] | None = None
     """Share of a replica's KV pages and of its maxSeqs, in percent, that less urgent classes leave to this one. Not for
     offline, below which there is no class. Default: 0. Example: 25."""

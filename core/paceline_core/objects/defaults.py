@@ -118,8 +118,8 @@ def _engine(engine: Engine) -> r.ResolvedEngine:
     cache = engine.kv_cache
     return r.ResolvedEngine(
         max_model_len=engine.max_model_len,
-        max_seqs=_or(engine.max_seqs, 64),
-        step_tokens=_or(engine.step_tokens, 2048),
+        max_seqs=_or(engine.max_seqs, min(64, _or(engine.step_tokens, 64))),
+        step_tokens=_or(engine.step_tokens, max(2048, _or(engine.max_seqs, 2048))),
         kv_dtype=cache.dtype or "auto",
         page_tokens=_or(cache.page_tokens, 64),
         attention_window=cache.attention_window,

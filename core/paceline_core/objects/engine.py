@@ -26,7 +26,8 @@ class KVCache(Part):
     sink_tokens: Annotated[int, Field(ge=0, le=4096)] | None = None
     """First tokens kept in view although outside attentionWindow. Default: 0. Example: 4."""
     host_offload_bytes: Bytes | None = None
-    """Host memory per replica for pages evicted from the GPU. Default: none. Example: 16Gi."""
+    """Host memory per replica for pages evicted from the GPU, below 64Ti. Needs the prefix cache.
+    Default: none. Example: 16Gi."""
     disk_offload_bytes: Bytes | None = None
     """Node's disk per replica for pages that leave host memory: ephemeral storage, gone with the pod. Needs
     hostOffloadBytes. From 1Mi to below 64Ti. Default: none. Example: 200Gi."""
@@ -71,9 +72,10 @@ class Engine(Part):
     max_model_len: Annotated[int, Field(ge=16, le=16_777_216)] | None = None
     """Longest prompt plus output, in tokens. Default: what the model was made for. Example: 8192."""
     max_seqs: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Most requests running at once in one replica. Default: 64."""
+    """Most requests running at once in one replica. Default: 64, but at most stepTokens."""
     step_tokens: Annotated[int, Field(ge=16, le=1_048_576)] | None = None
-    """Most tokens in one engine step; decodes go first, prefills fill the rest in chunks. Default: 2048."""
+    """Most tokens in one engine step; decodes go first, prefills fill the rest in chunks. At least maxSeqs.
+    Default: 2048, but at least maxSeqs."""
     kv_cache: KVCache = KVCache()
     """The paged key-value cache."""
     prefix_cache: bool | None = None
@@ -82,7 +84,8 @@ class Engine(Part):
     """continuous (requests join and leave each step), dynamic (a batch is closed after batchWindow) or static.
     Default: continuous."""
     warm_prefixes: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=8192)], ...], bounded(16)] = ()
-    """Texts prefilled at start and kept in the prefix cache, at most 16. Example: the system prompt."""
+    """Texts prefilled at start and kept in the prefix cache, at most 16, each shorter than maxModelLen.
+    Only whole pages are kept: of a text shorter than pageTokens nothing is. Example: the system prompt."""
     speculative: Speculative | None = None
     """Speculative decoding. Default: none."""
     parallel: Parallel = Parallel()

@@ -21,8 +21,9 @@ from paceline_core.registry.enums import RequestClass
 INTERACTIVE, BATCH, OFFLINE = RequestClass
 
 
-def resolved(name: str) -> ResolvedService:
-    service = validate(valid()[name])
+def resolved(name: str, **engine: Any) -> ResolvedService:
+    document = valid()[name]
+    service = validate({**document, "spec": {**document["spec"], "engine": engine}} if engine else document)
     assert isinstance(service, InferenceService)
     return resolve(service)
 
@@ -47,6 +48,17 @@ def test_engine_defaults_are_numbers_of_this_release() -> None:
     engine = resolved("minimal").engine
     assert (engine.max_model_len, engine.max_seqs, engine.step_tokens, engine.page_tokens) == (None, 64, 2048, 64)
     assert (engine.prefix_cache, engine.batching, engine.kv_dtype) == (True, "continuous", "auto")
+
+
+@pytest.mark.parametrize(
+    ("written", "max_seqs", "step_tokens"),
+    [({"stepTokens": 20}, 20, 20), ({"maxSeqs": 4096}, 4096, 4096), ({"maxSeqs": 128}, 128, 2048)],
+)
+def test_a_default_never_leaves_a_running_request_without_its_token_in_a_step(
+    written: dict[str, int], max_seqs: int, step_tokens: int
+) -> None:
+    engine = resolved("minimal", **written).engine
+    assert (engine.max_seqs, engine.step_tokens) == (max_seqs, step_tokens)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from paceline_core.objects.rules.source import source_rule
 from paceline_core.units import quantity
 
 _LEAST_DISK: Final = "1Mi"
-_MOST_DISK: Final = "64Ti"
+_TOO_MUCH: Final = "64Ti"
 
 _MODEL: Final = (
     source_rule("spec.model.source", builtin=True),
@@ -98,9 +98,9 @@ _ENGINE: Final = (
     ),
     service_rule(
         "spec.engine.kvCache.diskOffloadBytes",
-        f"!quantity(self).isLessThan(quantity('{_LEAST_DISK}')) && quantity(self).isLessThan(quantity('{_MOST_DISK}'))",
-        f"must be from {_LEAST_DISK} to below {_MOST_DISK}, like 200Gi: change it, or remove it to keep none on disk",
-        lambda it: quantity(_LEAST_DISK) <= quantity(it) < quantity(_MOST_DISK),
+        f"!quantity(self).isLessThan(quantity('{_LEAST_DISK}')) && quantity(self).isLessThan(quantity('{_TOO_MUCH}'))",
+        f"must be from {_LEAST_DISK} to below {_TOO_MUCH}, like 200Gi: change it, or remove it to keep none on disk",
+        lambda it: quantity(_LEAST_DISK) <= quantity(it) < quantity(_TOO_MUCH),
     ),
     service_rule(
         "spec.engine.kvCache",
@@ -111,11 +111,18 @@ _ENGINE: Final = (
         ".diskOffloadBytes",
     ),
     service_rule(
+        "spec.engine.kvCache.hostOffloadBytes",
+        f"quantity(self).isLessThan(quantity('{_TOO_MUCH}'))",
+        f"no machine has {_TOO_MUCH} of memory: write what one replica may have, like 16Gi",
+        lambda it: quantity(it) < quantity(_TOO_MUCH),
+    ),
+    service_rule(
         "spec.engine",
-        "!has(self.kvCache) || !has(self.kvCache.diskOffloadBytes) || !has(self.prefixCache) || self.prefixCache",
-        "pages on disk are found by the prefix cache: remove prefixCache, or remove diskOffloadBytes",
-        lambda it: "diskOffloadBytes" not in it.get("kvCache", {}) or it.get("prefixCache", True),
-        ".kvCache.diskOffloadBytes",
+        "!has(self.kvCache) || !has(self.kvCache.hostOffloadBytes) || !has(self.prefixCache) || self.prefixCache"
+        " || quantity(self.kvCache.hostOffloadBytes).isLessThan(quantity('1'))",
+        "pages off the GPU are found by the prefix cache: remove prefixCache, or what offloads pages",
+        lambda it: it.get("prefixCache", True) or quantity(it.get("kvCache", {}).get("hostOffloadBytes", "0")) < 1,
+        ".kvCache.hostOffloadBytes",
     ),
     service_rule(
         "spec.engine",

@@ -8,6 +8,7 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.units import seconds
 
 _KEYS: Final = ("p50", "p90", "p95", "p99")
+_LONGEST_WINDOW: Final = "1s"
 _NEVER: Final = float("inf")
 
 
@@ -38,6 +39,12 @@ def _class_rules(path: str) -> tuple[Rule, ...]:
             "self >= 0.5 && self < 1.0",
             "must be from 0.5 to below 1, like 0.999: nothing answers every request for ever",
             lambda it: 0.5 <= it < 1,
+        ),
+        service_rule(
+            f"{path}.batchWindow",
+            f"duration(self) <= duration('{_LONGEST_WINDOW}')",
+            f"every request waits as long for company: write at most {_LONGEST_WINDOW}, like 3ms (interactive) or 20ms",
+            lambda it: seconds(it) <= seconds(_LONGEST_WINDOW),
         ),
         service_rule(
             path,
