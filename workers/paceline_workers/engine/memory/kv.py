@@ -189,7 +189,7 @@ class KvMemory:
         owner.dropped = hit.dropped
         owner.computed = self._computed(hit)
         owner.pages += self._pool.take(count - len(owner.pages))
-        self._settle(owner)
+        owner.room = self.covered(owner)
         return shared
 
     def grow(self, owner: Owner, coming: int = 0) -> bool:
@@ -217,7 +217,7 @@ class KvMemory:
         if missing > 0:
             owner.pages += self._pool.take(missing)
         owner.forked = False  # what it writes from here on, nobody else refers to
-        self._settle(owner)
+        owner.room = self.covered(owner)
         return True
 
     def covered(self, owner: Owner) -> int:
@@ -259,7 +259,7 @@ class KvMemory:
     def release(self, owner: Owner) -> None:
         """It holds no page any more; what is named stays findable."""
         self._pool.release(owner.pages)
-        owner.pages, owner.dropped, owner.room = [], 0, 0
+        owner.pages, owner.dropped, owner.room, owner.forked = [], 0, 0, False
 
     def fork(self, parent: Owner, child: Owner) -> bool:
         """Share what `parent` has computed of the tokens of `child`, all but the last one. Takes no page.
@@ -312,10 +312,6 @@ class KvMemory:
     def writable(self, page: int) -> bool:
         """Nobody else can read it: one reference and no digest."""
         return self._pool.writable(page)
-
-    def _settle(self, owner: Owner) -> None:
-        """It has taken pages."""
-        owner.room = 0 if owner.forked else self.covered(owner)
 
     def _pages(self, tokens: int) -> int:
         return -(-tokens // self.page_tokens)
