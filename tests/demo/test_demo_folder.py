@@ -13,7 +13,6 @@ from jinja2.exceptions import TemplateError
 from tokenizers import Tokenizer
 from tools.demo_model import corpus
 from tools.demo_model.tokenizer import END_ID, SPECIAL
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from paceline_planner.shapes import from_config
 from paceline_workers.demo import FOLDER
@@ -27,11 +26,15 @@ plain = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
 @pytest.fixture(scope="module")
 def model() -> Any:
     torch.set_num_threads(1)
+    from transformers import AutoModelForCausalLM
+
     return AutoModelForCausalLM.from_pretrained(FOLDER)
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
+    from transformers import AutoTokenizer
+
     return AutoTokenizer.from_pretrained(FOLDER, padding_side="left")
 
 

@@ -11,7 +11,6 @@ from tools.demo_model import __main__ as script
 from tools.demo_model import tokenizer as tokenizers
 from tools.demo_model.corpus import Corpus
 from tools.demo_model.train import IGNORED, Recipe, batch
-from transformers import AutoModelForCausalLM
 
 SHORT = Recipe(steps=3, rows=2, length=64)
 
@@ -34,6 +33,8 @@ def test_two_runs_with_one_seed_write_the_same_bytes(folders: list[Path]) -> Non
 
 
 def test_the_folder_of_a_run_loads_without_a_missing_or_unexpected_tensor(folders: list[Path]) -> None:
+    from transformers import AutoModelForCausalLM
+
     auto: Any = AutoModelForCausalLM
     model, info = auto.from_pretrained(folders[0], output_loading_info=True)
     assert not info["missing_keys"]

@@ -9,7 +9,6 @@ import torch
 from tools import random_model
 from tools.model_folder import CLASSES, Decoder
 from tools.random_model import write
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from paceline_planner.shapes import from_config
 
@@ -30,6 +29,8 @@ def small(architecture: str, **changes: Any) -> Decoder:
 
 
 def load(folder: Path) -> Any:
+    from transformers import AutoModelForCausalLM
+
     auto: Any = AutoModelForCausalLM
     model, info = auto.from_pretrained(folder, output_loading_info=True)
     assert not info["missing_keys"]
@@ -107,6 +108,8 @@ def test_the_flags_of_the_command_reach_the_folder(tmp_path: Path) -> None:
 
 def test_the_folder_brings_the_demo_tokenizer_with_its_template(tmp_path: Path) -> None:
     write(tmp_path, small("llama"))
+    from transformers import AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     text = tokenizer.apply_chat_template(
         [{"role": "user", "content": "Hi"}], add_generation_prompt=True, tokenize=False

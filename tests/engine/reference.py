@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor
 
 from paceline_workers.engine.memory.sight import Sight
@@ -17,7 +16,6 @@ from paceline_workers.engine.memory.sight import Sight
 torch.set_num_threads(1)
 
 VOCAB = 211
-_LANGUAGE_MODEL: Any = transformers.AutoModelForCausalLM
 _SIZES = {
     "vocab_size": VOCAB,
     "hidden_size": 64,
@@ -221,9 +219,11 @@ def write(
 ) -> Reference:
     """Save the model called `name`; weights are scaled so that activations keep their size and logits differ."""
     fields = {**_SIZES, **MODELS[name]}
-    config = transformers.AutoConfig.for_model(**fields)
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(**fields)
     torch.manual_seed(seed)
-    model = _LANGUAGE_MODEL.from_config(config, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             _fill(key, parameter)
@@ -233,7 +233,9 @@ def write(
 
 def open_folder(folder: Path, dtype: torch.dtype = torch.float32) -> Reference:
     """Load it, by default as the exactness contract says: computed in float32."""
-    model = _LANGUAGE_MODEL.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
     return Reference(folder, model.eval())
 
 

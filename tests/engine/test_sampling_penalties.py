@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -45,6 +44,8 @@ ids = st.lists(st.integers(0, SIZE - 1), max_size=12)
 def test_repetition_is_that_of_transformers_over_prompt_and_output(
     prompt: list[int], output: list[int], penalty: float
 ) -> None:
+    import transformers
+
     theirs: Any = transformers.RepetitionPenaltyLogitsProcessor(penalty)
     expected = theirs(torch.tensor([prompt + output]), torch.tensor(ROW)[None])[0].numpy()
     assert penalized(entry(prompt, output, repetition=penalty)) == pytest.approx(expected, rel=1e-6)

@@ -9,7 +9,6 @@ import torch
 import yaml
 from openai import OpenAI
 from tests.worker.processes import LIMIT_S, worker_process
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from paceline_workers.demo import FOLDER
 
@@ -21,6 +20,8 @@ MOST_TOKENS = 64
 
 def by_transformers(questions: list[str]) -> list[str]:
     torch.set_num_threads(1)
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     model: Any = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32)
     tokenizer: Any = AutoTokenizer.from_pretrained(FOLDER)
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from tests.worker.conftest import TEXT
-from transformers import AutoTokenizer
 
 from paceline_core.clock import ManualClock
 from paceline_workers import demo
@@ -16,6 +15,8 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture(scope="module")
 def theirs() -> Any:
+    from transformers import AutoTokenizer
+
     return AutoTokenizer.from_pretrained(demo.FOLDER)
 
 
