@@ -1,5 +1,6 @@
 """From a request's head and body to the terms it is served under, or the reason why not. Pure."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from paceline_core.errors import Code, RequestError
@@ -32,11 +33,22 @@ class Admission:
     ours: bool = False
 
 
-def admit(body: bytes, headers: Headers, tenant: ResolvedTenant, picture: Directory, draw: float) -> Admission:
+Choose = Callable[[Sequence[Destination], RequestClass, int], Destination]
+"""Which of a chain of destinations takes a request of this class and of so many bytes."""
+
+
+def first(chain: Sequence[Destination], _: RequestClass, _size: int) -> Destination:
+    """Whatever state it is in."""
+    return chain[0]
+
+
+def admit(  # noqa: PLR0913 - all that a judgement rests on
+    body: bytes, headers: Headers, tenant: ResolvedTenant, picture: Directory, draw: float, *, choose: Choose = first
+) -> Admission:
     """Judge a request of this tenant. Raises RequestError naming the field."""
     asked = parse(body)
     request_class = choose_class(headers, tenant)
-    destination = locate(asked.model, Asker(tenant, headers), picture, draw)
+    destination = choose(locate(asked.model, Asker(tenant, headers), picture, draw), request_class, len(body))
     limit = destination.service.classes[request_class].max_tokens
     if asked.max_tokens is not None and asked.max_tokens > limit:
         message = f"{asked.limit_field} is {asked.max_tokens}; a request of class {request_class} may ask for {limit}."

@@ -13,8 +13,9 @@ from paceline_gateway.requests.estimate import TokenRatio
 from paceline_gateway.requests.judge import Verdicts
 from paceline_gateway.requests.nouns import Record
 from paceline_gateway.routing.breaker import Circuit
+from paceline_gateway.routing.fallback import Pressure
 from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.policy import Policy
+from paceline_gateway.routing.policy import Ask, Policy
 from paceline_gateway.routing.worker import Standing
 from paceline_gateway.telemetry.series import ServiceSeries
 
@@ -70,6 +71,25 @@ class Desk:
     def budget(self, share: float) -> RetryBudget:
         """The retry budget for requests that came under this share."""
         return self._budgets.setdefault(share, RetryBudget(share))
+
+    def pressure(self, name: RequestClass, size: int, now: float) -> Pressure:
+        """How it would take one more request."""
+        terms = self.service.classes[name]
+        if not self.fleet.eligible(now):
+            return Pressure.DOWN
+        if self.dispatcher.refusal(name, size, terms.queue_limit, now) is not None:
+            return Pressure.FULL
+        promised = [target.seconds for target in terms.targets if target.metric == "ttft"]
+        waiting = self.dispatcher.lines[name].prompt_tokens
+        ask = Ask(self.prompt_tokens(size), name)
+        return Pressure.CROWDED if promised and self.fleet.ttft_s(ask, waiting, now) > max(promised) else Pressure.OPEN
+
+    def diverted(self, name: RequestClass, size: int) -> None:
+        """A request that asked for this service goes to another one instead."""
+        tally = self.tallies[name]
+        tally.arrivals += 1
+        tally.prompt_tokens += self.prompt_tokens(size)
+        self.series.diverted.inc()
 
     def arrived(self, name: RequestClass, prompt_tokens: int) -> None:
         """A request asks for this service."""

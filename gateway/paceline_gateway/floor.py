@@ -4,13 +4,14 @@ Invariant: whatever frees or adds room ends in `moved`, so nobody waits beside a
 say a few times a second: passed deadlines, silent workers, idle connections.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from paceline_core.auth import Signer
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_core.kube import Endpoint
+from paceline_core.registry.enums import RequestClass
 from paceline_core.telemetry import Metrics
 from paceline_core.wire import LoadReport
 from paceline_gateway.config import Limits
@@ -26,6 +27,8 @@ from paceline_gateway.requests.judge import judge
 from paceline_gateway.requests.nouns import Record, Waits
 from paceline_gateway.requests.phases import phases
 from paceline_gateway.routing.directory import NOTHING, Directory
+from paceline_gateway.routing.fallback import choose
+from paceline_gateway.routing.models import Destination
 from paceline_gateway.routing.policy import Policy
 from paceline_gateway.telemetry.access import AccessLog
 from paceline_gateway.telemetry.series import ServiceSeries, forget
@@ -90,6 +93,17 @@ class Floor:
         call.reservation = reservation
         if call.ticket is not None and call.desk is not None:
             call.desk.arrived(call.ticket.request_class, call.ticket.prompt_tokens)
+
+    def choose(self, chain: Sequence[Destination], name: RequestClass, size: int) -> Destination:
+        """Which destination takes a request. What goes elsewhere for want of room is demand for the first one too."""
+        if len(chain) == 1:
+            return chain[0]
+        now, desks = self.now(), [self.desks[destination.service.key] for destination in chain]
+        pressures = [desk.pressure(name, size, now) for desk in desks]
+        place = choose([(destination.when, pressure) for destination, pressure in zip(chain, pressures, strict=True)])
+        if place:
+            desks[0].diverted(name, size)
+        return chain[place]
 
     def moved(self, desk: Desk) -> None:
         """Hand waiting requests to workers with room. What moves on the way is looked at again, not nested."""

@@ -78,7 +78,8 @@ class Gateway:
         call = Call(self._floor, request, reply, request_id)
         call.on(e.Authenticated(tenant.name))
         with _answering(call):
-            admission = admit(request.body, request.head.headers, tenant, self._floor.picture, self._draw())
+            floor, headers = self._floor, request.head.headers
+            admission = admit(request.body, headers, tenant, floor.picture, self._draw(), choose=floor.choose)
             self._reserve(call, admission, tenant)
 
     def _reserve(self, call: Call, admission: Admission, tenant: ResolvedTenant) -> None:

@@ -20,7 +20,7 @@ def listing(head: Head, picture: Directory) -> bytes:
         raise RequestError(Code.INTERNAL_ERROR, "The request came in without a tenant.")
     if head.path.startswith(MODELS_PREFIX):
         name = unquote(head.path.removeprefix(MODELS_PREFIX))
-        found = locate(name, Asker(head.tenant, head.headers), picture, 0.0)
+        found = locate(name, Asker(head.tenant, head.headers), picture, 0.0)[0]
         return orjson.dumps(_model(name, found.service, picture))
     names = usable_names(head.tenant, picture)
     models = [_model(name, service, picture) for name, service in names.items()]

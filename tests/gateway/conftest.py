@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import uvloop
 from tests.gateway.stand import Stand, gateway
-from tests.gateway.worker_double import WorkerDouble
+from tests.gateway.worker_double import SERVICE, WorkerDouble
 
 MakeWorker = Callable[..., Awaitable[WorkerDouble]]
 
@@ -25,8 +25,8 @@ async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
 async def make_worker() -> AsyncIterator[MakeWorker]:
     made: list[WorkerDouble] = []
 
-    async def make(name: str = "w0", slots: int = 16) -> WorkerDouble:
-        worker = await WorkerDouble(name, slots=slots).start()
+    async def make(name: str = "w0", slots: int = 16, service: str = SERVICE) -> WorkerDouble:
+        worker = await WorkerDouble(name, service, slots=slots).start()
         made.append(worker)
         return worker
 

@@ -17,7 +17,7 @@ def of(seen: Directory, name: str = "team") -> ResolvedTenant:
 
 
 def find(name: str, seen: Directory, tenant_name: str = "team", draw: float = 0.0) -> Destination:
-    return locate(name, Asker(of(seen, tenant_name), HEADERS), seen, draw)
+    return locate(name, Asker(of(seen, tenant_name), HEADERS), seen, draw)[0]
 
 
 def refused(name: str, seen: Directory, tenant_name: str = "team") -> RequestError:
@@ -114,8 +114,8 @@ def test_a_route_applies_to_the_tenants_it_names() -> None:
 def test_a_route_applies_to_requests_with_its_headers() -> None:
     canary = route("m", {"service": "b"}, matches=[{"headers": [{"name": "X-Try", "value": "new"}]}])
     seen = picture(service("m"), service("b"), canary, tenant())
-    assert locate("m", Asker(of(seen), {b"x-try": b"new"}), seen, 0.0).service.name == "b"
-    assert locate("m", Asker(of(seen), {b"x-try": b"old"}), seen, 0.0).service.name == "m"
+    assert locate("m", Asker(of(seen), {b"x-try": b"new"}), seen, 0.0)[0].service.name == "b"
+    assert locate("m", Asker(of(seen), {b"x-try": b"old"}), seen, 0.0)[0].service.name == "m"
 
 
 def test_tenants_of_other_namespaces_are_not_honoured() -> None:

@@ -92,7 +92,7 @@ def test_the_operator_and_the_gateway_agree(services: list[dict[str, Any]], chan
     for one in services:
         key = Key(one["metadata"]["namespace"], one["metadata"]["name"])
         served = one["spec"]["model"].get("servedName") or key.name
-        answers = locate(served, EVERYBODY, picture, 0.0).service.key
+        answers = locate(served, EVERYBODY, picture, 0.0)[0].service.key
         assert (found.taken_by(key) or str(key)) == answers
 
 

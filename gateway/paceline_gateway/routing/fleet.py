@@ -8,6 +8,7 @@ the worker is not.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 
 from paceline_core.kube import Endpoint
 from paceline_core.registry.enums import RequestClass
@@ -105,6 +106,19 @@ class Fleet:
         """Whether anybody could take a request of this class at once."""
         return any(
             worker.in_flight < worker.slots and self._roomy(worker, request_class) for worker in self.eligible(now)
+        )
+
+    def ttft_s(self, ask: Ask, waiting: int, now: float) -> float:
+        """Estimated seconds to the first token of one more request, behind so many prompt tokens that wait for all."""
+        workers = self.eligible(now)
+        if not workers:
+            return inf
+        each = waiting // len(workers)
+        return min(
+            worker.ahead(ask.request_class, each + ask.prompt_tokens) * worker.token_s
+            + worker.prefill_s(each + ask.prompt_tokens)
+            + worker.slot_wait_s(ask.expected_output)
+            for worker in workers
         )
 
     def pick(self, ask: Ask, now: float, avoid: frozenset[str] = frozenset()) -> Pick | None:

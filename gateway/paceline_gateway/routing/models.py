@@ -1,17 +1,20 @@
 """What a model name means to a caller: `namespace/name`, a route's public name, or a service's own short name.
 
 What a tenant may not use does not exist for it: unknown and forbidden get the same 404. Names are contested by age:
-the oldest object that the caller may reach wins. Known holes: backends with `when: overflow` or `failure`, fallback
-chains, cascades and degradation are not acted on yet; `url` backends are refused by name.
+the oldest object that the caller may reach wins. What comes back is a chain: where it goes, and where it may go instead
+(`fallback`). Known holes: cascades and degradation are not acted on yet; `url` backends are refused by name.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import get_args
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedRoute, ResolvedService, ResolvedTenant
 from paceline_core.objects.route import Backend, HeaderMatch, Match
+from paceline_core.objects.route import When as BackendWhen
 from paceline_gateway.routing.directory import Directory, short_names
+from paceline_gateway.routing.fallback import When
 
 ATTEMPTS = 2
 RETRY_SHARE = 0.2
@@ -19,12 +22,16 @@ RETRY_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """`model` is the name the worker must find in the body. `attempts` counts all dispatches of one request."""
+    """`model` is the name the worker must find in the body. `attempts` counts all dispatches of one request.
+
+    `when` it is asked at all: `fallback` is a model that the route names for when none of its backends can answer.
+    """
 
     service: ResolvedService
     model: str
     attempts: int = ATTEMPTS
     retry_share: float = RETRY_SHARE
+    when: When = "always"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +51,13 @@ class Asker:
     headers: Mapping[bytes, bytes]
 
 
-def locate(name: str, asker: Asker, picture: Directory, draw: float) -> Destination:
-    """Where a request for this model goes; `draw` in [0, 1) chooses among weighted backends. Raises RequestError."""
-    service = picture.services.get(name)
-    if service is not None and asker.tenant.allows(service.key):
-        return Destination(service, name)
-    for route in picture.routes.get(name, ()):
-        if _applies(route, asker) and (found := _by_route(route, asker, picture, draw)) is not None:
-            return found
-    for candidate in picture.names.get(name, ()):
-        if asker.tenant.allows(candidate.key):
-            return Destination(candidate, _accepted_name(candidate, name))
+def locate(name: str, asker: Asker, picture: Directory, draw: float) -> tuple[Destination, ...]:
+    """Where a request for this model goes, and where it may go if that fails; at least one. Raises RequestError.
+
+    `draw` in [0, 1) chooses among weighted backends.
+    """
+    if found := _named(name, asker, picture, draw, fall_back=True):
+        return found
     raise RequestError(
         Code.MODEL_NOT_FOUND,
         f"The model `{name[:128]}` does not exist or you may not use it; GET /v1/models lists what you may use.",
@@ -72,8 +75,8 @@ def usable_names(tenant: ResolvedTenant, picture: Directory) -> dict[str, Resolv
             names[best] = service
     for name, routes in picture.routes.items():
         for route in routes:
-            if _applies(route, asker) and (choices := _choices(route, asker, picture)):
-                names.setdefault(name, choices[0].service)
+            if _applies(route, asker) and (found := _by_route(route, asker, picture, 0.0)):
+                names.setdefault(name, found[0].service)
     return names
 
 
@@ -84,34 +87,59 @@ def _means(name: str, service: ResolvedService, asker: Asker, picture: Directory
     return first is service and name not in picture.routes and name not in picture.services
 
 
-def _by_route(route: ResolvedRoute, asker: Asker, picture: Directory, draw: float) -> Destination | None:
-    choices = _choices(route, asker, picture)
-    if choices:
-        chosen = _draw(choices, draw)
-        model = chosen.backend.model or _accepted_name(chosen.service, route.model)
-        return Destination(chosen.service, model, route.attempts, route.retry_budget)
+def _named(name: str, asker: Asker, picture: Directory, draw: float, *, fall_back: bool) -> tuple[Destination, ...]:
+    service = picture.services.get(name)
+    if service is not None and asker.tenant.allows(service.key):
+        return (Destination(service, name),)
+    for route in picture.routes.get(name, ()):
+        if _applies(route, asker) and (found := _by_route(route, asker, picture, draw)):
+            return (*found, *(_fallbacks(route, asker, picture, draw) if fall_back else ()))
+    for candidate in picture.names.get(name, ()):
+        if asker.tenant.allows(candidate.key):
+            return (Destination(candidate, _accepted_name(candidate, name)),)
+    return ()
+
+
+def _by_route(route: ResolvedRoute, asker: Asker, picture: Directory, draw: float) -> tuple[Destination, ...]:
+    found = []
+    for when in get_args(BackendWhen):
+        for chosen in _drawn_first(_choices(route, asker, picture, when), draw):
+            model = chosen.backend.model or _accepted_name(chosen.service, route.model)
+            found.append(Destination(chosen.service, model, route.attempts, route.retry_budget, when))
+    if found:
+        return tuple(found)
     if all(backend.url is not None for backend, _ in route.backends):
         message = f"The model `{route.model}` is answered by outside endpoints, which this version does not forward to."
         raise RequestError(Code.MODEL_NOT_FOUND, message, param="model")
-    return None
+    return ()
 
 
-def _choices(route: ResolvedRoute, asker: Asker, picture: Directory) -> list[_Choice]:
+def _fallbacks(route: ResolvedRoute, asker: Asker, picture: Directory, draw: float) -> list[Destination]:
+    """The models it names, under its own attempts and budget. Theirs are not followed: no chain goes in a circle."""
+    return [
+        replace(found[0], attempts=route.attempts, retry_share=route.retry_budget, when="fallback")
+        for name in route.fallback
+        if (found := _named(name, asker, picture, draw, fall_back=False))
+    ]
+
+
+def _choices(route: ResolvedRoute, asker: Asker, picture: Directory, when: BackendWhen) -> list[_Choice]:
     found = []
     for backend, weight in route.backends:
         service = picture.services.get(f"{route.namespace}/{backend.service}") if backend.service else None
-        if service is not None and weight > 0 and backend.when == "always" and asker.tenant.allows(service.key):
+        if service is not None and weight > 0 and backend.when == when and asker.tenant.allows(service.key):
             found.append(_Choice(backend, weight, service))
     return found
 
 
-def _draw(choices: list[_Choice], draw: float) -> _Choice:
+def _drawn_first(choices: list[_Choice], draw: float) -> list[_Choice]:
+    """The one that the draw falls on, then the others as they are written."""
     rest = draw * sum(choice.weight for choice in choices)
-    for choice in choices:
+    for place, choice in enumerate(choices):
         rest -= choice.weight
         if rest < 0:
-            return choice
-    return choices[-1]
+            return [choice, *choices[:place], *choices[place + 1 :]]
+    return choices
 
 
 def _accepted_name(service: ResolvedService, name: str) -> str:

@@ -81,6 +81,7 @@ class ServiceSeries:
         self.workers = {state: metrics.gauge("paceline_upstream_workers", *place, state.value) for state in Standing}
         self.circuits = {c: metrics.gauge("paceline_upstream_circuits", *place, c.value) for c in Circuit}
         self.prefix_bytes: Gauge = metrics.gauge("paceline_prefix_index_bytes", *place)
+        self.diverted: Counter = metrics.counter("paceline_diverted_requests_total", *place)
         self._retries: Counter = metrics.counter("paceline_retries_total", *place)
         self._gap: Histogram = metrics.histogram("paceline_stream_resume_gap_seconds", *place)
         self._resumed = {r: metrics.counter("paceline_stream_resumed_total", *place, r.value) for r in ResumeReason}

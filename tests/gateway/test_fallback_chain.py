@@ -1,0 +1,118 @@
+"""Where else a request may go: the chain of a route, and when a later destination is better than the first."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.gateway.manifests import route, service, tenant
+from tests.gateway.pieces import endpoint, picture, report
+
+from paceline_core.objects.resolved import ResolvedService
+from paceline_core.registry import RequestClass
+from paceline_core.telemetry import Metrics
+from paceline_gateway.config import Limits
+from paceline_gateway.desk import Desk
+from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.routing.directory import Directory
+from paceline_gateway.routing.fallback import Pressure, When, choose
+from paceline_gateway.routing.models import Asker, Destination, locate
+from paceline_gateway.routing.pace import Pace
+from paceline_gateway.telemetry.series import ServiceSeries
+
+NOW = 10.0
+CLS = RequestClass.INTERACTIVE
+OPEN, CROWDED, FULL, DOWN = Pressure
+SERVICES = [service(name) for name in ("a", "b", "over", "fail", "small")]
+
+
+def chain(seen: Directory, name: str = "m", draw: float = 0.0) -> list[tuple[str, str]]:
+    found = locate(name, Asker(seen.tenants["team"], {}), seen, draw)
+    return [(destination.service.name, destination.when) for destination in found]
+
+
+def test_a_chain_is_drawn_backends_then_overflow_then_failure_then_fallback_models() -> None:
+    backends = (
+        {"service": "fail", "when": "failure"},
+        {"service": "a", "weight": 3},
+        {"service": "over", "when": "overflow"},
+        {"service": "b", "weight": 1},
+    )
+    seen = picture(*SERVICES, route("m", *backends, fallback=["small", "unknown"]), tenant())
+    rest = [("over", "overflow"), ("fail", "failure"), ("small", "fallback")]
+    assert chain(seen) == [("a", "always"), ("b", "always"), *rest]
+    assert chain(seen, draw=0.8) == [("b", "always"), ("a", "always"), *rest]
+
+
+def test_fallback_models_are_asked_under_the_routes_own_attempts_and_no_circle_is_followed() -> None:
+    one = route("m", {"service": "a"}, fallback=["n"], retry={"attempts": 4, "budget": 0.5})
+    other = route("n", {"service": "b"}, fallback=["m"])
+    seen = picture(*SERVICES, one, other, tenant())
+    assert chain(seen) == [("a", "always"), ("b", "fallback")]
+    last = locate("m", Asker(seen.tenants["team"], {}), seen, 0.0)[-1]
+    assert (last.attempts, last.retry_share) == (4, 0.5)
+
+
+def test_what_the_tenant_may_not_use_is_in_no_chain() -> None:
+    backends = ({"service": "a"}, {"service": "over", "when": "overflow"})
+    seen = picture(*SERVICES, route("m", *backends, fallback=["small"]), tenant(services=["default/a"]))
+    assert chain(seen) == [("a", "always")]
+
+
+@pytest.mark.parametrize(
+    ("states", "place"),
+    [
+        ([("always", OPEN), ("overflow", OPEN)], 0),
+        ([("always", CROWDED), ("always", OPEN), ("failure", OPEN), ("fallback", OPEN)], 0),
+        ([("always", CROWDED), ("overflow", OPEN)], 1),
+        ([("always", CROWDED), ("overflow", CROWDED)], 0),
+        ([("always", FULL), ("overflow", CROWDED)], 1),
+        ([("always", FULL), ("failure", OPEN), ("fallback", OPEN)], 2),
+        ([("always", FULL), ("always", CROWDED), ("fallback", OPEN)], 1),
+        ([("always", DOWN), ("overflow", FULL), ("failure", OPEN), ("fallback", OPEN)], 3),
+        ([("always", DOWN), ("overflow", DOWN), ("failure", OPEN)], 2),
+        ([("always", DOWN), ("fallback", DOWN)], 0),
+        ([("always", DOWN), ("fallback", FULL)], 0),
+    ],
+)
+def test_a_later_destination_takes_it_for_its_own_reason_alone(states: list[tuple[When, Pressure]], place: int) -> None:
+    assert choose(states) == place
+
+
+WHENS: list[When] = ["always", "overflow", "failure", "fallback"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(WHENS), st.sampled_from(Pressure)), min_size=1, max_size=6))
+def test_whoever_takes_it_instead_can_and_is_better_off_than_the_first(states: list[tuple[When, Pressure]]) -> None:
+    place = choose(states)
+    if place:
+        assert states[place][1] < min(states[0][1], FULL)
+
+
+def desk(**classes: object) -> Desk:
+    seen = picture(service(classes={"interactive": {"slo": {"ttft": {"p95": "500ms"}}, **classes}}), tenant())
+    chat: ResolvedService = seen.services["default/chat"]
+    return Desk(chat, ServiceSeries(Metrics("gateway"), chat), Limits(), Pace(0.5))
+
+
+def test_a_service_is_down_without_workers_crowded_when_late_and_full_when_it_refuses() -> None:
+    made = desk(queueLimit=1)
+    assert made.pressure(CLS, 40, NOW) is DOWN
+    made.fleet.update([endpoint()])
+    made.fleet.says("w0", report(slots=1), NOW)
+    assert made.pressure(CLS, 40, NOW) is OPEN
+    made.fleet.says("w0", report(slots=1, queued_tokens={CLS: 600}), NOW)
+    assert made.pressure(CLS, 40, NOW) is CROWDED
+    for number in range(2):
+        made.dispatcher.join(Ticket(number, CLS, 10, 40, NOW + 30), NOW)
+    assert made.pressure(CLS, 40, NOW) is FULL
+
+
+def test_what_was_diverted_is_demand_for_the_service_that_was_asked() -> None:
+    made = desk()
+    made.diverted(CLS, 400)
+    assert (made.tallies[CLS].arrivals, made.tallies[CLS].prompt_tokens) == (1, 100)
+    assert made.open.total() == 0
+
+
+def test_destinations_say_when_they_are_asked() -> None:
+    seen = picture(*SERVICES, tenant())
+    assert Destination(seen.services["default/a"], "a").when == "always"
