@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from benchmarks.scheduling.simulation import GREEDY, MAX_TOKENS, SEQUENCES, STEP_TOKENS, END, WORD, Machine
+from benchmarks.scheduling.simulation import END, GREEDY, MAX_TOKENS, SEQUENCES, STEP_TOKENS, WORD, Machine
 from benchmarks.scheduling.traces import BLOCK, Call
 
 from paceline_core.kube import Endpoint
@@ -115,7 +115,8 @@ class Engine:
             step_tokens=STEP_TOKENS,
             max_waiting=1 << 20,
         )
-        self.core = Scheduler(self.memory, limits, WeightedShares(), choose=cheapest, forecast=Forecast(machine.context))
+        forecast = Forecast(machine.context)
+        self.core = Scheduler(self.memory, limits, WeightedShares(), choose=cheapest, forecast=forecast)
         self.core.learn(machine.model)
         self.plan: Plan | None = None
         self.jobs: dict[str, Job] = {}
@@ -159,7 +160,6 @@ class Engine:
     def over(self, request: Request) -> bool:
         """All of its answer is there."""
         return request.produced >= self.jobs[request.id].call.output
-
 
     def report(self) -> LoadReport:
         """What it tells gateways."""
@@ -309,7 +309,8 @@ def jobs(calls: Sequence[Call], rate: float) -> list[Job]:
 
 def _text(call: Call) -> str:
     """As many bytes as its tokens have, equal where they are."""
-    return "".join(f"{block:08x}" * (BLOCK * BYTES_PER_TOKEN // 8) for block in call.blocks)[: call.prompt * BYTES_PER_TOKEN]
+    blocks = (f"{block:08x}" * (BLOCK * BYTES_PER_TOKEN // 8) for block in call.blocks)
+    return "".join(blocks)[: call.prompt * BYTES_PER_TOKEN]
 
 
 def _ratio(seconds: Sequence[float]) -> float:

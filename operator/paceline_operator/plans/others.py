@@ -121,7 +121,7 @@ def _backed(route: InferenceRoute, services: Collection[str]) -> Verdict:
     named = [backend.service for backend in route.spec.backends if backend.service is not None]
     absent = [f"{route.namespace}/{name}" for name in named if f"{route.namespace}/{name}" not in services]
     if not any(_takes_traffic(backend) for backend in route.spec.backends):
-        message = "Every ordinary backend is a url, and this version does not forward to outside endpoints."
+        message = "Every backend that takes traffic is a url, and this version does not forward to outside endpoints."
         return Verdict("False", "Unsupported", message)
     if len(absent) == len(named):
         return Verdict("False", "BackendMissing", f"No backend exists: create {_listed(absent)}.")
@@ -133,17 +133,15 @@ def _backed(route: InferenceRoute, services: Collection[str]) -> Verdict:
 
 
 def _takes_traffic(backend: Backend) -> bool:
-    return backend.service is not None and backend.when == "always" and backend.weight != 0
+    return backend.service is not None and backend.weight != 0
 
 
 def _idle(spec: RouteSpec) -> Iterator[str]:
     """Wishes that the gateway does not carry out yet."""
     asked: Mapping[str, Any] = {
-        "spec.fallback": spec.fallback,
         "spec.cascade": spec.cascade,
         "spec.degrade": spec.degrade,
         "backends with a url": [backend for backend in spec.backends if backend.url],
-        "backends with when: overflow or failure": [backend for backend in spec.backends if backend.when != "always"],
     }
     yield from (name for name, wish in asked.items() if wish)
 
