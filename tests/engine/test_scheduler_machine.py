@@ -140,7 +140,7 @@ class Engine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "run"):
             return
-        self.run.drain(limit=5_000)
+        self.run.drain(limit=2_000)
         assert self.run.core.memory.held == 0
         ends = self.run.ends()
         assert set(ends) | self.aborted == self.prompts.keys() | self.searches.keys()
