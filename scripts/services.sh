@@ -12,6 +12,7 @@ need() { # PACKAGE: a file or command it brings
 
 PATH=$PATH:/usr/sbin:/sbin
 need prometheus prometheus
+need redis-server redis-server
 # The cluster of tests/cluster: what the kubelet, containerd and kube-proxy call.
 need runc runc
 need containernetworking-plugins /usr/lib/cni/bridge

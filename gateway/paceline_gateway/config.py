@@ -56,6 +56,37 @@ class Limits(Config):
     """What may be remembered of one service's cached prefixes; the longest unused are forgotten first."""
 
 
+class RedisConfig(Config):
+    """Redis or Valkey, where several gateways share quota counters."""
+
+    url: str = Field(pattern=r"^rediss?://[^@]+$")
+    """`redis://host:6379/0`, or `rediss://` for TLS. User and password have fields of their own."""
+    username: str = ""
+    password_file: Path | None = None
+    """Read at each connect, so that a rotated password needs no restart."""
+    ca_file: Path | None = None
+    """Certificates that a `rediss` server is checked with. Default: the system's."""
+    prefix: str = Field(default="paceline", min_length=1)
+    """What every key begins with; the namespace follows."""
+    timeout_s: float = Field(default=0.25, gt=0)
+    """Of one connect and one answer."""
+
+    def credentials(self) -> tuple[str] | tuple[str, str]:
+        """User and password as they are now. Raises OSError when the file cannot be read."""
+        password = "" if self.password_file is None else self.password_file.read_text().strip()
+        return (self.username, password) if self.username else (password,)
+
+
+class Quota(Config):
+    """Where tenants' limits are counted. Without a shared place each gateway counts alone."""
+
+    redis: RedisConfig | None = None
+    wait_s: float = Field(default=0.25, gt=0)
+    """Longest that a request waits for the shared counters; then its tenant's onStoreFailure is followed."""
+    gateways: int = Field(default=1, ge=1)
+    """How many gateways there are, as long as nobody could ever tell."""
+
+
 class GatewayConfig(Config):
     """Everything one gateway needs to know. Public port: the OpenAI API; admin port: metrics, health, demand."""
 
@@ -79,3 +110,4 @@ class GatewayConfig(Config):
     drain_s: float = Field(default=30.0, gt=0)
     """How long open streams may run on after that."""
     limits: Limits = Limits()
+    quota: Quota = Quota()

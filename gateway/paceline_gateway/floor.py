@@ -31,6 +31,7 @@ from paceline_gateway.routing.fallback import choose
 from paceline_gateway.routing.models import Destination
 from paceline_gateway.routing.policy import Policy
 from paceline_gateway.telemetry.access import AccessLog
+from paceline_gateway.telemetry.quota import QuotaSeries
 from paceline_gateway.telemetry.series import ServiceSeries, forget
 from paceline_gateway.telemetry.tenants import TenantSeries
 
@@ -51,6 +52,7 @@ class Parts:
     access: AccessLog
     follow: Callable[[str, tuple[Endpoint, ...]], None]
     policy: Callable[[], Policy]
+    quotas: Quotas
 
 
 class Floor:
@@ -66,7 +68,8 @@ class Floor:
         self.picture: Directory = NOTHING
         self.desks: dict[str, Desk] = {}
         self.tenants = TenantSeries(parts.metrics)
-        self.quotas = Quotas()
+        self._quota_series = QuotaSeries(parts.metrics)
+        self.quotas = parts.quotas
         self._parts = parts
         self._endpoints: dict[str, tuple[Endpoint, ...]] = {}
         self._calls: dict[int, Call] = {}
@@ -197,6 +200,7 @@ class Floor:
         for desk in self.desks.values():
             desk.show(self.now())
         self._parts.metrics.gauge("paceline_demand_subscribers").set(self.bell.readers)
+        self._quota_series.show(self.quotas)
 
     def cut(self) -> None:
         """End every open call with an error: the grace period is over."""

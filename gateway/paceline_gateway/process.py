@@ -30,6 +30,7 @@ from paceline_gateway.http.server import Server
 from paceline_gateway.loads import LoadStreams
 from paceline_gateway.routing.policies import make
 from paceline_gateway.routing.policy import Policy
+from paceline_gateway.stores.sharing import counters
 from paceline_gateway.telemetry.access import AccessLog
 from paceline_gateway.watch import Watcher
 
@@ -63,8 +64,9 @@ class GatewayProcess:
         metrics, signer = Metrics("gateway"), FileSigner(config.hop_key, issuer="gateway")
         access = AccessLog(sys.stderr if config.access_log else None, clock.utc)
         loads = LoadStreams(signer, clock)
+        quotas, self._pump = counters(config, clock, metrics)
         loads.listener = floor = Floor(
-            Parts(config.limits, clock, signer, metrics, access, loads.follow, _policies(config))
+            Parts(config.limits, clock, signer, metrics, access, loads.follow, _policies(config), quotas)
         )
         self.floor = floor
         self._config = config
@@ -80,12 +82,14 @@ class GatewayProcess:
     async def run(self, stop: asyncio.Event, cut: asyncio.Event) -> None:
         """Serve until `stop`, then drain until done, the grace period's end, or `cut`. Raises what broke a watch."""
         self._watcher.start()
+        if self._pump is not None:
+            self._pump.start(self.floor.quotas)
         await self.server.start(self._ports.public)
         serving = asyncio.create_task(self._http.serve([self._ports.admin]))
         sweeping = asyncio.create_task(self._sweep())
         _log.info("listening", extra={"public": _where(self._ports.public), "admin": _where(self._ports.admin)})
         try:
-            await first(self._watcher.wait(), stop.wait())
+            await first(self._watcher.wait(), *([] if self._pump is None else [self._pump.wait()]), stop.wait())
             await self._drain(cut)
         finally:
             sweeping.cancel()
@@ -117,6 +121,8 @@ class GatewayProcess:
 
     async def _close(self) -> None:
         await self._watcher.close()
+        if self._pump is not None:
+            await self._pump.close(self.floor.quotas)
         await self._loads.close()
         await self.server.close()
         await self.floor.pool.close()

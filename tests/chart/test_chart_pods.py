@@ -149,6 +149,26 @@ def test_a_gateway_has_time_to_settle_and_to_drain() -> None:
     assert strategy == {"maxSurge": 1, "maxUnavailable": 0}
 
 
+def test_gateways_share_counters_in_the_redis_that_is_named_and_find_its_password_and_certificate() -> None:
+    chart = rendered("with everything said")
+    config = parse(GatewayConfig, chart.config("gateway"), "gateway.yaml")
+    assert config.quota.redis is not None
+    assert (config.quota.redis.url, config.quota.redis.username) == ("rediss://redis.example.org:6380/1", "paceline")
+    assert config.quota.gateways == 2
+    spec = dict(chart.pods())["paceline-gateway"]
+    mounted = {mount["mountPath"]: mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    for path in (config.quota.redis.password_file, config.quota.redis.ca_file):
+        assert path is not None
+        assert str(path.parent) in mounted
+    assert volumes["redis"]["secret"]["secretName"] == "redis-password"
+    assert volumes["redis-ca"]["configMap"]["name"] == "redis-ca"
+
+
+def test_without_a_redis_each_gateway_counts_alone() -> None:
+    assert parse(GatewayConfig, rendered().config("gateway"), "gateway.yaml").quota.redis is None
+
+
 def test_pods_roll_when_their_file_changes_and_only_then() -> None:
     before, after = rendered(), template("--set", "gateway.accessLog=false")
     assert _changed(before, after) == {"paceline-gateway"}

@@ -90,7 +90,11 @@ async def until(condition: Callable[[], Any]) -> None:
 
 @contextlib.asynccontextmanager
 async def gateway(
-    directory: Path, limits: dict[str, Any] | None = None, drain_s: float = 5.0, settle_s: float = 0.0
+    directory: Path,
+    limits: dict[str, Any] | None = None,
+    drain_s: float = 5.0,
+    settle_s: float = 0.0,
+    **more: Any,
 ) -> AsyncIterator[Stand]:
     """Start one with a service, a tenant and a key; always stops."""
     key_file, trust = directory / "hop.key", directory / "trust.yaml"
@@ -102,7 +106,7 @@ async def gateway(
     config = GatewayConfig(
         listen=Listen(port=0), admin=Listen(port=0), cluster=ClusterConfig(socket=directory / "none.sock"),
         hop_key=key_file, trust=trust, access_log=False, settle_s=settle_s, drain_s=drain_s,
-        limits=Limits(**(limits or {})),
+        limits=Limits(**(limits or {})), **more,
     )  # fmt: skip
     cluster = ClusterDouble()
     secret, key = manifests.key()

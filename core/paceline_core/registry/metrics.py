@@ -107,8 +107,23 @@ def _gateway() -> list[Metric]:
         Metric("paceline_tenant_requests_total", c, "Requests by tenant (bounded).", o, ("tenant", "outcome")),
         Metric("paceline_tenant_tokens_total", c, "Tokens charged by tenant (bounded).", o, ("tenant", "kind")),
         Metric("paceline_tenant_label_overflow_total", c, "Samples folded into tenant `_other`.", o),
+        *_quota(),
         Metric("paceline_demand_subscribers", g, "Autoscalers reading the demand stream.", o),
         Metric("paceline_gateway_cluster_current", g, "1 while what is known of a kind is current.", o, ("kind",)),
+    ]
+
+
+def _quota() -> list[Metric]:
+    c, g, h, o = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, "gateway"
+    return [
+        Metric("paceline_quota_store_current", g, "1 while the shared quota counters answer.", o),
+        Metric("paceline_quota_exchange_seconds", h, "Round trip to the shared quota counters.", o, (), LATENCY),
+        Metric("paceline_quota_exchange_failures_total", c, "Round trips to them that failed.", o),
+        Metric("paceline_quota_waiting_requests", g, "Requests that wait for them.", o),
+        Metric("paceline_quota_gateways", g, "Gateways among which limits are shared.", o),
+        Metric("paceline_quota_lent_requests_total", c, "Admitted out of a gateway's own share, without them.", o),
+        Metric("paceline_quota_accounts", g, "Tenants whose limits are being counted here.", o),
+        Metric("paceline_quota_reserved_tokens", g, "Reserved for open requests.", o, ("kind",)),
     ]
 
 

@@ -29,10 +29,11 @@ class _Holder:
 
 @dataclass(slots=True)
 class _Book:
-    """One tenant."""
+    """One tenant. `base` is what the levels would be if nobody had used anything since it was opened."""
 
     limits: Vector
     levels: list[float]
+    base: list[float]
     at: float
     epoch: int
     holders: dict[str, _Holder] = field(default_factory=dict)
@@ -53,7 +54,7 @@ class Pool:
         """Take back, and grant what fits."""
         book = self._books.get(ask.tenant)
         if book is None:
-            book = self._books[ask.tenant] = _Book(ask.limits, list(ask.limits), now, self._epoch)
+            book = self._books[ask.tenant] = _Book(ask.limits, list(ask.limits), list(ask.limits), now, self._epoch)
         self._refill(book, now)
         holder = book.holders.setdefault(ask.holder, _Holder())
         if ask.seq <= holder.seq:
@@ -66,11 +67,11 @@ class Pool:
         return self._grant(book, holder.given)
 
     def sweep(self, now: float) -> None:
-        """Forget the tenants that nobody uses."""
+        """Forget the tenants that nobody has used for `FORGET_S`."""
         for tenant, book in list(self._books.items()):
             self._refill(book, now)
             full = all(level >= limit - CLOSE for level, limit in zip(book.levels, book.limits, strict=True))
-            if full and all(holder.heard + self._ttl_s <= now for holder in book.holders.values()):
+            if full and not book.holders:
                 del self._books[tenant]
 
     def _refill(self, book: _Book, now: float) -> None:
@@ -85,6 +86,7 @@ class Pool:
             limit = book.limits[kind]
             if limit != UNLIMITED:
                 book.levels[kind] = min(book.levels[kind] + passed * limit / 60.0, caps[kind])
+                book.base[kind] = min(book.base[kind] + passed * limit / 60.0, limit)
         book.levels[SLOTS] = caps[SLOTS]
 
     def _grant(self, book: _Book, given: Vector) -> Grant:
@@ -101,14 +103,19 @@ def _caps(book: _Book) -> list[float]:
 
 
 def _relimit(book: _Book, ask: Ask) -> None:
-    """Limits that changed: what is used stays used. A belief from before this book was opened narrows it."""
+    """Limits that changed: what is used stays used. A belief from before this book was opened lowers its base."""
     if ask.limits != book.limits:
         for kind, (old, new) in enumerate(zip(book.limits, ask.limits, strict=True)):
-            book.levels[kind] = new if UNLIMITED in (old, new) else book.levels[kind] + new - old
+            fresh = UNLIMITED in (old, new)
+            book.levels[kind] = new if fresh else book.levels[kind] + new - old
+            book.base[kind] = new if fresh else book.base[kind] + new - old
         book.limits = ask.limits
     if ask.belief is not None and ask.epoch != book.epoch:
         for kind in range(RATES):
-            book.levels[kind] = min(book.levels[kind], ask.belief[kind])
+            if book.limits[kind] != UNLIMITED:
+                less = max(book.base[kind] - ask.belief[kind], 0.0)
+                book.levels[kind] -= less
+                book.base[kind] -= less
 
 
 def _take_back(book: _Book, ask: Ask) -> None:

@@ -153,9 +153,10 @@ class Purse:
         for kind in self.kinds:
             least[kind] = max(need[kind] - self.have[kind], 0.0)
         belief = self._belief(now)
-        part = None if belief is None else tuple(level / gateways for level in belief)
+        if belief is not None:
+            belief = tuple(level / gateways for level in belief)
         lent = limits_of(self.tenant, gateways)
-        return Ask(self.tenant.name, "", seq, lent, NOTHING, tuple(held), tuple(least), tuple(least), 0, part)
+        return Ask(self.tenant.name, "", seq, lent, NOTHING, tuple(held), tuple(least), tuple(least), 0, belief)
 
     def lend(self, grant: Grant) -> None:
         """What this gateway's own share grants while the store is away; it is owed to the store."""

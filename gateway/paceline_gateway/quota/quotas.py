@@ -15,7 +15,7 @@ from itertools import count
 
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_gateway.quota.headers import ratelimit_fields
-from paceline_gateway.quota.nouns import NOTHING, SIZE, Ask, Grant, Reservation, Then, Use, Vector, Waiter
+from paceline_gateway.quota.nouns import NEVER, NOTHING, SIZE, Ask, Grant, Reservation, Then, Use, Vector, Waiter
 from paceline_gateway.quota.pool import TTL_S, Pool
 from paceline_gateway.quota.purse import SHARE, SLICE_S, Purse
 from paceline_gateway.quota.refusals import crowded, no_store, over_limit
@@ -67,6 +67,11 @@ class Quotas:
         """Requests that wait for the store."""
         return sum(len(purse.waiters) for purse in self._purses.values())
 
+    @property
+    def owing(self) -> bool:
+        """Something was spent that the shared pool may not know of yet."""
+        return any(purse.asked is not None or any(purse.owed) for purse in self._purses.values())
+
     def reserve(self, tenant: ResolvedTenant, use: Use, now: float, then: Then) -> Waiter | None:
         """Set aside what a request is expected to use; `then` hears of it, at once unless the store must be asked.
 
@@ -112,8 +117,7 @@ class Quotas:
 
     def lost(self, now: float) -> None:
         """The shared pool cannot be reached. What was sent stays in doubt until `found`; who waits is answered here."""
-        if not self.away:
-            self.away, self._own = True, Pool()
+        self.away = True
         for purse in list(self._purses.values()):
             waiters = [waiter for waiter in purse.waiters if not waiter.gone]
             purse.waiters.clear()
@@ -131,6 +135,14 @@ class Quotas:
                 self._send(purse.asked)
             elif purse.open or _due(purse, now):
                 self._exchange(purse, now)
+
+    def leave(self, now: float) -> bool:
+        """This gateway stops: give everything back. Whether there is nothing left to give, or nobody to give it to."""
+        for purse in self._purses.values():
+            purse.used_at = -NEVER
+            if any(purse.have) or any(purse.owed):
+                self._exchange(purse, now)
+        return self.away or all(purse.asked is None for purse in self._purses.values())
 
     def tick(self, now: float) -> None:
         """Give time its say: give back what is unused, pay debts, renew what is held, forget who is idle."""
@@ -220,8 +232,8 @@ class Quotas:
         """Ask the shared pool for what the waiting ones need and for the slice; one ask at a time."""
         if purse.asked is not None or self._send is None or self.away:
             return
-        used_lately = purse.waiters or now - purse.used_at < SLICE_S
-        target = purse.target(self.gateways) if used_lately else NOTHING
+        keeps = (purse.waiters or now - purse.used_at < SLICE_S) and not any(purse.owed)
+        target = purse.target(self.gateways) if keeps else NOTHING
         for waiter in purse.waiters:
             waiter.asked += 1
         needs = [waiter.use.vector for waiter in purse.waiters if not waiter.gone]

@@ -1,0 +1,125 @@
+"""Carries asks to the shared pool and grants back: all that wait in one round trip, one round trip at a time.
+
+What fails is not repeated at once: `Quotas` follows each tenant's `onStoreFailure` until a probe succeeds, and then
+sends again what was in doubt. So a request waits for two round trips at most: the one under way and its own.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from paceline_core.clock import Clock
+from paceline_core.errors import Unreachable
+from paceline_core.tasks import cancel
+from paceline_core.telemetry import Complaints, Metrics, get_logger
+from paceline_gateway.quota.nouns import Ask
+from paceline_gateway.quota.pool import TTL_S
+from paceline_gateway.quota.quotas import Quotas
+from paceline_gateway.stores.store import Store
+
+T = TypeVar("T")
+BATCH = 256
+HELLO_S = TTL_S / 5
+PROBE_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+_FAULT = "the store of quota counters cannot be reached; each tenant's onStoreFailure is followed"
+_log = get_logger(__name__)
+
+
+class Pump:
+    """One gateway's line to the shared pool. `wait_s`: the longest that a request may wait for it."""
+
+    def __init__(self, store: Store, holder: str, wait_s: float, clock: Clock, metrics: Metrics) -> None:
+        self._store = store
+        self._holder = holder
+        self._limit_s = wait_s / 2
+        self._clock = clock
+        self._asks: list[Ask] = []
+        self._wake = asyncio.Event()
+        self._carried = asyncio.Event()
+        self._hello_at = 0.0
+        self._complaints = Complaints(_log)
+        self._task: asyncio.Task[None] | None = None
+        self._current = metrics.gauge("paceline_quota_store_current")
+        self._seconds = metrics.histogram("paceline_quota_exchange_seconds")
+        self._failures = metrics.counter("paceline_quota_exchange_failures_total")
+
+    def send(self, ask: Ask) -> None:
+        """Take an ask along with the next round trip."""
+        self._asks.append(ask)
+        self._wake.set()
+
+    def start(self, quotas: Quotas) -> None:
+        """Begin to carry."""
+        self._task = asyncio.create_task(self._run(quotas))
+
+    async def wait(self) -> None:
+        """Return never; raise what broke: a gateway that no longer counts must not go on."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+            self._task.result()
+
+    async def close(self, quotas: Quotas) -> None:
+        """Give back what this gateway holds, as far as that is possible now, and stop."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._limit_s * 2):
+                while not quotas.leave(self._clock.monotonic()):
+                    self._carried.clear()
+                    await self._carried.wait()
+        if self._task is not None:
+            await cancel(self._task)
+        with contextlib.suppress(Unreachable):
+            await self._bounded(self._store.hello(self._holder, 0.0))
+        await self._store.close()
+
+    async def _run(self, quotas: Quotas) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._round(quotas)
+                failures = 0
+            except Unreachable as error:
+                self._lost(quotas, str(error))
+                await self._clock.sleep(PROBE_S[min(failures, len(PROBE_S) - 1)])
+                failures += 1
+
+    async def _round(self, quotas: Quotas) -> None:
+        """Say hello when it is time, else carry what there is."""
+        now = self._clock.monotonic()
+        if quotas.away or now >= self._hello_at:
+            gateways = await self._bounded(self._store.hello(self._holder, TTL_S))
+            self._hello_at = now + HELLO_S
+            self._complaints.end(_FAULT)
+            self._current.set(1)
+            quotas.found(gateways, self._clock.monotonic())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(self._hello_at - now, 0.0)):
+                await self._wake.wait()
+        self._wake.clear()
+        while self._asks:
+            await self._carry(quotas)
+
+    async def _carry(self, quotas: Quotas) -> None:
+        batch, self._asks = self._asks[:BATCH], self._asks[BATCH:]
+        began = self._clock.monotonic()
+        grants = await self._bounded(self._store.exchange(batch))
+        now = self._clock.monotonic()
+        self._seconds.observe(now - began)
+        for ask, grant in zip(batch, grants, strict=True):
+            quotas.answered(ask, grant, now)
+        self._carried.set()
+
+    def _lost(self, quotas: Quotas, reason: str) -> None:
+        self._failures.inc()
+        self._current.set(0)
+        self._complaints.begin(_FAULT, reason)
+        self._asks.clear()
+        self._wake.clear()
+        quotas.lost(self._clock.monotonic())
+
+    async def _bounded(self, call: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._limit_s):
+                return await call
+        except TimeoutError:
+            raise Unreachable(f"no answer within {self._limit_s:g} s") from None

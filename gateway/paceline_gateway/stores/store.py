@@ -1,0 +1,22 @@
+"""What a shared pool is to a gateway. Every call ends within its limit or raises Unreachable, in plain words."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from paceline_gateway.quota.nouns import Ask, Grant
+
+
+class Store(Protocol):
+    """Where the counters are kept."""
+
+    async def hello(self, holder: str, ttl_s: float) -> int:
+        """This gateway is alive for so long, or leaves (0): how many there are."""
+        ...
+
+    async def exchange(self, asks: Sequence[Ask]) -> list[Grant]:
+        """Carry out asks, each once however often it is sent, and answer in their order."""
+        ...
+
+    async def close(self) -> None:
+        """Leave nothing open."""
+        ...
