@@ -260,7 +260,7 @@ class Room(RuleBasedStateMachine):
         for line in self.desk.lines.values():
             assert line.prompt_tokens == sum(each.prompt_tokens for each in line)
         for worker in self.desk.fleet:
-            assert worker.unbegun_tokens.total() == sum(flight.tokens for flight in worker.unbegun.values())
+            assert sum(worker.unbegun_tokens) == sum(flight.tokens for flight in worker.unbegun.values())
 
 
 TestRoom = Room.TestCase

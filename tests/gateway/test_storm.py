@@ -75,7 +75,7 @@ async def nothing_left(stand: Stand) -> None:
     desk = floor.desks["default/chat"]
     assert desk.dispatcher.waiting == 0
     assert [worker.in_flight for worker in desk.fleet] == [0] * 4
-    assert [worker.unbegun_tokens.total() for worker in desk.fleet] == [0] * 4
+    assert [sum(worker.unbegun_tokens) for worker in desk.fleet] == [0] * 4
     assert set(desk.open.values()) == {0}
     counted = [await stand.metric("paceline_requests_total", outcome=outcome) for outcome in Outcome]
     assert sum(counted) == sum(tally.arrivals for tally in desk.tallies.values()) == REQUESTS

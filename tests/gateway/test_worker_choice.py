@@ -247,9 +247,9 @@ def test_whoever_is_picked_had_room_and_none_with_room_had_less_work(
         for ticket in range(running):
             worker.take(ticket, 0, CLS, NOW, stream=True)
     open_ones = [worker for worker in made if worker.in_flight < 4 and worker.backlog * worker.token_s < 0.5]
-    least = min((seconds(Candidate(worker), Ask(tokens)) for worker in open_ones), default=None)
+    least = min((seconds(Candidate(worker), Ask(tokens), 0) for worker in open_ones), default=None)
     chosen = made.pick(Ask(tokens), NOW)
     assert (chosen is None) == (not open_ones)
     if chosen is not None:
         assert chosen.worker in open_ones
-        assert seconds(Candidate(chosen.worker), Ask(tokens)) == chosen.cost_s == least
+        assert seconds(Candidate(chosen.worker), Ask(tokens), 0) == chosen.cost_s == least

@@ -7,17 +7,17 @@ the worker is not.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from math import inf
 
 from paceline_core.kube import Endpoint
 from paceline_core.registry.enums import RequestClass
-from paceline_core.wire import LoadReport
+from paceline_core.wire import LoadReport, WorkerState
 from paceline_gateway.routing.balance import Balance
 from paceline_gateway.routing.breaker import Circuit, left_out
 from paceline_gateway.routing.policy import Ask, Candidate, Pick, Policy
 from paceline_gateway.routing.prefix_index import PrefixIndex
-from paceline_gateway.routing.worker import Standing, Worker
+from paceline_gateway.routing.worker import PLACES, RAMP_S, Standing, Worker
 
 
 class Fleet:
@@ -93,49 +93,47 @@ class Fleet:
         ready, silent = [], []
         out = self._left_out(now)
         for name, worker in self._workers.items():
-            if name in out:
+            report = worker.report
+            if report is None or report.state is not WorkerState.READY or worker.endpoint.terminating or name in out:
                 continue
-            standing = worker.standing(now, self._silence_s)
-            if standing is Standing.READY:
+            if worker.connected and now - worker.heard <= self._silence_s:
                 ready.append(worker)
-            elif standing is Standing.SILENT and worker.endpoint.ready:
+            elif worker.endpoint.ready:
                 silent.append(worker)
         return ready or silent
 
     def has_room(self, now: float, request_class: RequestClass = RequestClass.INTERACTIVE) -> bool:
         """Whether anybody could take a request of this class at once."""
-        return any(
-            worker.in_flight < worker.slots and self._roomy(worker, request_class) for worker in self.eligible(now)
-        )
+        place = PLACES[request_class]
+        return any(worker.in_flight < worker.share and self._roomy(worker, place) for worker in self.eligible(now))
 
     def ttft_s(self, ask: Ask, waiting: int, now: float) -> float:
         """Estimated seconds to the first token of one more request, behind so many prompt tokens that wait for all."""
-        workers = self.eligible(now)
-        if not workers:
-            return inf
-        each = waiting // len(workers)
-        return min(
-            worker.ahead(ask.request_class, each + ask.prompt_tokens) * worker.token_s
-            + worker.prefill_s(each + ask.prompt_tokens)
+        workers, place = self.eligible(now), PLACES[ask.request_class]
+        tokens = ask.prompt_tokens + (waiting // len(workers) if workers else 0)
+        estimates = (
+            worker.ahead(place, tokens) * worker.token_s
+            + worker.prefill_s(tokens)
             + worker.slot_wait_s(ask.expected_output)
             for worker in workers
         )
+        return min(estimates, default=inf)
 
     def pick(self, ask: Ask, now: float, avoid: frozenset[str] = frozenset()) -> Pick | None:
         """The worker for a request, None while nobody has room.
 
         Those to avoid are asked only if no other would take it: a request must not block the line behind it.
         """
-        eligible = self.eligible(now)
-        line = self._balance.line(eligible, now)
-        for workers in _preferred(eligible, avoid, now):
-            candidates = [self._candidate(worker, ask, line, now) for worker in workers]
-            pick = self._policy.pick(candidates, ask, now)
-            if pick is not None:
-                self._picks += 1
-                pick.worker.picked = self._picks
-                return pick
-        return None
+        candidates, new, avoided = self._candidates(ask, now, avoid)
+        pick = self._policy.pick(candidates, ask, now)
+        if pick is None and new:
+            pick = self._policy.pick(candidates + new, ask, now)
+        if pick is None and avoided:
+            pick = self._policy.pick(candidates + new + avoided, ask, now)
+        if pick is not None:
+            self._picks += 1
+            pick.worker.picked = self._picks
+        return pick
 
     def take(self, pick: Pick, ticket: int, ask: Ask, now: float, *, stream: bool) -> None:
         """The request goes to the worker picked."""
@@ -146,26 +144,32 @@ class Fleet:
         if ask.keys:
             self.prefixes.note(worker.name, ask.keys, now)
 
-    def _candidate(self, worker: Worker, ask: Ask, line: float, now: float) -> Candidate:
-        blocks = self.prefixes.cached(worker.name, ask.keys, now) if ask.keys else 0
-        room = self._roomy(worker, ask.request_class)
-        return Candidate(worker, ask.tokens(blocks) if blocks else 0, room, worker.work > line)
+    def _candidates(
+        self, ask: Ask, now: float, avoid: frozenset[str]
+    ) -> tuple[list[Candidate], list[Candidate], list[Candidate]]:
+        """Workers with a free slot: those to be asked first, those that are new, those to avoid."""
+        first: list[Candidate] = []
+        new: list[Candidate] = []
+        avoided: list[Candidate] = []
+        eligible, place, cached = self.eligible(now), PLACES[ask.request_class], 0
+        line = self._balance.line(eligible, now)
+        for worker in eligible:
+            if worker.in_flight >= worker.share:
+                continue
+            if ask.keys:
+                cached = ask.tokens(self.prefixes.cached(worker.endpoint.name, ask.keys, now))
+            candidate = Candidate(worker, cached, self._roomy(worker, place), worker.work > line)
+            if avoid and worker.name in avoid:
+                avoided.append(candidate)
+            elif now < worker.ready_since + RAMP_S and worker.in_flight >= worker.ramped(now):
+                new.append(candidate)
+            else:
+                first.append(candidate)
+        return first, new, avoided
 
-    def _roomy(self, worker: Worker, request_class: RequestClass) -> bool:
-        return worker.ahead(request_class, 0) * worker.token_s < self._lookahead_s
+    def _roomy(self, worker: Worker, place: int) -> bool:
+        return worker.ahead(place, 0) * worker.token_s < self._lookahead_s
 
     def _left_out(self, now: float) -> set[str]:
         broken = {name: worker.breaker for name, worker in self._workers.items() if worker.breaker.broken}
         return left_out(broken, len(self._workers), now) if broken else set()
-
-
-def _preferred(eligible: Sequence[Worker], avoid: frozenset[str], now: float) -> Iterator[list[Worker]]:
-    """Those with a free slot: first without who should be avoided or is new, then with the new, then all."""
-    free = [worker for worker in eligible if worker.in_flight < worker.slots]
-    others = [worker for worker in free if worker.name not in avoid] if avoid else free
-    grown = [worker for worker in others if worker.in_flight < worker.ramped(now)]
-    yield grown
-    if len(grown) < len(others):
-        yield others
-    if len(others) < len(free):
-        yield free

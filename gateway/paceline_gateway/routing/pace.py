@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from paceline_gateway.routing.policy import Ask, Candidate, Pick
 from paceline_gateway.routing.rendezvous import weight
+from paceline_gateway.routing.worker import PLACES
 
 BARRIER_S = 0.15
 FULL = 0.99
@@ -32,35 +33,39 @@ class Pace:
 
     def pick(self, candidates: Sequence[Candidate], ask: Ask, now: float) -> Pick | None:  # noqa: ARG002
         """The soonest."""
-        costs = [(seconds(candidate, ask), candidate) for candidate in candidates if self._may(candidate, ask)]
+        place = PLACES[ask.request_class]
+        costs = [(seconds(c, ask, place), c) for c in candidates if c.room or self._worth(c, ask, place)]
         if not costs:
             return None
-        best = min(cost for cost, _ in costs)
+        best = min(costs, key=_cost)[0]
         limit = best + TOLERANCE * best + TOLERANCE_S if ask.keys else best
-        key = _unknown(candidates, ask)
-        equals = ((cost, candidate) for cost, candidate in costs if cost <= limit)
+        equals = [entry for entry in costs if entry[0] <= limit]
+        key = _unknown(candidates, ask) if len(equals) > 1 else ""
         cost, chosen = min(equals, key=lambda entry: (entry[1].hot, _turn(entry[1], key)))
         return Pick(chosen.worker, chosen.cached_tokens, cost)
 
-    def _may(self, candidate: Candidate, ask: Ask) -> bool:
-        if candidate.room:
-            return True
+    def _worth(self, candidate: Candidate, ask: Ask, place: int) -> bool:
+        """The worker has enough to do, but so much cached that it is worth the wait."""
         if candidate.hot or not candidate.cached_tokens:
             return False
-        worker = candidate.worker
-        fresh = self._lookahead_s + worker.prefill_s(ask.prompt_tokens)
-        return seconds(candidate, ask) < fresh
+        fresh = self._lookahead_s + candidate.worker.prefill_s(ask.prompt_tokens)
+        return seconds(candidate, ask, place) < fresh
 
 
-def seconds(candidate: Candidate, ask: Ask) -> float:
-    """The estimate described above, the price on memory included."""
-    worker = candidate.worker
-    cached = 0 if candidate.hot else min(candidate.cached_tokens, ask.prompt_tokens - 1)
+def seconds(candidate: Candidate, ask: Ask, place: int) -> float:
+    """The estimate described above, the price on memory included. `place` is the class's."""
+    worker, cached_tokens, _, hot = candidate
+    cached = 0 if hot else min(cached_tokens, ask.prompt_tokens - 1)
     uncached = ask.prompt_tokens - cached
-    queued = worker.ahead(ask.request_class, uncached) * worker.token_s
+    cost = worker.ahead(place, uncached) * worker.token_s + worker.prefill_s(uncached, cached)
+    if worker.behind >= 0:
+        cost += worker.slot_wait_s(ask.expected_output)
     full = min(worker.fullness(uncached + ask.expected_output), FULL)
-    price = BARRIER_S * full / (1 - full)
-    return queued + worker.prefill_s(uncached, cached) + worker.slot_wait_s(ask.expected_output) + price
+    return cost + BARRIER_S * full / (1 - full)
+
+
+def _cost(entry: tuple[float, Candidate]) -> float:
+    return entry[0]
 
 
 def _unknown(candidates: Sequence[Candidate], ask: Ask) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire.prefix import BLOCK
@@ -31,8 +31,7 @@ class Ask:
         return round(tokens * self.prompt_bytes / (BLOCK * self.prompt_tokens))
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A worker with a free slot, and how many of the prompt's tokens it probably has cached.
 
     `room`: it has little enough ahead to be given more. `hot`: it has had more than its share of the work, and what it

@@ -58,6 +58,8 @@ class PrefixIndex:
         known = self._workers.get(worker)
         if not known or not keys:
             return 0
+        if keys[0] not in known and keys[-1] not in known:
+            return 0  # most prompts at most workers
         low, high = 0, len(keys)
         while low < high:
             middle = (low + high) // 2

@@ -8,7 +8,6 @@ other gateways sent within the last report's age are not seen.
 Classes share a worker's steps by weight, so what is ahead of a request depends on its class.
 """
 
-from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import ceil, inf
@@ -26,6 +25,10 @@ STEP_TOKENS = 2048
 """Prompt tokens in a step beside which it decodes, as workers have it by default."""
 SHARES = {RequestClass.INTERACTIVE: 8.0, RequestClass.BATCH: 2.0, RequestClass.OFFLINE: 1.0}
 """How a worker's scheduler shares its steps between classes that have work."""
+PLACES = {name: place for place, name in enumerate(RequestClass)}
+"""Sums by class are lists: looking up an enum's member costs more than all else that a pick reads of a worker."""
+_SHARES = [SHARES[name] for name in RequestClass]
+_CLASSES = len(_SHARES)
 
 
 class Standing(StrEnum):
@@ -44,18 +47,19 @@ class Flight:
     """A dispatched prompt of which nothing has come back: uncached tokens, class, when it went, after which report."""
 
     tokens: int
-    request_class: RequestClass
+    place: int
     sent: float
     report: int
 
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """Mutable, owned by a Fleet.
+    """Mutable, owned by a Fleet. What a pick reads is made when a report comes, not with every pick.
 
-    `unbegun_tokens` and `fresh_tokens` are sums over `unbegun`: all of it, and what went there since the last report.
-    `token_s`, `step_s` and `kv_tokens` are of the last report, made once and read with every pick: seconds of a prompt
-    token within a full step, of a step that only decodes, and KV tokens in use.
+    By class (`PLACES`): `reported` in the last report, `unbegun_tokens` and `fresh_tokens` sums over `unbegun`, all of
+    it and what went there since that report, `backlogs` what is believed. Of the last report: `share` of the slots that
+    is this gateway's, `token_s` seconds of a prompt token within a full step, `step_s` of a step that only decodes,
+    `kv_tokens` in use of `kv_total`, `behind` requests too many for its slots.
     """
 
     endpoint: Endpoint
@@ -69,14 +73,22 @@ class Worker:
     whole: set[int] = field(default_factory=set)
     """Tickets of those in flight whose answers do not stream."""
     unbegun: dict[int, Flight] = field(default_factory=dict)
-    unbegun_tokens: Counter[RequestClass] = field(default_factory=Counter)
-    fresh_tokens: Counter[RequestClass] = field(default_factory=Counter)
+    reported: list[int] = field(default_factory=lambda: [0] * _CLASSES)
+    unbegun_tokens: list[int] = field(default_factory=lambda: [0] * _CLASSES)
+    fresh_tokens: list[int] = field(default_factory=lambda: [0] * _CLASSES)
+    backlogs: list[int] = field(default_factory=lambda: [0] * _CLASSES)
+    backlog: int = 0
+    """Prompt tokens it has yet to compute, as far as can be known."""
     reports: int = 0
     work: float = 0.0
     """Seconds of work dispatched here, fading; kept by the fleet's balance."""
+    share: int = 0
     token_s: float = 0.0
     step_s: float = 0.0
+    context_s: float = 0.0
     kv_tokens: int = 0
+    kv_total: int = 0
+    behind: int = 0
 
     @property
     def name(self) -> str:
@@ -99,78 +111,60 @@ class Worker:
             return Standing.READY if fresh else Standing.SILENT
         return Standing(self.report.state.value)
 
-    @property
-    def slots(self) -> int:
-        """This gateway's share of its slots: all gateways that read its load stream have the same."""
-        return 0 if self.report is None else -(-self.report.slots // max(self.report.gateways, 1))
-
     def ramped(self, now: float) -> int:
-        """Of these slots, how many it may be given already: all of them RAMP_S after it became ready."""
+        """Of its slots, how many it may be given already: all of them RAMP_S after it became ready."""
         grown = RAMP_FROM + (1 - RAMP_FROM) * (now - self.ready_since) / RAMP_S
-        return self.slots if grown >= 1 else ceil(self.slots * max(grown, RAMP_FROM))
-
-    @property
-    def backlog(self) -> int:
-        """Prompt tokens it has yet to compute, as far as can be known."""
-        return sum(self.backlog_of(name) for name in RequestClass)
+        return self.share if grown >= 1 else ceil(self.share * max(grown, RAMP_FROM))
 
     @property
     def backlog_s(self) -> float:
         """Seconds that the backlog takes by the worker's own step-time model."""
         return self.backlog * self.token_s
 
-    def backlog_of(self, name: RequestClass) -> int:
-        """The same of one class."""
-        reported = 0 if self.report is None else self.report.queued_tokens.get(name, 0)
-        return max(reported + self.fresh_tokens[name], self.unbegun_tokens[name])
-
-    def ahead(self, name: RequestClass, tokens: int) -> float:
-        """Tokens computed before the last of so many new ones: its class's, and of others what shares the steps."""
-        own = self.backlog_of(name)
-        ahead, share = float(own), (own + tokens) / SHARES[name]
-        for other, weight in SHARES.items():
-            if other is not name and (queued := self.backlog_of(other)):
-                ahead += min(queued, share * weight)
+    def ahead(self, place: int, tokens: int) -> float:
+        """Tokens computed before the last of so many new ones of a class: its own, and of others what shares steps."""
+        own = self.backlogs[place]
+        if own == self.backlog:
+            return own
+        ahead, share = float(own), (own + tokens) / _SHARES[place]
+        for other, queued in enumerate(self.backlogs):
+            if other != place and queued:
+                ahead += min(queued, share * _SHARES[other])
         return ahead
 
     def prefill_s(self, tokens: int, cached: int = 0) -> float:
         """Seconds to compute so many tokens behind the cached ones, the step that decodes beside them included."""
-        if self.report is None:
+        return self.step_s + tokens * (self.token_s + self.context_s * (cached + tokens / 2))
+
+    def slot_wait_s(self, output: int) -> float:
+        """Seconds until its own queue has moved on by one more, if all its requests have answers of this length."""
+        if self.behind < 0 or self.report is None:
             return 0.0
-        quadratic = self.report.step_time.context * tokens * (cached + tokens / 2)
-        return self.step_s + tokens * self.token_s + quadratic
+        return (self.behind + 1) * output * self.step_s / max(self.report.slots, 1)
 
     def work_s(self, tokens: int, cached: int, output: int) -> float:
         """Seconds of its time that a request takes: its prompt's, and its share of the steps that it decodes in."""
         if self.report is None:
             return 0.0
         model = self.report.step_time
-        prompt = tokens * model.prefill + model.context * tokens * (cached + tokens / 2)
+        prompt = tokens * (model.prefill + model.context * (cached + tokens / 2))
         step = model.base / max(self.in_flight, 1) + model.sequence + model.kv * (cached + tokens + output / 2)
         return prompt + output * step
 
-    def slot_wait_s(self, output: int) -> float:
-        """Seconds until its own queue has moved on by one more, if all its requests have answers of this length."""
-        report = self.report
-        if report is None:
-            return 0.0
-        behind = sum(report.waiting.values()) + 1 - (report.slots - report.running)
-        return max(behind, 0) * output * self.step_s / max(report.slots, 1)
-
     def fullness(self, tokens: int) -> float:
         """Share of its KV memory in use if it holds so many tokens more, 0 where it has not said how much there is."""
-        report = self.report
-        total = 0 if report is None else report.kv.total * report.kv.page_tokens
-        return (self.kv_tokens + tokens) / total if total else 0.0
+        return (self.kv_tokens + tokens) / self.kv_total if self.kv_total else 0.0
 
     def take(self, ticket: int, tokens: int, name: RequestClass, now: float, *, stream: bool) -> None:
         """A request was dispatched here, with so many uncached prompt tokens."""
+        place = PLACES[name]
         self.in_flight += 1
-        self.unbegun[ticket] = Flight(tokens, name, now, self.reports)
+        self.unbegun[ticket] = Flight(tokens, place, now, self.reports)
         if not stream:
             self.whole.add(ticket)
-        self.unbegun_tokens[name] += tokens
-        self.fresh_tokens[name] += tokens
+        self.unbegun_tokens[place] += tokens
+        self.fresh_tokens[place] += tokens
+        self._believe(place)
         self.breaker.sent(ticket, now)
 
     def began(self, ticket: int) -> None:
@@ -198,19 +192,35 @@ class Worker:
             self.ready_since = now
         self.report, self.heard, self.connected = report, now, True
         self.reports += 1
-        self.kv_tokens = max(report.kv.total - report.kv.free - report.kv.cached, 0) * report.kv.page_tokens
-        model = report.step_time
-        self.step_s = model.seconds(prefill_tokens=0, sequences=report.running, kv_tokens=self.kv_tokens)
-        self.token_s = model.prefill + self.step_s / STEP_TOKENS
-        self.fresh_tokens.clear()
+        self._read(report)
+        self.reported = [report.queued_tokens.get(name, 0) for name in RequestClass]
+        self.fresh_tokens = [0] * _CLASSES
+        for place in range(_CLASSES):
+            self._believe(place)
         old = now - REPORT_LAG_S
         for ticket in [t for t in self.whole & self.unbegun.keys() if self.unbegun[t].sent <= old]:
             self._computed(ticket)
+
+    def _read(self, report: LoadReport) -> None:
+        kv, model = report.kv, report.step_time
+        self.share = -(-report.slots // max(report.gateways, 1))
+        self.kv_tokens = max(kv.total - kv.free - kv.cached, 0) * kv.page_tokens
+        self.kv_total = kv.total * kv.page_tokens
+        self.step_s = model.seconds(prefill_tokens=0, sequences=report.running, kv_tokens=self.kv_tokens)
+        self.token_s = model.prefill + self.step_s / STEP_TOKENS
+        self.context_s = model.context
+        self.behind = sum(report.waiting.values()) + report.running - report.slots
 
     def _computed(self, ticket: int) -> None:
         flight = self.unbegun.pop(ticket, None)
         if flight is None:
             return
-        self.unbegun_tokens[flight.request_class] -= flight.tokens
+        self.unbegun_tokens[flight.place] -= flight.tokens
         if flight.report == self.reports:
-            self.fresh_tokens[flight.request_class] -= flight.tokens
+            self.fresh_tokens[flight.place] -= flight.tokens
+        self._believe(flight.place)
+
+    def _believe(self, place: int) -> None:
+        believed = max(self.reported[place] + self.fresh_tokens[place], self.unbegun_tokens[place])
+        self.backlog += believed - self.backlogs[place]
+        self.backlogs[place] = believed
