@@ -169,7 +169,8 @@ class Call:
         self._fields = self._answer_fields(headers)
         if b"server-timing" in headers:
             read_server_timing(headers[b"server-timing"], self.life.meter)
-        self.on(e.Answered(status if self._stream or not self.life.begun else _NO_STREAM))
+        no_rest = status == 200 and self.life.begun and not self._stream
+        self.on(e.Answered(_NO_STREAM if no_rest else status))
 
     def data(self, data: bytes) -> None:
         """A piece of the worker's answer."""

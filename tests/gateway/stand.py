@@ -94,12 +94,13 @@ async def gateway(
     limits: dict[str, Any] | None = None,
     drain_s: float = 5.0,
     settle_s: float = 0.0,
+    hop_key: bytes | None = None,
     **more: Any,
 ) -> AsyncIterator[Stand]:
     """Start one with a service, a tenant and a key; always stops."""
     key_file, trust = directory / "hop.key", directory / "trust.yaml"
     autoscaler = new_hop_key()
-    hop_key = new_hop_key()
+    hop_key = hop_key or new_hop_key()
     key_file.write_bytes(hop_key)
     kid, public = trust_entry(autoscaler)
     trust.write_text(f"{kid}: {public}\n")

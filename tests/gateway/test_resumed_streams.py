@@ -138,6 +138,11 @@ async def test_a_worker_that_does_not_take_the_stream_over_is_passed_over(
     assert await stand.metric("paceline_stream_resumed_total") == 1
 
 
+async def test_draining_workers_are_not_held_against_a_stream(stand: Stand, make_worker: MakeWorker) -> None:
+    await workers(stand, make_worker, script(cut_after=3), *[REFUSALS["draining"]] * 5, count=7)
+    assert text_of(await stand.client.post("/v1/chat/completions", json=STREAM)) == TEXT
+
+
 async def test_a_stream_waits_for_a_worker_only_so_long(tmp_path: Any, make_worker: MakeWorker) -> None:
     async with gateway(tmp_path, {"resume_s": 0.3}) as stand:
         (worker,) = await workers(stand, make_worker, script(stall_after=3), count=1)

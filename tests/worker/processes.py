@@ -32,9 +32,14 @@ class WorkerProcess:
     """One worker's API process and what it says on standard error."""
 
     def __init__(
-        self, folder: Path, script: Script | None, changes: dict[str, Any], environ: Mapping[str, str] = _NONE
+        self,
+        folder: Path,
+        script: Script | None,
+        changes: dict[str, Any],
+        environ: Mapping[str, str] = _NONE,
+        key: bytes | None = None,
     ) -> None:
-        key = new_hop_key()
+        key = key or new_hop_key()
         (folder / "trust.json").write_text(json.dumps(dict([trust_entry(key)])))
         self.hop = {HEADER: HopSigner(key, "gateway").token(SERVICE, SystemClock().utc())}
         config = settings(trust=folder / "trust.json", **changes).model_dump(mode="json")

@@ -94,6 +94,11 @@ class Life:
         return self._first is not None
 
     @property
+    def worker(self) -> str:
+        """Whose turn it is, or was last."""
+        return self._worker
+
+    @property
     def waiting(self) -> bool:
         """It stands in the queue."""
         return self.state in _WAITING

@@ -1,0 +1,57 @@
+"""Real workers behind a test's gateway: processes that can be killed, and asked to give their streams up."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.gateway.worker_double import SERVICE
+from tests.worker.processes import HTTP, WorkerProcess
+
+from paceline_core.auth import HopSigner
+from paceline_core.auth.hop import HEADER
+from paceline_core.clock import SystemClock
+from paceline_core.kube import Endpoint
+
+EMULATED = {"emulate": {"accelerator": "h100", "model": "llama-3.1-8b", "cold_start_s": 0.0}, "max_seqs": 256}
+
+
+class Replica:
+    """One worker process, by the name that the gateway knows it by."""
+
+    def __init__(self, folder: Path, name: str, hop_key: bytes, **changes: Any) -> None:
+        folder.mkdir()
+        self.name = name
+        self._hop_key = hop_key
+        self.process = WorkerProcess(folder, None, {"service": SERVICE, "name": name} | changes, key=hop_key)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """As the cluster lists it; waits until it listens."""
+        port = int(self.process.url.rpartition(":")[2])
+        return Endpoint(self.name, "main", "stable", "r1", "127.0.0.1", port, ready=True)
+
+    def evacuate(self) -> int:
+        """Ask it to give up what it has; how many streams that was."""
+        hop = HopSigner(self._hop_key, "gateway").token(SERVICE, SystemClock().utc())
+        answer = HTTP.post(f"{self.process.url}/internal/evacuate", json={"v": 1}, headers={HEADER: hop})
+        moved: int = answer.raise_for_status().json()["moved"]
+        return moved
+
+    def kill(self) -> None:
+        """SIGKILL, and nothing is left of it."""
+        self.process.process.kill()
+        self.process.process.wait()
+
+
+@contextlib.contextmanager
+def replicas(folder: Path, count: int, hop_key: bytes, **changes: Any) -> Iterator[list[Replica]]:
+    """So many, all ready; ended at the end."""
+    made = [Replica(folder / f"w{index}", f"w{index}", hop_key, **changes) for index in range(count)]
+    try:
+        for replica in made:
+            replica.process.ready()
+        yield made
+    finally:
+        for replica in made:
+            replica.process.end()
