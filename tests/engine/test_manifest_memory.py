@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from tests.engine.peer import Peer, submit
 from tests.engine.process import engine
@@ -14,10 +15,11 @@ from paceline_core.errors import InvalidInput
 from paceline_core.launch import Binding, build, in_manifest_words
 from paceline_core.objects import InferenceService, resolve, validate
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.config import WorkerConfig
+from paceline_workers.config import EngineConfig, WorkerConfig
 from paceline_workers.engine import sizing
 from paceline_workers.engine.pagefiles import file_bytes
-from paceline_workers.messages import Heartbeat, Tokens
+from paceline_workers.engine.torch_cpu import memory_named
+from paceline_workers.messages import Failed, Heartbeat, Tokens
 
 pytestmark = pytest.mark.real
 
@@ -87,6 +89,36 @@ def test_too_small_a_disk_is_told_with_the_field_of_the_manifest(launched: Write
         sizing.disk_pages(settings, 1 << 20, file_bytes(1 << 20))
     said = in_manifest_words(f"paceline worker: {refused.value}")
     assert said.startswith("spec.engine.kvCache.diskOffloadBytes: 1048576 bytes")
+
+
+def test_more_host_memory_than_there_is_is_refused_once_with_the_field_of_the_manifest(launched: Write) -> None:
+    with engine(launched(engine={**FEW_PAGES, "kvCache": {"hostOffloadBytes": "63Ti"}})) as run:
+        run.peer.until(lambda peer: any(isinstance(message, Failed) for message in peer.seen))
+        assert run.status() == 1
+        (failed,) = (message for message in run.peer.seen if isinstance(message, Failed))
+    said = in_manifest_words(f"paceline worker: {InvalidInput(failed.field, failed.message)}")
+    assert said.startswith("spec.engine.kvCache.hostOffloadBytes: 66060288 MiB do not fit: of ")
+
+
+def test_weights_and_pages_come_before_host_memory() -> None:
+    settings = EngineConfig(host_bytes=6 << 30)
+    sizing.fit(settings, beside=2 << 30, free=8 << 30)
+    sizing.fit(settings, beside=2 << 30, free=None)
+    sizing.fit(EngineConfig(), beside=2 << 30, free=0)
+    with pytest.raises(InvalidInput, match=r"6144 MiB do not fit: of 8191 MiB of free memory .* leave 6143 MiB"):
+        sizing.fit(settings, beside=2 << 30, free=(8 << 30) - 1)
+
+
+@pytest.mark.parametrize(("host_bytes", "field"), [(1, "engine.host_bytes"), (0, "model")])
+def test_memory_that_cannot_be_had_is_told_with_what_to_make_smaller(host_bytes: int, field: str) -> None:
+    with (
+        pytest.raises(InvalidInput, match="does not fit into memory") as refused,
+        memory_named(EngineConfig(host_bytes=host_bytes)),
+    ):
+        torch.zeros(1 << 60, dtype=torch.uint8)
+    assert refused.value.field == field
+    with pytest.raises(RuntimeError, match="inconsistent tensor size"), memory_named(EngineConfig()):
+        torch.zeros(2) @ torch.zeros(3)
 
 
 @pytest.mark.parametrize("percent", [50, 0])

@@ -55,6 +55,7 @@ class Script(msgspec.Struct, frozen=True):
     context: int = 2048
     cached: int = 0
     embedding: int = 0  # numbers in a vector: the prompt's length, then its first ids
+    field: str = ""  # what `failed` blames
     fault: Literal["", "hold", "hang", "crash", "garbage", "error", "failed"] = ""
     phase: Literal["", "loading", "queued", "prefill", "decode"] = ""
     once: str = ""
@@ -98,7 +99,7 @@ class ScriptedEngine:
     def _load(self) -> None:
         if self._due("loading"):
             if self._script.fault == "failed":
-                self._send(Failed("model.safetensors: is truncated; download it again"))
+                self._send(Failed("model.safetensors: is truncated; download it again", self._script.field))
                 raise _Ended
             self._strike()
         self._send(

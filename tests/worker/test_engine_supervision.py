@@ -11,7 +11,7 @@ from tests.worker.harness import LIMIT_S, Launcher, Rig, events, eventually, run
 from tests.worker.scripted_engine import DECODE_FAULT_AT, Script
 
 from paceline_core.clock import ManualClock, SystemClock
-from paceline_core.errors import Code, PacelineError
+from paceline_core.errors import Code, InvalidInput, PacelineError
 from paceline_core.registry import Outcome
 from paceline_core.wire import WorkerState
 from paceline_workers.server.engine_client import LOAD_ATTEMPTS, EngineClient, EngineState
@@ -143,6 +143,13 @@ async def test_an_engine_that_says_why_it_cannot_serve_ends_the_worker_with_its_
     client = EngineClient(Launcher(Script(fault="failed", phase="loading")), Hasty(), watchdog_s=1.0)
     with pytest.raises(PacelineError, match=r"model\.safetensors: is truncated"):
         await asyncio.wait_for(client.run(), LIMIT_S)
+
+
+async def test_a_setting_that_the_engine_cannot_serve_ends_the_worker_as_a_wrong_file_does() -> None:
+    launcher = Launcher(Script(fault="failed", phase="loading", field="engine.host_bytes"))
+    with pytest.raises(InvalidInput) as refused:
+        await asyncio.wait_for(EngineClient(launcher, Hasty(), watchdog_s=1.0).run(), LIMIT_S)
+    assert (refused.value.field, launcher.count) == ("engine.host_bytes", 1)
 
 
 async def test_an_engine_that_never_loads_is_given_up() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.worker.harness import Launcher, eventually, running
+from tests.worker.harness import LIMIT_S, Launcher, eventually, running
 from tests.worker.processes import HTTP, worker_process
 from tests.worker.scripted_engine import Script
 
@@ -113,6 +113,15 @@ async def test_warming_ends_in_time_whatever_the_engine_does(folder: Path, caplo
         await eventually(lambda: client.state is EngineState.UP)
         await eventually(lambda: log.read_text().split() == ["Submit", "Abort"])
     assert "prefixes are not warm" in caplog.text
+
+
+async def test_a_prefix_as_long_as_the_context_ends_the_worker_naming_the_field() -> None:
+    async with client_of(Script(context=16), WarmPrefixes((tuple(range(15)),))) as client:
+        await eventually(lambda: client.state is EngineState.UP)
+    warm = WarmPrefixes((tuple(range(16)),)).warm
+    client = EngineClient(Launcher(Script(context=16)), SystemClock(), watchdog_s=20.0, warm=warm)
+    with pytest.raises(InvalidInput, match=r"^engine\.warm_prefixes: one has 16 tokens, and the context 16; shorten"):
+        await asyncio.wait_for(client.run(), LIMIT_S)
 
 
 async def test_prefixes_without_a_cache_are_refused(folder: Path) -> None:

@@ -131,9 +131,10 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """Engine -> API: it cannot serve; `message` names the file or field and the fix."""
+    """Engine -> API: it cannot serve; `message` says why and the fix, `field` which setting is wrong."""
 
     message: str
+    field: str = ""
 
 
 class StepStats(msgspec.Struct, frozen=True, tag="step"):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from paceline_core import config
-from paceline_core.errors import PacelineError
+from paceline_core.errors import InvalidInput, PacelineError
 from paceline_core.telemetry import configure, get_logger
 from paceline_workers.config import WorkerConfig
 from paceline_workers.engine.backend import Backend, Pause
@@ -63,7 +63,7 @@ def run(channel: Channel, timer: Timer) -> NoReturn:
     except PeerGone:
         raise
     except PacelineError as error:
-        channel.send(Failed(str(error)))
+        channel.send(Failed(error.message, error.field) if isinstance(error, InvalidInput) else Failed(str(error)))
         channel.flush()
         raise
     gc.collect()

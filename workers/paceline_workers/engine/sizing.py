@@ -46,6 +46,17 @@ def host_pages(engine: EngineConfig, page_bytes: int) -> int:
     return engine.host_bytes // page_bytes
 
 
+def fit(engine: EngineConfig, beside: int, free: int | None) -> None:
+    """Refuse host pages that `free` bytes of memory do not hold, once weights and pool have taken `beside` of them."""
+    if free is not None and engine.host_bytes and engine.host_bytes > free - beside:
+        left = max(free - beside, 0)
+        raise InvalidInput(
+            "engine.host_bytes",
+            f"{_mib(engine.host_bytes)} do not fit: of {_mib(free)} of free memory the model and its pages leave "
+            f"{_mib(left)}; ask for less",
+        )
+
+
 def disk_pages(engine: EngineConfig, page_bytes: int, file_bytes: int) -> int:
     """Pages that may lie on disk behind host memory, each in a file that takes so much; 0 if none are configured."""
     if engine.disk_path is None and not engine.disk_bytes:
@@ -96,6 +107,10 @@ def limits(engine: EngineConfig, *, context: int, vocab_size: int, pages: int, s
         batching=engine.batching,
         reserved=_reserved(engine),
     )
+
+
+def _mib(size: int) -> str:
+    return f"{size >> 20} MiB"
 
 
 def _reserved(engine: EngineConfig) -> dict[RequestClass, float]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from paceline_core.errors import InvalidInput
 from paceline_core.wire import StepTime
 from paceline_planner import hardware, steptime
 from paceline_planner.caps import Caps
@@ -19,6 +20,7 @@ from paceline_planner.shapes import ModelShape
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
 from paceline_workers.engine.backend import Executed, Facts, Pause
+from paceline_workers.engine.free_memory import free_memory
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.sight import widest
 from paceline_workers.engine.model import config, decoder
@@ -52,6 +54,11 @@ class TorchBackend:
     @classmethod
     def load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause) -> "TorchBackend":
         """From a model source to a warm model. Raises InvalidInput naming the file or field and the fix."""
+        with memory_named(engine):
+            return cls._load(engine, source, timer, pause)
+
+    @classmethod
+    def _load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause) -> "TorchBackend":
         os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # huge pages for weights: torch asks at its first tensor
         torch.set_num_threads(engine.threads or _threads())
         stages = _Stages(timer)
@@ -61,13 +68,14 @@ class TorchBackend:
             settings = replace(settings, sights=sizing.sights(engine, settings.sights))
             sight = widest(settings.sights)
             shape = sizing.shaped(engine, settings.shape)
-        with stages.stage("load"), Weights(folder, TORCH_TYPES[shape.weight_dtype]) as weights:
-            model = decoder.load(settings, weights, Products.of(engine.products), lambda: pause(0.0))
-        with stages.stage("warm"):
             page_bytes = engine.page_tokens * shape.kv_bytes_per_token
             pages = sizing.pages(engine, page_bytes, _room(engine, shape, page_bytes))
             limits = sizing.limits(engine, context=shape.max_context, vocab_size=shape.vocab, pages=pages, sight=sight)
             host_pages = sizing.host_pages(engine, page_bytes)
+            sizing.fit(engine, shape.weight_bytes + pages * page_bytes, free_memory())
+        with stages.stage("load"), Weights(folder, TORCH_TYPES[shape.weight_dtype]) as weights:
+            model = decoder.load(settings, weights, Products.of(engine.products), lambda: pause(0.0))
+        with stages.stage("warm"):
             files = _files(engine, settings, folder, page_bytes)
             cache = PagedCache(shape, pages, engine.page_tokens, host_pages, files)
             model(model.lay_out(_first_step(), engine.page_tokens), cache)
@@ -97,6 +105,18 @@ class TorchBackend:
     def collect(self) -> Executed:
         """One sample for each chunk that closes its request's gap."""
         return Executed(self.runner.collect())
+
+
+@contextmanager
+def memory_named(engine: EngineConfig) -> Iterator[None]:
+    """Raise InvalidInput when memory cannot be had: another try would not find more."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "DefaultCPUAllocator" not in str(error):
+            raise
+        field = "engine.host_bytes" if engine.host_bytes else "model"
+        raise InvalidInput(field, f"does not fit into memory ({str(error).strip()}); make it smaller") from None
 
 
 class _Stages:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from enum import StrEnum
 
 from paceline_core.clock import Clock
-from paceline_core.errors import Code, PacelineError, RequestError
+from paceline_core.errors import Code, InvalidInput, PacelineError, RequestError
 from paceline_core.telemetry import get_logger
 from paceline_core.wire import MoveReason
 from paceline_workers.messages import Abort, Failed, FromEngine, Heartbeat, Started, Submit, Tokens
@@ -37,7 +37,7 @@ class EngineState(StrEnum):
 
 Listener = Callable[[EngineState | Started | Heartbeat], None]
 Warm = Callable[["EngineClient"], Awaitable[None]]
-"""What is done with each loaded engine before it is up; returns in time and raises nothing."""
+"""What is done with each loaded engine before it is up; returns in time. Raises InvalidInput if none can do it."""
 
 
 class EngineClient:
@@ -54,7 +54,7 @@ class EngineClient:
         self._heard_at = clock.monotonic()
         self._busy_since: float | None = None
         self._up_at: float | None = None
-        self._failed = ""
+        self._failed: PacelineError | None = None
         self._listeners: list[Listener] = []
         self.state = EngineState.DOWN
         self.started: Started | None = None
@@ -139,7 +139,7 @@ class EngineClient:
         while True:
             up_for, status = await self._one_life()
             if self._failed:
-                raise PacelineError(self._failed)
+                raise self._failed
             failures = 1 if up_for >= HEALTHY_S else failures + 1
             if self.started is None and failures >= LOAD_ATTEMPTS:
                 raise PacelineError(f"the engine ended {failures} times while loading; last exit status {status}")
@@ -203,7 +203,8 @@ class EngineClient:
                 if self.state is EngineState.LOADING and self._up_at is not None:
                     self._warm_up()  # not before: nobody could tell how long its steps take
             case Failed():
-                self._failed = message.message
+                wrong = message.field
+                self._failed = InvalidInput(wrong, message.message) if wrong else PacelineError(message.message)
 
     def _warm_up(self) -> None:
         """Up, at once or once what should be warm is."""
@@ -213,7 +214,13 @@ class EngineClient:
             self._warming = asyncio.create_task(self._up_when_warm(self._warm))
 
     async def _up_when_warm(self, warm: Warm) -> None:
-        await warm(self)
+        try:
+            await warm(self)
+        except InvalidInput as error:
+            self._failed = error
+            if self._handle is not None:
+                self._handle.kill()
+            return
         if self.state is EngineState.LOADING:
             self._enter(EngineState.UP)
 

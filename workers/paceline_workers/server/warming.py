@@ -4,17 +4,18 @@ A text is warmed as a plain prompt begins with it and as a chat does whose syste
 the same whatever follows count. Whoever wrote the manifest made the text known to all, so its pages belong to no tenant
 (`Submit.unsalted`). It then lives in the prefix cache as all else does: least recently used pages go first.
 
-Failing to warm, or not being done within LIMIT_S, is logged and keeps no worker from its clients.
+Failing to warm, or not being done within LIMIT_S, is logged and keeps no worker from its clients; a text that no prompt
+can begin with, since it is as long as the context, is refused by name.
 """
 
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from paceline_core.errors import PacelineError, RequestError
+from paceline_core.errors import InvalidInput, PacelineError, RequestError
 from paceline_core.telemetry import get_logger
 from paceline_workers.engine.memory import prefix
-from paceline_workers.messages import Sampling, Submit
+from paceline_workers.messages import Sampling, Started, Submit
 from paceline_workers.server.chat import ChatTemplate
 from paceline_workers.server.engine_client import EngineClient
 from paceline_workers.server.tokenizer import Tokenizer
@@ -43,7 +44,8 @@ class WarmPrefixes:
         return max((len(one) for one in self.prefixes if _begins(ids, one)), default=0)
 
     async def warm(self, engine: EngineClient) -> None:
-        """Have them prefilled; returns in `limit_s` at the latest, whatever comes of it."""
+        """Have them prefilled; returns in `limit_s` at the latest. Raises InvalidInput for one that never can be."""
+        self._refuse_endless(engine.started)
         submits = [
             Submit(f"warm-{place}", list(prefix), 1, Sampling(temperature=0.0), ignore_eos=True)
             for place, prefix in enumerate(self.prefixes)
@@ -54,6 +56,12 @@ class WarmPrefixes:
         except (TimeoutError, PacelineError) as error:
             reason = f"not done within {self.limit_s:.0f} s" if isinstance(error, TimeoutError) else str(error)
             _log.error("prefixes are not warm", extra={"reason": reason})
+
+    def _refuse_endless(self, started: Started | None) -> None:
+        longest = max(map(len, self.prefixes), default=0)
+        if started and longest >= started.max_model_len:
+            problem = f"one has {longest} tokens, and the context {started.max_model_len}; shorten it, or leave it out"
+            raise InvalidInput("engine.warm_prefixes", problem)
 
 
 async def _prefilled(engine: EngineClient, submits: Sequence[Submit]) -> None:

@@ -126,6 +126,13 @@ _ENGINE: Final = (
     ),
     service_rule(
         "spec.engine",
+        "!has(self.warmPrefixes) || self.warmPrefixes.size() == 0 || !has(self.prefixCache) || self.prefixCache",
+        "warm prefixes are kept by the prefix cache: remove prefixCache, or remove warmPrefixes",
+        lambda it: not it.get("warmPrefixes") or it.get("prefixCache", True),
+        ".warmPrefixes",
+    ),
+    service_rule(
+        "spec.engine",
         "!has(self.emulate) || !has(self.kvCache) || !has(self.kvCache.diskOffloadBytes)",
         "an emulated engine has no bytes to write: remove diskOffloadBytes, or remove emulate",
         lambda it: "emulate" not in it or "diskOffloadBytes" not in it.get("kvCache", {}),
