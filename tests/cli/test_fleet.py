@@ -1,10 +1,11 @@
 """The fleet with real processes: a stand-in worker of a few lines that answers its probes and drains on SIGTERM."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from paceline_cli.supervisor.rundir import run_dir
 from paceline_cli.supervisor.site import HOST, Site
 from paceline_cli.supervisor.store import ENDPOINTS, Store
 from paceline_core.clock import SystemClock
-from paceline_core.errors import Unreachable
 from paceline_core.kube import Key, ScaleTarget, ServiceEndpoints
 from paceline_core.kube.local import endpoints_from
 from paceline_core.launch import Probe, Resources, WorkerLaunch
@@ -28,7 +28,7 @@ from paceline_core.objects import InferenceService, ResolvedService, resolve, va
 
 pytestmark = pytest.mark.real
 
-CHAT = Key("default", "chat")
+CHAT, CODE = Key("default", "chat"), Key("default", "code")
 MAIN = ScaleTarget(CHAT, "main")
 DOCUMENT = {
     "apiVersion": "paceline.dev/v1alpha1",
@@ -49,6 +49,7 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Answers).serve_forever()
 """
 FAILING = "raise SystemExit('no such model')"
+WRONG = "import sys; sys.exit(2)"
 
 
 def resolved() -> ResolvedService:
@@ -60,9 +61,9 @@ def resolved() -> ResolvedService:
 class StandIns:
     """Launches of the stand-in worker."""
 
-    def __init__(self, program: str = WORKER) -> None:
+    def __init__(self, programs: Mapping[Key, str] | None = None) -> None:
         self.ports: dict[str, int] = {}
-        self._program = program
+        self._programs = programs or {}
         self._pool = PortPool(HOST)
 
     def launch(self, target: ScaleTarget, name: str) -> WorkerLaunch:
@@ -73,7 +74,7 @@ class StandIns:
             pool=target.pool,
             track=target.track,
             revision="abc",
-            argv=(sys.executable, "-c", self._program, str(port)),
+            argv=(sys.executable, "-c", self._programs.get(target.service, WORKER), str(port)),
             env={},
             files=(),
             port=port,
@@ -92,13 +93,14 @@ class StandIns:
 class Running:
     """A fleet with what a test wants to know of it."""
 
-    def __init__(self, site: Site, launches: StandIns) -> None:
+    def __init__(self, site: Site, launches: StandIns, *keys: Key) -> None:
         self.store = Store()
-        self.store.objects.put(DOCUMENT)
-        self.store.scales.create(MAIN, 1)
+        for key in keys or (CHAT,):
+            self.store.objects.put({**DOCUMENT, "metadata": {"name": key.name, "namespace": key.namespace}})
+            self.store.scales.create(ScaleTarget(key, "main"), 1)
         self.launches = launches
         self.published: list[ServiceEndpoints] = []
-        self.fleet = Fleet(site, self.store, {CHAT: resolved()}, launches, self._publish)
+        self.fleet = Fleet(site, self.store, dict.fromkeys(keys or (CHAT,), resolved()), launches, self._publish)
 
     def _publish(self, items: Iterable[ServiceEndpoints]) -> None:
         self.published = list(items)
@@ -120,6 +122,10 @@ class Running:
         status: dict[str, Any] = self.store.objects.get("InferenceService", CHAT)["status"]
         return status
 
+    @property
+    def trouble(self) -> str:
+        return str(next(c["message"] for c in self.status["conditions"] if c["type"] == "Degraded"))
+
     def condition(self, kind: str) -> str:
         return str(next(c["status"] for c in self.status["conditions"] if c["type"] == kind))
 
@@ -131,13 +137,20 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
             yield Site(run, PortPool(HOST), SystemClock(), HttpProber(http), "http://127.0.0.1:8000")
 
 
+@contextlib.asynccontextmanager
+async def fleet(found: Running) -> AsyncIterator[Running]:
+    passes = asyncio.create_task(found.fleet.run())
+    try:
+        yield found
+    finally:
+        passes.cancel()
+        await found.fleet.stop()
+
+
 @pytest.fixture
 async def running(site: Site) -> AsyncIterator[Running]:
-    found = Running(site, StandIns())
-    passes = asyncio.create_task(found.fleet.run())
-    yield found
-    passes.cancel()
-    await found.fleet.stop()
+    async with fleet(Running(site, StandIns())) as found:
+        yield found
 
 
 def pid_on(port: int) -> int:
@@ -179,16 +192,34 @@ async def test_a_killed_worker_leaves_the_endpoints_and_comes_back(running: Runn
     assert [event["reason"] for event in running.store.events] == ["BackOff"]
 
 
-async def test_a_worker_that_keeps_ending_fails_the_start_with_the_end_of_its_log(site: Site) -> None:
-    failing = Running(site, StandIns(FAILING))
-    passes = asyncio.create_task(failing.fleet.run())
-    try:
-        with pytest.raises(Unreachable, match=r"(?s)chat-main-1 keeps ending.*no such model"):
-            await failing.fleet.wait_ready()
+async def test_a_worker_that_keeps_ending_is_given_up_with_its_last_words(site: Site) -> None:
+    async with fleet(Running(site, StandIns({CHAT: FAILING}))) as failing:
+        given_up = await failing.fleet.wait_ready()
+        assert str(given_up[CHAT]).startswith("chat-main-1 keeps ending: no such model; its log is ")
         await until(lambda: failing.condition("Degraded") == "True")
-    finally:
-        passes.cancel()
-        await failing.fleet.stop()
+
+
+async def test_a_wrong_file_is_not_tried_twice(site: Site) -> None:
+    async with fleet(Running(site, StandIns({CHAT: WRONG}))) as failing:
+        assert list(await failing.fleet.wait_ready()) == [CHAT]
+        assert [event["message"] for event in failing.store.events] == [
+            "chat-main-1 ended (status 2); started again in 0.5 s"
+        ]
+
+
+async def test_a_broken_service_leaves_the_others_serving_and_says_why(site: Site) -> None:
+    async with fleet(Running(site, StandIns({CHAT: FAILING}), CHAT, CODE)) as running:
+        assert list(await running.fleet.wait_ready()) == [CHAT]
+        await until(lambda: running.ready == ["code-main-1"])
+        await until(lambda: running.condition("Degraded") == "True")
+        assert running.trouble == "Workers keep ending: chat-main-1 (no such model)."
+        assert [(worker["name"], worker["state"]) for worker in running.fleet.workers] == [
+            ("chat-main-1", "keeps ending"),
+            ("code-main-1", "ready"),
+        ]
+        url = running.fleet.workers[1]["url"]
+        async with httpx.AsyncClient() as http:
+            assert (await http.get(f"{url}/readyz")).status_code == 200
 
 
 async def test_stopping_drains_everybody(site: Site) -> None:

@@ -101,6 +101,9 @@ def test_status_shows_the_services_and_the_parts(shared: Up, api: Api) -> None:
     assert set(shown["parts"]) == {"gateway", "autoscaler", "prometheus"}
     assert httpx.get(shown["metrics"]["gateway"], trust_env=False).status_code == 200
     assert shown["logs"] == str(shared.state / "run" / "logs")
+    (worker,) = shown["workers"]
+    assert f"  quick-main-1  ready  {worker['url']}\n" in said("status", *state).stdout
+    assert httpx.get(f"{worker['url']}/metrics", trust_env=False).status_code == 200
 
 
 def test_why_tells_the_last_decisions_in_sentences(shared: Up) -> None:
@@ -228,6 +231,34 @@ def test_a_folder_without_a_model_fails_the_start_with_the_workers_own_words(tmp
     assert str(empty) in reason
     assert "Traceback" not in failed.stderr
     assert "quick-main-1.log" in files(tmp_path / "state" / "run" / "logs")
+
+
+def test_one_broken_service_stops_no_other_and_is_told_in_the_status(tmp_path: Path) -> None:
+    good = EMULATED.read_text()
+    texts = [good, *(_broken(tmp_path, good, name) for name in ("lost", "gone"))]
+    file = tmp_path / "three.yaml"
+    file.write_text("\n---\n".join(reversed(texts)))
+    with up(tmp_path, file=file) as run:
+        api = run.ready()
+        assert (api.model, api.chat().status_code) == ("quick", 200)
+        shown = said("status", "--state", str(run.state)).stdout
+    for name in ("lost", "gone"):
+        (line,) = (line for line in shown.splitlines() if line.startswith(f"default/{name}"))
+        assert "Workers keep ending" in line
+        assert str(tmp_path / name) in line
+    failed = said("up", "-f", str(file), "--state", str(tmp_path / "again"), "--port", "0", "--check")
+    assert failed.returncode == 1
+    assert [name for name in ("gone", "lost", "quick") if f"{name}-main-1 keeps ending" in failed.stderr] == [
+        "gone",
+        "lost",
+    ]
+
+
+def _broken(folder: Path, text: str, name: str) -> str:
+    """The same service under another name, with a model folder that holds nothing."""
+    (folder / name).mkdir()
+    renamed = text.replace("name: quick", f"name: {name}").replace("builtin://demo", f"file://{folder / name}")
+    return "\n".join(line for line in renamed.splitlines() if "emulate:" not in line)
 
 
 def test_the_live_screen_is_drawn_on_a_terminal_until_the_duration_is_over(tmp_path: Path) -> None:

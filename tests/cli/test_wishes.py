@@ -1,5 +1,8 @@
+import contextlib
+import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -7,6 +10,7 @@ from paceline_cli.supervisor.wishes import Wishes, read_wishes
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import Key
 from paceline_core.objects import ManifestError
+from paceline_workers import demo
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -95,6 +99,30 @@ def test_a_list_of_blank_words_is_refused_before_a_worker_would(tmp_path: Path) 
     filters = '  filters: [{name: words, stage: output, config: {words: " , "}}]\n'
     with pytest.raises(ManifestError, match=r"spec\.filters\[0\]\.config: filter words needs at least one word"):
         wishes(tmp_path, CHAT + filters)
+
+
+def test_more_context_than_the_model_has_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
+    wishes(tmp_path, CHAT + "  engine: {maxModelLen: 2048}\n")
+    with pytest.raises(ManifestError, match=r"spec\.engine\.maxModelLen: 4096 is over the model's context of 2048"):
+        wishes(tmp_path, CHAT + "  engine: {maxModelLen: 4096}\n")
+
+
+@pytest.mark.parametrize(
+    ("config", "judged"), [({}, True), ({"rope_scaling": {"factor": 4.0}}, False), ({"model_type": "gpt2"}, False)]
+)
+def test_the_context_of_a_folder_is_judged_where_it_can_be_read(
+    tmp_path: Path, config: dict[str, Any], judged: bool
+) -> None:
+    own = json.loads((demo.FOLDER / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(own | config))
+    text = CHAT.replace("builtin://demo", f"file://{tmp_path}") + "  engine: {maxModelLen: 4096}\n"
+    with pytest.raises(ManifestError) if judged else contextlib.nullcontext():
+        wishes(tmp_path, text)
+
+
+def test_more_host_memory_than_the_machine_has_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match=r"kvCache\.hostOffloadBytes: \d+ MiB are more than this machine's memory"):
+        wishes(tmp_path, CHAT + "  engine: {kvCache: {hostOffloadBytes: 63Ti}}\n")
 
 
 def test_an_unknown_field_is_refused(tmp_path: Path) -> None:

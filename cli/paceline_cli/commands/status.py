@@ -14,7 +14,7 @@ app = command_app()
 
 @app.command(help="Show the services of the local run.")
 def status(state: State = DEFAULT, as_json: AsJson = False) -> None:
-    """One line a service, or everything as JSON."""
+    """One line a service and a worker, or everything as JSON."""
     run = ask(state, "GET", "/run")
     if as_json:
         typer.echo(json.dumps(run, indent=1))
@@ -24,4 +24,7 @@ def status(state: State = DEFAULT, as_json: AsJson = False) -> None:
     for name, word in run["parts"].items():
         typer.echo(f"{name}  {word}  {run['metrics'][name]}")
     for document in run["services"]:
-        typer.echo(line(row(document)))
+        shown = row(document)
+        typer.echo(line(shown))
+        for worker in (worker for worker in run["workers"] if worker["service"] == shown.name):
+            typer.echo(f"  {worker['name']}  {worker['state']}  {worker['url']}")

@@ -28,7 +28,7 @@ def up(  # noqa: PLR0913, PLR0917 - one argument an option
         int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="The API's; 0: any.")
     ] = DEFAULT_PORT,
     duration: Annotated[
-        str | None, typer.Option("--duration", metavar="TIME", help="Stop after this time, like 90s.")
+        str | None, typer.Option("--duration", metavar="TIME", help="Stop so long after all is ready, like 90s.")
     ] = None,
     state: State = DEFAULT,
     as_json: AsJson = False,

@@ -17,6 +17,7 @@ from paceline_cli.supervisor.site import Site
 from paceline_cli.supervisor.store import Store
 from paceline_cli.supervisor.worker import Hooks, Worker
 from paceline_core.clock import rfc3339
+from paceline_core.errors import Unreachable
 from paceline_core.kube.cluster import Key, ScaleTarget, ServiceEndpoints
 from paceline_core.launch import WorkerLaunch
 from paceline_core.objects.resolved import ResolvedService
@@ -84,17 +85,26 @@ class Fleet:
         for worker in self._workers:
             worker.kill()
 
-    async def wait_ready(self) -> None:
-        """Return when each service has a ready worker; raises Unreachable when one keeps ending or is late."""
+    async def wait_ready(self) -> dict[Key, Unreachable]:
+        """Return when each service has a ready worker or is given up: those that are, and why."""
         began = self._site.clock.monotonic()
-        while unserved := self._unserved():
+        while True:
             late = self._site.clock.monotonic() - began
-            for worker in (worker for worker in self._workers if worker.target.service in unserved):
-                if worker.failing:
-                    raise failure(worker.name, "keeps ending", worker.log)
-                if late > worker.startup_limit_s:
-                    raise failure(worker.name, f"is not ready after {late:.0f} s", worker.log)
+            unserved = self._unserved()
+            given_up = {w.target.service: w for w in self._workers if w.failing or late > w.startup_limit_s}
+            if unserved <= given_up.keys():
+                return {key: self._why(given_up[key], late) for key in self._services if key in unserved}
             await self._site.clock.sleep(POLL_S)
+
+    @staticmethod
+    def _why(worker: Worker, late: float) -> Unreachable:
+        what = "keeps ending" if worker.failing else f"is not ready after {late:.0f} s"
+        return failure(worker.name, what, worker.log)
+
+    @property
+    def workers(self) -> list[dict[str, str]]:
+        """Each one as `paceline status` shows it."""
+        return [worker.shown for worker in self._workers if not worker.gone]
 
     def _unserved(self) -> set[Key]:
         wanted = {target.service for target in self._store.scales if self._store.scales.get(target).replicas}
@@ -142,7 +152,7 @@ class Fleet:
         return workload.Observed(
             pools={name: count(target, replicas) for name, target in targets.items()},
             desired=sum(self._store.scales.get(target).replicas for target in targets.values()),
-            failing=tuple(w.name for w in self._workers if w.target.service == key and w.failing),
+            failing=tuple(w.trouble for w in self._workers if w.target.service == key and w.failing),
         )
 
     def _endpoints(self, key: Key) -> ServiceEndpoints:

@@ -3,20 +3,29 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
+from paceline_core.errors import InvalidInput
 from paceline_core.launch import unsupported, wrong_filters
 from paceline_core.objects import Problem, ResolvedService
 from paceline_planner import emulation
+from paceline_planner.shapes import from_config
+from paceline_workers.engine.model.files import read_object
+from paceline_workers.source import locate
 
 FILE = "file://"
 
 
 def refusals(service: ResolvedService) -> Iterator[Problem]:
-    """Every reason, in the order of causes: the filters, the version, a missing cluster, the catalogue, the disk."""
+    """Every reason, in the order of causes: the filters, the version, a missing cluster, the catalogue, the machine."""
     yield from wrong_filters(service)
     yield from unsupported(service)
     yield from _clusterbound(service)
     yield from emulation.refusals(service)
-    yield from _missing(service)
+    if not service.emulated:
+        yield from _missing(service)
+        yield from _beyond_context(service)
+        yield from _beyond_memory(service)
 
 
 def _clusterbound(service: ResolvedService) -> Iterator[Problem]:
@@ -29,5 +38,27 @@ def _clusterbound(service: ResolvedService) -> Iterator[Problem]:
 def _missing(service: ResolvedService) -> Iterator[Problem]:
     source = service.model.source
     folder = Path(source.removeprefix(FILE))
-    if source.startswith(FILE) and not service.emulated and not folder.is_dir():
+    if source.startswith(FILE) and not folder.is_dir():
         yield Problem("spec.model.source", f"{folder} is not a folder on this machine; put the model's files there")
+
+
+def _beyond_context(service: ResolvedService) -> Iterator[Problem]:
+    asked, most = service.engine.max_model_len, _context(service.model.source)
+    if asked and most and asked > most:
+        yield Problem("spec.engine.maxModelLen", f"{asked} is over the model's context of {most}; lower it")
+
+
+def _context(source: str) -> int | None:
+    """As the model's folder says; None where it does not, or where a rotary scaling would have to be reckoned."""
+    try:
+        config = read_object(locate(source) / "config.json")
+        return None if config.get("rope_scaling") or config.get("rope_parameters") else from_config(config).max_context
+    except InvalidInput:
+        return None  # the worker tells of a wrong folder
+
+
+def _beyond_memory(service: ResolvedService) -> Iterator[Problem]:
+    asked, there = service.engine.host_offload_bytes, psutil.virtual_memory().total
+    if asked > there:
+        problem = f"{asked >> 20} MiB are more than this machine's memory of {there >> 20} MiB; ask for less"
+        yield Problem("spec.engine.kvCache.hostOffloadBytes", problem)

@@ -92,9 +92,13 @@ class Part:
 
 def failure(name: str, what: str, log: Path) -> Unreachable:
     """The end of its log, then one last line that says it all: the program's own last words where it had any."""
-    lines = tail(log)
-    words = next((line.strip() for line in reversed(lines) if line.strip() and not line.startswith("{")), "")
-    if words:
-        return Unreachable(f"{name} {what}: {in_manifest_words(words)}; its log is {log}")
-    shown = "".join(f"    {line}\n" for line in lines)
+    if words := last_words(log):
+        return Unreachable(f"{name} {what}: {words}; its log is {log}")
+    shown = "".join(f"    {line}\n" for line in tail(log))
     return Unreachable(f"{shown}{name} {what}; its log is {log}")
+
+
+def last_words(log: Path) -> str:
+    """The last line that is no record, in the manifest's words; "" if there is none."""
+    spoken = (line.strip() for line in reversed(tail(log)) if line.strip() and not line.startswith("{"))
+    return in_manifest_words(next(spoken, ""))

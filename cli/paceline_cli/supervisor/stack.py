@@ -23,7 +23,8 @@ from paceline_cli.supervisor.server import serving
 from paceline_cli.supervisor.site import HOST, NAMESPACE, Site
 from paceline_cli.supervisor.store import Store
 from paceline_cli.supervisor.wishes import Wishes
-from paceline_core.kube.cluster import ScaleTarget, ServiceEndpoints
+from paceline_core.errors import Unreachable
+from paceline_core.kube.cluster import Key, ScaleTarget, ServiceEndpoints
 
 EVENTS_SHOWN = 32
 
@@ -50,12 +51,13 @@ class Stack:
         for part in self._parts.values():
             part.start()
 
-    async def wait_ready(self) -> None:
-        """Return when every part is ready; raises Unreachable for the first that will not be."""
-        waits = [*(part.wait_ready() for part in self._parts.values()), self._fleet.wait_ready()]
-        tasks = [asyncio.create_task(wait) for wait in waits]
+    async def wait_ready(self) -> dict[Key, Unreachable]:
+        """Return when every part is ready: the services that are given up, and why. Raises Unreachable for a part."""
+        fleet = asyncio.create_task(self._fleet.wait_ready())
+        tasks = [fleet, *(asyncio.create_task(part.wait_ready()) for part in self._parts.values())]
         try:
             await asyncio.gather(*tasks)
+            return fleet.result()
         finally:
             for task in tasks:
                 task.cancel()
@@ -97,6 +99,7 @@ class Stack:
             "logs": str(self._site.run.logs),
             "tenants": self._tenants(),
             "services": self.store.objects.list(KIND),
+            "workers": self._fleet.workers,
             "watches_cut": self.store.topics.cuts,
             "events": list(self.store.events)[-EVENTS_SHOWN:],
         }

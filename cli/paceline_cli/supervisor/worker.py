@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline_cli.supervisor.health import Health, patience
+from paceline_cli.supervisor.part import last_words
+from paceline_cli.supervisor.ports import is_free
 from paceline_cli.supervisor.process import Command, Supervised
 from paceline_cli.supervisor.replicas import Replica
 from paceline_cli.supervisor.rundir import write_private
@@ -18,6 +20,9 @@ from paceline_core.kube.cluster import Endpoint, ScaleTarget
 from paceline_core.launch import WorkerLaunch
 
 STARTING_PERIOD_S = 0.2
+WRONG = 2
+"""The exit status of a worker whose configuration or model is wrong."""
+WORDS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,7 @@ class Worker:
         self.name = f"{target.service.name}-{target.pool}-{ordinal}"
         self.draining = False
         self.gone = False
+        self._hopeless = False
         self._site = site
         self._hooks = hooks
         self._created = rfc3339(site.clock.utc())
@@ -67,8 +73,24 @@ class Worker:
 
     @property
     def failing(self) -> bool:
-        """Whether it keeps ending: down, and not for the first time in a row."""
-        return self._process.child is None and self._process.backoff.exits > 1
+        """Whether it keeps ending, or ended for a reason that no other start mends; until it is ready again."""
+        if self._health and self._health.started:
+            return False
+        return self._hopeless or self._process.backoff.exits > 1
+
+    @property
+    def trouble(self) -> str:
+        """Its name and its last words, short enough for a status."""
+        words = last_words(self.log)[:WORDS] or f"see {self.log}"
+        return f"{self.name} ({words})"
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """As `paceline status` shows it."""
+        words = {"draining": self.draining, "ready": self.ready, "keeps ending": self.failing}
+        state = next((word for word, so in words.items() if so), "starting")
+        url = f"http://{HOST}:{self._launch.port}"
+        return {"name": self.name, "service": str(self.target.service), "state": state, "url": url}
 
     @property
     def startup_limit_s(self) -> float:
@@ -118,6 +140,8 @@ class Worker:
 
     def _on_process(self) -> None:
         running = self._process.child is not None
+        if not running:  # a port that somebody else took is another one at the next start
+            self._hopeless = self._process.last_exit == WRONG and is_free(HOST, self._launch.port)
         self._health = Health(self._site.clock.monotonic()) if running else None
         if not running and not self.draining:
             self._hooks.tell(self.target, "BackOff", self._process.ending)

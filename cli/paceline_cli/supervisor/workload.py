@@ -19,12 +19,13 @@ from paceline_core.workload import (
 )
 
 MANAGER = "paceline-operator"
+SHOWN = 3
 Condition = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One service's replicas by pool, the number wanted over all pools, and the workers that keep ending."""
+    """One service's replicas by pool, the number wanted over all pools, and the workers that keep ending: why."""
 
     pools: Mapping[str, Counts]
     desired: int
@@ -72,4 +73,4 @@ def _verdicts(observed: Observed) -> dict[str, Verdict]:
 def _trouble(failing: Sequence[str]) -> Verdict:
     if not failing:
         return NO_TROUBLE
-    return Verdict("True", "BackOff", f"Workers keep ending: {', '.join(failing)}; see their logs.")
+    return Verdict("True", "BackOff", f"Workers keep ending: {', '.join(failing[:SHOWN])}.")

@@ -11,7 +11,10 @@ DEFAULT_PORT = 8000
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Command-line words, checked. `duration_s` None: until it is told to stop. Port 0 takes a free one."""
+    """Command-line words, checked. Port 0 takes a free one.
+
+    `duration_s`: how long it stays when all is ready, or waits for the check's answer; None: until it is told to stop.
+    """
 
     files: tuple[Path, ...]
     state: Path

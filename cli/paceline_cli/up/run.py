@@ -43,14 +43,15 @@ async def up(options: Options, output: Output) -> None:
 
 async def _up(options: Options, site: Site, wishes: Wishes, ports: Ports, output: Output) -> None:
     keys, stop = KeyFile(options.state), asyncio.Event()
-    target = Target(site.endpoint, keys.local(site.clock), next(iter(wishes.services.values())).model.served_name)
+    key = keys.local(site.clock)
+    targets = {name: Target(site.endpoint, key, one.model.served_name) for name, one in wishes.services.items()}
     hops.create(site.run)
     stack = Stack(site, wishes, keys, ports)
     with interrupts(first=stop.set, second=stack.kill):
         async with running(stack, site):
             write_record(site.run.root, stack.record(os.getpid()))
             try:
-                await Session(options, stack, target, output, site.clock, stop).run(wishes.notes)
+                await Session(options, stack, targets, output, site.clock, stop).run(wishes.notes)
             finally:
                 output.stopping()
 
