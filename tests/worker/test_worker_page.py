@@ -1,0 +1,53 @@
+"""docs/worker.md against the configuration it describes: its file is taken, and every setting stands there once."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic.fields import FieldInfo
+
+from paceline_core.config import parse
+from paceline_core.launch.words import FIELDS
+from paceline_workers.config import EngineConfig, WorkerConfig
+
+PAGE = (Path(__file__).parents[2] / "docs" / "worker.md").read_text()
+ROWS = dict(re.findall(r"^\| `([a-z_.]+)` \| (.+?) \| .+? \| .*\|$", PAGE, re.MULTILINE))
+
+
+def settings() -> Iterator[tuple[str, FieldInfo]]:
+    yield from WorkerConfig.model_fields.items()
+    yield from ((f"engine.{name}", field) for name, field in EngineConfig.model_fields.items())
+
+
+def written(field: FieldInfo) -> str:
+    """A default as the page has it."""
+    if field.is_required():
+        return "required"
+    value: Any = field.get_default()
+    if isinstance(value, EngineConfig):
+        return "all below"
+    return "none" if value is None else f"`{json.dumps(value)}`"
+
+
+def test_the_file_of_the_page_is_taken() -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert parse(WorkerConfig, yaml.safe_load(text), "worker.yaml").engine.dtype == "bf16"
+
+
+def test_the_page_has_every_setting_and_no_other() -> None:
+    assert list(ROWS) == [name for name, _ in settings()]
+
+
+@pytest.mark.parametrize(("name", "field"), list(settings()), ids=lambda it: it if isinstance(it, str) else "")
+def test_the_page_has_the_default(name: str, field: FieldInfo) -> None:
+    assert ROWS[name] == written(field)
+
+
+@pytest.mark.parametrize("name", [name for name in FIELDS if name in ROWS and name != "engine.disk_path"])
+def test_the_page_has_the_field_of_the_manifest(name: str) -> None:
+    (column,) = re.findall(rf"^\| `{name}` \| .+? \| `(.+?)` \|", PAGE, re.MULTILINE)
+    assert f"spec.{column}".startswith(FIELDS[name])
