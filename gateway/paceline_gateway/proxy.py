@@ -4,14 +4,13 @@ After the first content a stream's bytes go on packet by packet; the machine hea
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
 from paceline_core.errors import Code, RequestError
-from paceline_core.registry.enums import CutReason, RequestClass, ResumeReason
-from paceline_core.wire import encode
+from paceline_core.registry.enums import RequestClass
 from paceline_gateway.admission import Admission
 from paceline_gateway.config import Limits
+from paceline_gateway.continuation import NO_STREAM, Continuation
 from paceline_gateway.desk import Desk
 from paceline_gateway.http.message import Headers, Request
 from paceline_gateway.http.pool import Exchange, Pool
@@ -21,28 +20,13 @@ from paceline_gateway.outbound import Outbound, Sender
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.quota.nouns import Reservation, Waiter
 from paceline_gateway.requests import events as e
-from paceline_gateway.requests.life import Life, State
+from paceline_gateway.requests.life import Life
 from paceline_gateway.requests.nouns import Record, Terms, Waits
+from paceline_gateway.requests.state import State
 from paceline_gateway.requests.stream import StreamScan, read_server_timing, read_usage
-from paceline_gateway.requests.told import Told
 from paceline_gateway.routing.worker import Worker
 
 _PASSED_ON = (b"content-type", b"cache-control", b"retry-after", b"retry-after-ms", b"x-should-retry")
-_LOST = {
-    Loss.STALE: e.Lost(harmless=True, suspect=False),
-    Loss.REFUSED: e.Lost(harmless=True),
-    Loss.CLOSED: e.Lost(),
-    Loss.INVALID: e.Lost(),
-}
-_MOVED = {
-    ResumeReason.ENGINE: e.Lost(reason=ResumeReason.ENGINE),
-    ResumeReason.DRAIN: e.Lost(harmless=True, suspect=False, reason=ResumeReason.DRAIN),
-    ResumeReason.EVACUATE: e.Lost(harmless=True, suspect=False, reason=ResumeReason.EVACUATE),
-}
-
-
-_NO_STREAM = 502
-"""What a worker's answer is that should have been the rest of a stream and is no stream."""
 
 
 class Front(Protocol):
@@ -74,19 +58,17 @@ class Call:
 
     __slots__ = (
         "_collected",
+        "_continuation",
         "_exchange",
         "_fields",
         "_front",
         "_last",
         "_outbound",
         "_paused",
-        "_prompt_tokens",
-        "_resume",
         "_scan",
         "_size",
         "_status",
         "_stream",
-        "_told",
         "_worker",
         "admission",
         "desk",
@@ -105,15 +87,13 @@ class Call:
         self._exchange: Exchange | None = None
         self._worker: Worker | None = None
         self._outbound: Outbound | None = None
-        self._told: Told | None = None
-        self._resume = b""
         self._last = 0.0
         self._paused = False
-        self._prompt_tokens = 0
         self.request = request
         self.request_id = request_id
         self.reply = reply
         self.life = Life(request.received, front.waits)
+        self._continuation = Continuation(0, 0)
         self.desk: Desk | None = None
         self.admission: Admission | None = None
         self.ticket: Ticket | None = None
@@ -137,7 +117,8 @@ class Call:
     def admitted(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
         """It is known what it asks for, and of whom."""
         self.desk, self.admission, self.ticket = desk, admission, ticket
-        name, self._prompt_tokens = admission.request_class, ticket.prompt_tokens
+        name = admission.request_class
+        self._continuation = Continuation(self._front.limits.resume_bytes, ticket.prompt_tokens)
         self._outbound = Outbound(Sender(self.request, self.request_id, _promised_tpot(desk, name)), admission)
         terms = Terms(
             service=desk.key,
@@ -170,7 +151,7 @@ class Call:
         if b"server-timing" in headers:
             read_server_timing(headers[b"server-timing"], self.life.meter)
         no_rest = status == 200 and self.life.begun and not self._stream
-        self.on(e.Answered(_NO_STREAM if no_rest else status))
+        self.on(e.Answered(NO_STREAM if no_rest else status))
 
     def data(self, data: bytes) -> None:
         """A piece of the worker's answer."""
@@ -215,21 +196,10 @@ class Call:
             self._do_drop(e.Drop(), 0.0)
             self._finish_stream()
         else:
-            self.on(e.Expired(held=held, cut=self._cut()))
+            self.on(e.Expired(held=held, cut=self._continuation.cut()))
 
     def _loss(self, loss: Loss) -> e.Lost:
-        moved = self._scan.moved
-        lost = _LOST[loss] if moved is None else _MOVED.get(moved, _LOST[loss])
-        return replace(lost, cut=self._cut()) if self.life.begun else lost
-
-    def _cut(self) -> CutReason | None:
-        """What keeps the stream from going on elsewhere; None if nothing does, and `_resume` is how."""
-        if self._told is None:
-            return CutReason.FOREIGN
-        resume = self._told.resume()
-        if resume is not None:
-            self._resume = encode(resume)
-        return self._told.cut
+        return self._continuation.lost(loss, self._scan.moved, begun=self.life.begun)
 
     def _finish_stream(self) -> None:
         rest = self._scan.finish()
@@ -269,8 +239,8 @@ class Call:
 
     def _do_enqueue(self, action: e.Enqueue, now: float) -> bool:
         if self.desk is not None and self.ticket is not None:
-            if action.resume:
-                self._carry(self.desk, self.ticket)
+            if action.resume and self._worker is not None:
+                self._continuation.carry(self.ticket, self.life.meter.output, self.desk.fleet, self._worker)
             if action.again:
                 self.desk.dispatcher.rejoin(self.ticket, self.life.deadline)
             else:
@@ -285,7 +255,7 @@ class Call:
     def _do_send(self, _: e.Send, _now: float) -> bool:
         if self._worker is not None and self._outbound is not None and self.desk is not None:
             self._reset()
-            resume = self._resume if self.life.begun else b""
+            resume = self._continuation.message if self.life.begun else b""
             message = self._outbound.message(self._worker, self._front.hop(self.desk.key), self._deadline_ms(), resume)
             self._exchange = self._front.pool.send(self._worker.address, message, self)
             if self._paused:
@@ -336,25 +306,14 @@ class Call:
         """Nothing of an earlier attempt counts for the next one, unless the client has it."""
         if not self.life.begun:
             self.life.meter.output = 0
-            self._told = self._new_told()
-        self._scan = StreamScan(self.life.meter, self._told, resumed=self.life.begun)
+            if self.admission is not None and self.admission.ours and self.admission.stream:
+                self._continuation.restart()
+        self._scan = StreamScan(self.life.meter, self._continuation.told, resumed=self.life.begun)
         self._stream = False
         self._status = 200
         self._fields = b""
         self._collected: list[bytes] = []
         self._size = 0
-
-    def _new_told(self) -> Told | None:
-        ours = self.admission is not None and self.admission.ours and self.admission.stream
-        return Told(self._front.limits.resume_bytes) if ours else None
-
-    def _carry(self, desk: Desk, ticket: Ticket) -> None:
-        """What was told is part of the prompt now, and better not read by another revision's model."""
-        ticket.resumed = True
-        ticket.prompt_tokens = self._prompt_tokens + self.life.meter.output
-        if self._worker is not None:
-            revision = self._worker.endpoint.revision
-            ticket.avoid |= {worker.name for worker in desk.fleet if worker.endpoint.revision != revision}
 
     def _deadline_ms(self) -> int:
         waits, limit = self._front.waits, self.life.deadline - self._front.now()

@@ -9,10 +9,11 @@ from paceline_core.registry import Outcome, Phase, RequestClass
 from paceline_core.registry.enums import CutReason, ResumeReason
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.budget import RetryBudget
-from paceline_gateway.requests.life import Actions, Life, State
+from paceline_gateway.requests.life import Actions, Life
 from paceline_gateway.requests.nouns import Record, Terms, Waits
 from paceline_gateway.requests.phases import phases
 from paceline_gateway.requests.resumption import RESUMES
+from paceline_gateway.requests.state import State
 
 WAITS = Waits(first_token_s=10.0, stall_s=5.0, answer_s=60.0)
 FULL = RequestError(Code.QUEUE_FULL, "full", retry_after=3.0)

@@ -13,7 +13,6 @@ be, it ends with an error event. What a client cancels is not counted as anybody
 """
 
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Any, ClassVar
 
 from paceline_core.errors import ERRORS, Code, RequestError
@@ -22,26 +21,10 @@ from paceline_gateway.requests import events as e
 from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.nouns import Meter, Record, Terms, Waits
 from paceline_gateway.requests.resumption import Resumption
+from paceline_gateway.requests.state import AT_WORKER, WAITING, State, judge_status
 
 _NEVER = float("inf")
 Actions = tuple[e.Action, ...]
-
-
-class State(StrEnum):
-    """Where a request is."""
-
-    RECEIVED = "received"
-    AUTHENTICATED = "authenticated"
-    ADMITTED = "admitted"
-    QUEUED = "queued"
-    DISPATCHED = "dispatched"
-    STREAMING = "streaming"
-    RESUMING = "resuming"
-    DONE = "done"
-
-
-_WAITING = frozenset({State.QUEUED, State.RESUMING})
-_HELD_BY_WORKER = frozenset({State.DISPATCHED, State.STREAMING})
 
 
 class Life:
@@ -101,7 +84,7 @@ class Life:
     @property
     def waiting(self) -> bool:
         """It stands in the queue."""
-        return self.state in _WAITING
+        return self.state in WAITING
 
     def on(self, event: e.Event, now: float) -> Actions:
         """What to do about it; nothing once the request is done."""
@@ -168,11 +151,11 @@ class Life:
         return (e.Resumed(self._resumption.reason, self._resumption.began(now)),)
 
     def _finished(self, _: e.Finished, now: float) -> Actions:
-        if self.state in _HELD_BY_WORKER and self.begun:
+        if self.state in AT_WORKER and self.begun:
             outcome = Outcome.STREAM_ERROR if self._error_passed else Outcome.OK
             return (e.Free(self._worker), e.Close(), self._settle(outcome, None, now))
         if self.state is State.DISPATCHED:
-            return (e.Free(self._worker), e.Deliver(), self._settle(_judge_status(self._status), None, now))
+            return (e.Free(self._worker), e.Deliver(), self._settle(judge_status(self._status), None, now))
         return ()
 
     def _client_gone(self, _: e.ClientGone, now: float) -> Actions:
@@ -189,7 +172,7 @@ class Life:
         return self._end(event.error, now)
 
     def _lost(self, event: e.Lost, now: float) -> Actions:
-        if self.state not in _HELD_BY_WORKER:
+        if self.state not in AT_WORKER:
             return ()
         if self.begun:
             return self._lost_begun(event, now)
@@ -226,7 +209,7 @@ class Life:
             again = self._retry(e.Lost(suspect=False), now, e.Drop())
             if again is not None:
                 return again
-        self._error_passed = self.state in _HELD_BY_WORKER
+        self._error_passed = self.state in AT_WORKER
         return ()
 
     def _retry(self, lost: e.Lost, now: float, *first: e.Action) -> Actions | None:
@@ -259,7 +242,7 @@ class Life:
     def _leave(self) -> Actions:
         if self.waiting:
             return (e.Withdraw(),)
-        if self.state in _HELD_BY_WORKER:
+        if self.state in AT_WORKER:
             return (e.Drop(), e.Free(self._worker))
         return ()
 
@@ -312,14 +295,3 @@ class Life:
         e.ClientGone: _client_gone,
         e.Expired: _expired,
     }
-
-
-def _judge_status(status: int) -> Outcome:
-    """The outcome of an answer that the worker gave whole."""
-    if status < 400:
-        return Outcome.OK
-    if status == 503:
-        return Outcome.SHED
-    if status == 504:
-        return Outcome.TIMEOUT
-    return Outcome.UPSTREAM_ERROR if status >= 500 else Outcome.CLIENT_ERROR

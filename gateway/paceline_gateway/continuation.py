@@ -1,0 +1,64 @@
+"""What it takes to go on with a call's stream at another worker: what was told, and how a loss looks to the machine."""
+
+from dataclasses import replace
+
+from paceline_core.registry.enums import CutReason, ResumeReason
+from paceline_core.wire import encode
+from paceline_gateway.http.upstream import Loss
+from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.requests import events as e
+from paceline_gateway.requests.told import Told
+from paceline_gateway.routing.fleet import Fleet
+from paceline_gateway.routing.worker import Worker
+
+NO_STREAM = 502
+"""What a worker's answer is that should have been the rest of a stream and is no stream."""
+
+_LOST = {
+    Loss.STALE: e.Lost(harmless=True, suspect=False),
+    Loss.REFUSED: e.Lost(harmless=True),
+    Loss.CLOSED: e.Lost(),
+    Loss.INVALID: e.Lost(),
+}
+_MOVED = {
+    ResumeReason.ENGINE: e.Lost(reason=ResumeReason.ENGINE),
+    ResumeReason.DRAIN: e.Lost(harmless=True, suspect=False, reason=ResumeReason.DRAIN),
+    ResumeReason.EVACUATE: e.Lost(harmless=True, suspect=False, reason=ResumeReason.EVACUATE),
+}
+
+
+class Continuation:
+    """One call's. `told` is None while its stream could not be resumed anyway; `message` is what a resumption sends."""
+
+    __slots__ = ("_limit", "_prompt_tokens", "message", "told")
+
+    def __init__(self, limit: int, prompt_tokens: int) -> None:
+        self._limit = limit
+        self._prompt_tokens = prompt_tokens
+        self.told: Told | None = None
+        self.message = b""
+
+    def restart(self) -> None:
+        """Nothing of it has reached the client."""
+        self.told = Told(self._limit)
+
+    def cut(self) -> CutReason | None:
+        """What keeps the stream from going on elsewhere; None if nothing does, and then `message` is how."""
+        if self.told is None:
+            return CutReason.FOREIGN
+        resume = self.told.resume()
+        if resume is not None:
+            self.message = encode(resume)
+        return self.told.cut
+
+    def lost(self, loss: Loss, moved: ResumeReason | None, *, begun: bool) -> e.Lost:
+        """The event for a worker's answer that broke off."""
+        lost = _LOST[loss] if moved is None else _MOVED.get(moved, _LOST[loss])
+        return replace(lost, cut=self.cut()) if begun else lost
+
+    def carry(self, ticket: Ticket, output: int, fleet: Fleet, worker: Worker) -> None:
+        """What was told is part of the prompt now, and better not read by another revision's model."""
+        ticket.resumed = True
+        ticket.prompt_tokens = self._prompt_tokens + output
+        others = {other.name for other in fleet if other.endpoint.revision != worker.endpoint.revision}
+        ticket.avoid |= others

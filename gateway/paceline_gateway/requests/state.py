@@ -1,0 +1,33 @@
+"""Where a request can be, and what a worker's own answer makes of it."""
+
+from enum import StrEnum
+
+from paceline_core.registry.enums import Outcome
+
+
+class State(StrEnum):
+    """Where a request is."""
+
+    RECEIVED = "received"
+    AUTHENTICATED = "authenticated"
+    ADMITTED = "admitted"
+    QUEUED = "queued"
+    DISPATCHED = "dispatched"
+    STREAMING = "streaming"
+    RESUMING = "resuming"
+    DONE = "done"
+
+
+WAITING = frozenset({State.QUEUED, State.RESUMING})
+AT_WORKER = frozenset({State.DISPATCHED, State.STREAMING})
+
+
+def judge_status(status: int) -> Outcome:
+    """The outcome of an answer that the worker gave whole."""
+    if status < 400:
+        return Outcome.OK
+    if status == 503:
+        return Outcome.SHED
+    if status == 504:
+        return Outcome.TIMEOUT
+    return Outcome.UPSTREAM_ERROR if status >= 500 else Outcome.CLIENT_ERROR
