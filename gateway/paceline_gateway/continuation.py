@@ -28,15 +28,19 @@ _MOVED = {
 
 
 class Continuation:
-    """One call's. `told` is None while its stream could not be resumed anyway; `message` is what a resumption sends."""
+    """One call's. `told` is None while its stream could not be resumed anyway; `message` is what a resumption sends.
 
-    __slots__ = ("_limit", "_prompt_tokens", "message", "told")
+    `vocabulary`: what the stream's ids mean, as the worker said that began it.
+    """
+
+    __slots__ = ("_limit", "_prompt_tokens", "message", "told", "vocabulary")
 
     def __init__(self, limit: int, prompt_tokens: int) -> None:
         self._limit = limit
         self._prompt_tokens = prompt_tokens
         self.told: Told | None = None
         self.message = b""
+        self.vocabulary = b""
 
     def restart(self) -> None:
         """Nothing of it has reached the client."""
@@ -48,7 +52,7 @@ class Continuation:
             return CutReason.FOREIGN
         resume = self.told.resume()
         if resume is not None:
-            self.message = encode(resume)
+            self.message = encode(resume.model_copy(update={"vocabulary": self.vocabulary.decode("latin-1")}))
         return self.told.cut
 
     def lost(self, loss: Loss, moved: ResumeReason | None, *, begun: bool) -> e.Lost:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry.enums import RequestClass
+from paceline_core.wire import VOCABULARY
 from paceline_gateway.admission import Admission
 from paceline_gateway.config import Limits
 from paceline_gateway.continuation import NO_STREAM, Continuation
@@ -27,6 +28,9 @@ from paceline_gateway.requests.stream import StreamScan, read_server_timing, rea
 from paceline_gateway.routing.worker import Worker
 
 _PASSED_ON = (b"content-type", b"cache-control", b"retry-after", b"retry-after-ms", b"x-should-retry")
+
+
+_VOCABULARY = VOCABULARY.encode()
 
 
 class Front(Protocol):
@@ -150,6 +154,8 @@ class Call:
         self._fields = self._answer_fields(headers)
         if b"server-timing" in headers:
             read_server_timing(headers[b"server-timing"], self.life.meter)
+        if not self.life.begun:
+            self._continuation.vocabulary = headers.get(_VOCABULARY, b"")
         no_rest = status == 200 and self.life.begun and not self._stream
         self.on(e.Answered(NO_STREAM if no_rest else status))
 

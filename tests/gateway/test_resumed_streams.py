@@ -95,6 +95,12 @@ async def test_both_lives_have_one_seed_and_the_clients_body_unchanged(stand: St
     assert len({worker.name for worker in made if worker.seen}) == 2
 
 
+async def test_the_next_worker_is_told_what_the_ids_mean(stand: Stand, make_worker: MakeWorker) -> None:
+    made = await workers(stand, make_worker, script(cut_after=2, headers=(("x-paceline-vocabulary", "5f0c"),)))
+    text_of(await stand.client.post("/v1/chat/completions", json=STREAM))
+    assert [request.resume["vocabulary"] for request in seen(*made) if request.resume] == ["5f0c"]
+
+
 async def test_a_stream_that_is_lost_again_and_again_goes_on_while_it_may(
     stand: Stand, make_worker: MakeWorker
 ) -> None:

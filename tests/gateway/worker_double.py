@@ -160,7 +160,7 @@ class WorkerDouble:
             return False
         if script.status != 200 or not json.loads(seen.body).get("stream"):
             return await self._whole(script, seen, writer)
-        writer.write(_head(200, (("content-type", "text/event-stream; charset=utf-8"),)))
+        writer.write(_head(200, (("content-type", "text/event-stream; charset=utf-8"), *script.headers)))
         async for event in _events(script, seen):
             if event is None:
                 return False

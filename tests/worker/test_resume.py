@@ -144,6 +144,16 @@ async def test_a_wrong_resumption_is_refused(rig: Rig, choices: list[Any], words
     assert words in response.json()["error"]["message"]
 
 
+async def test_a_stream_goes_on_only_where_its_ids_mean_the_same(rig: Rig) -> None:
+    first = await rig.http.post(CHAT, json=HELLO, headers=rig.hop)
+    own = first.headers["x-paceline-vocabulary"]
+    statuses = []
+    for vocabulary in (own, "another"):
+        content, headers = resuming(HELLO, {"ids": [5]}, vocabulary=vocabulary)
+        statuses.append((await rig.http.post(CHAT, content=content, headers={**rig.hop, **headers})).status_code)
+    assert statuses == [200, 400]
+
+
 async def test_choices_that_said_nothing_need_not_be_told(rig: Rig, reply: list[int]) -> None:
     chunks = events(await told(rig, CHAT, HELLO | {"n": 2}, {"ids": reply[:5]}))
     roles = [choice["index"] for chunk in chunks[:-1] for choice in chunk["choices"] if "role" in choice["delta"]]

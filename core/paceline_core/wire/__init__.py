@@ -4,7 +4,17 @@ from paceline_core.wire.demand import ClassDemand, DemandReport, ServiceDemand
 from paceline_core.wire.load import KVLoad, LoadReport, PrefixDelta, WorkerState
 from paceline_core.wire.message import VERSION, Message, decode, encode
 from paceline_core.wire.prefix import PREFIX, PrefixKeys
-from paceline_core.wire.resume import MOVED, RESUME, SEED, Evacuate, Evacuated, MoveReason, Resume, ResumedChoice
+from paceline_core.wire.resume import (
+    MOVED,
+    RESUME,
+    SEED,
+    VOCABULARY,
+    Evacuate,
+    Evacuated,
+    MoveReason,
+    Resume,
+    ResumedChoice,
+)
 from paceline_core.wire.steptime import StepTime
 
 __all__ = [
@@ -13,6 +23,7 @@ __all__ = [
     "RESUME",
     "SEED",
     "VERSION",
+    "VOCABULARY",
     "ClassDemand",
     "DemandReport",
     "Evacuate",

@@ -19,6 +19,9 @@ from paceline_core.wire.message import Message, Part
 
 RESUME = "x-paceline-resume"
 SEED = "x-paceline-seed"
+VOCABULARY = "x-paceline-vocabulary"
+"""With a stream's status: what its ids mean. Only a worker of the same vocabulary can go on with it."""
+
 CHOICES_LIMIT = 128
 MOVED = ": moved "
 
@@ -42,10 +45,14 @@ class ResumedChoice(Part):
 
 
 class Resume(Message):
-    """The stream so far. `id` and `created` are those of its events, which go on unchanged."""
+    """The stream so far. `id` and `created` are those of its events, which go on unchanged.
+
+    `vocabulary` is what its first worker said in VOCABULARY; "" where it said nothing.
+    """
 
     id: str = Field(max_length=128)
     created: int
+    vocabulary: str = Field(default="", max_length=64)
     choices: list[ResumedChoice] = Field(min_length=1, max_length=CHOICES_LIMIT)
 
 

@@ -5,9 +5,11 @@ retry. After them it becomes an SSE error event. The client's going away fails t
 then the one place where a request ends: by its last token, by the engine, by drain, or by its client.
 """
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from http import HTTPStatus
 
+from paceline_core.wire import VOCABULARY
 from paceline_workers.server import phases, sse
 from paceline_workers.server.conduct import Parts, Serve, failed_when_client_leaves
 from paceline_workers.server.exchange import Exchange
@@ -32,7 +34,10 @@ def generating(make_job: MakeJob) -> Serve:
             _open(parts, exchange, run),
         ):
             async with failed_when_client_leaves(run.stream, exchange):
-                await (_stream if job.stream else _whole)(run, exchange)
+                if job.stream:
+                    await _stream(run, exchange, _headers(parts, exchange))
+                else:
+                    await _whole(run, exchange)
 
     return serve
 
@@ -44,7 +49,11 @@ def _open(parts: Parts, exchange: Exchange, run: Run) -> AbstractContextManager[
     return parts.streams.entered(exchange.caller.request_id, run.stream)
 
 
-async def _stream(run: Run, exchange: Exchange) -> None:
+def _headers(parts: Parts, exchange: Exchange) -> Mapping[str, str]:
+    return sse.HEADERS | {VOCABULARY: parts.model.tokenizer.vocabulary} if exchange.movable else sse.HEADERS
+
+
+async def _stream(run: Run, exchange: Exchange, headers: Mapping[str, str]) -> None:
     events, reply = Events(run.job, trusted=exchange.caller.trusted), exchange.reply
     more = True
     while more:
@@ -53,7 +62,7 @@ async def _stream(run: Run, exchange: Exchange) -> None:
         if not more:
             data += events.end(run.spent())
         if not reply.started:
-            await reply.start(HTTPStatus.OK, sse.HEADERS)
+            await reply.start(HTTPStatus.OK, headers)
         await reply.write(data, more=more)
 
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,9 +32,10 @@ R = TypeVar("R")
 
 
 class Tokenizer:
-    """The model's own tokenizer; ids outside [0, size) mean nothing to it."""
+    """The model's own tokenizer; ids outside [0, size) mean nothing to it. Equal `vocabulary`: ids mean the same."""
 
-    def __init__(self, inner: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
+    def __init__(self, inner: tokenizers.Tokenizer, settings: Mapping[str, Any], vocabulary: str = "") -> None:
+        self.vocabulary = vocabulary
         inner.no_truncation()
         inner.no_padding()
         self._inner = inner
@@ -55,7 +57,7 @@ class Tokenizer:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidInput(str(path), f"cannot be read ({error}); the model folder must hold it") from None
         try:
-            return cls(tokenizers.Tokenizer.from_str(text), settings)
+            return cls(tokenizers.Tokenizer.from_str(text), settings, blake2b(text.encode(), digest_size=8).hexdigest())
         except Exception as error:  # noqa: BLE001 - the library raises nothing narrower
             raise InvalidInput(str(path), f"is not a tokenizer: {error}") from None
 

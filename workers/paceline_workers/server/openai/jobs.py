@@ -7,7 +7,7 @@ from functools import partial
 
 from msgspec import structs
 
-from paceline_core.wire import Resume
+from paceline_core.wire import RESUME, Resume
 from paceline_workers.messages import Sampling, Started, Submit
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.detokenize import Decode
@@ -171,6 +171,8 @@ def _check(model: ServedModel, request: GenerateRequest, wanted: _Wanted, resume
         raise invalid(f"`min_tokens` is above the {least} tokens that may be generated.", "min_tokens")
     if model.filters and wanted.logprobs >= 0:
         raise invalid("`logprobs` would tell what the filters of this service take out; leave it out.", "logprobs")
+    if resume and resume.vocabulary not in ("", model.tokenizer.vocabulary):
+        raise invalid("The stream's ids are of another vocabulary than this worker's.", RESUME)
     if resume and not request.stream:
         raise invalid("Only a stream can be resumed; send the request again.", "stream")
 
