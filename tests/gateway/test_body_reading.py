@@ -29,7 +29,8 @@ def test_what_the_gateway_reads(body: object, asked: Asked) -> None:
         (b"", Code.INVALID_JSON, None),
         (b'{"model": "m"', Code.INVALID_JSON, None),
         (b'{"model": "\xff"}', Code.INVALID_JSON, None),
-        (b"[" * 5000, Code.INVALID_JSON, None),
+        (b"[" * 5000, Code.INVALID_REQUEST, None),
+        (b'{"model": "m", "unknown": ' + b"[" * 128 + b"]" * 128 + b"}", Code.INVALID_REQUEST, None),
         (b"[]", Code.INVALID_REQUEST, None),
         (b"{}", Code.INVALID_REQUEST, "model"),
         (b'{"model": ""}', Code.INVALID_REQUEST, "model"),
@@ -44,6 +45,17 @@ def test_what_is_wrong_is_named(body: bytes, code: Code, param: str | None) -> N
     with pytest.raises(RequestError) as caught:
         parse(body)
     assert (caught.value.code, caught.value.param) == (code, param)
+
+
+def test_what_is_no_text_is_said_to_be_none() -> None:
+    with pytest.raises(RequestError, match="not UTF-8: its byte 11 begins no character"):
+        parse(b'{"model": "\xff"}')
+
+
+def test_a_body_may_be_nested_as_deep_as_a_worker_takes_it() -> None:
+    assert parse(b'{"model": "m", "unknown": ' + b"[" * 127 + b"]" * 127 + b"}").model == "m"
+    with pytest.raises(RequestError, match="nested deeper than 128 levels"):
+        parse(b'{"model": "m", "unknown": ' + b"[" * 128 + b"]" * 128 + b"}")
 
 
 def test_a_syntax_error_names_its_place() -> None:

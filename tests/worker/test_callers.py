@@ -70,7 +70,7 @@ def test_prefix_keys_are_taken_from_a_gateway_and_ignored_where_they_make_no_sen
         assert read({"x-paceline-prefix": wrong}, trusted=True).prefix is None
 
 
-@pytest.mark.parametrize(("text", "size"), [("120", 120), ("0", 0), ("-1", 0), ("many", 0)])
+@pytest.mark.parametrize(("text", "size"), [("120", 120), ("0", -1), ("-1", -1), ("many", -1)])
 def test_a_resumption_is_counted_in_bytes(text: str, size: int) -> None:
     assert read({"x-paceline-resume": text}, trusted=True).resume == size
     assert read({"x-paceline-resume": text}, trusted=False).resume == 0

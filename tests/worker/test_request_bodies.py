@@ -1,5 +1,6 @@
 """Bodies of the generating routes: what is taken, what is ignored, what is refused and in which words."""
 
+import functools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -67,7 +68,7 @@ def test_text_parts_are_joined() -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "words"),
     [
-        ({"messages": []}, "messages", "at least 1"),
+        ({"messages": []}, "messages", "must not be empty"),
         ({"messages": [{"content": "x"}]}, "messages[0].role", "is required"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content", "text only"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content", "text or a list of parts"),
@@ -76,7 +77,7 @@ def test_text_parts_are_joined() -> None:
         ({"messages": [{"role": "tool", "tool_call_id": "1"}]}, "messages[0].content", "is required"),
         ({"tools": [{"type": "function"}]}, "tools[0].function", "is required"),
         ({"tools": [{"type": "retrieval", "function": {"name": "f"}}]}, "tools[0].type", "function"),
-        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "pattern"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "must match"),
         ({"tools": [TOOL] * 129}, "tools", "at most 128"),
         ({"tools": [TOOL], "tool_choice": "perhaps"}, "tool_choice", '"auto"'),
         ({"tools": [TOOL], "parallel_tool_calls": False}, "parallel_tool_calls", "is forced"),
@@ -87,13 +88,27 @@ def test_text_parts_are_joined() -> None:
         ({"stream_options": {}, "stream": False}, "stream_options", "`stream` is true"),
         ({"max_tokens": 5, "max_completion_tokens": 6}, "max_tokens", "`max_completion_tokens`"),
         ({"temperature": -1}, "temperature", "must be 0 or more"),
-        ({"temperature": "hot"}, "temperature", "valid number"),
+        ({"temperature": 101}, "temperature", "must be 100 or less"),
+        ({"temperature": True}, "temperature", "must be a number"),
+        ({"temperature": "1"}, "temperature", "must be a number"),
+        ({"max_tokens": "4"}, "max_tokens", "must be a whole number"),
+        ({"max_tokens": 4.0}, "max_tokens", "must be a whole number"),
+        ({"n": "2"}, "n", "must be a whole number"),
+        ({"n": True}, "n", "must be a whole number"),
+        ({"stream": "yes"}, "stream", "must be true or false"),
+        ({"stream": 1}, "stream", "must be true or false"),
+        ({"top_k": 1 << 31}, "top_k", "must be less than"),
+        ({"stop_token_ids": ["1"]}, "stop_token_ids[0]", "must be a whole number"),
+        ({"top_logprobs": 2}, "top_logprobs", "`logprobs` is true"),
+        ({"early_stopping": "often"}, "early_stopping", 'true, false or "never"'),
+        ({"messages": [{"role": "", "content": "x"}]}, "messages[0].role", "must not be empty"),
+        ({"temperature": "hot"}, "temperature", "must be a number"),
         ({"top_p": 0}, "top_p", "greater than 0"),
         ({"top_k": -2}, "top_k", "must be -1 or more"),
-        ({"min_p": 1.1}, "min_p", "less than or equal to 1"),
+        ({"min_p": 1.1}, "min_p", "must be 1 or less"),
         ({"min_p": -0.1}, "min_p", "must be 0 or more"),
         ({"repetition_penalty": 0}, "repetition_penalty", "greater than 0"),
-        ({"presence_penalty": 2.1}, "presence_penalty", "less than or equal to 2"),
+        ({"presence_penalty": 2.1}, "presence_penalty", "must be 2 or less"),
         ({"frequency_penalty": -2.1}, "frequency_penalty", "must be -2 or more"),
         ({"logit_bias": [1]}, "logit_bias", "token ids and their biases"),
         ({"logit_bias": {"a": 1}}, "logit_bias", "no token id"),
@@ -101,7 +116,7 @@ def test_text_parts_are_joined() -> None:
         ({"logit_bias": {"1": "much"}}, "logit_bias", "from -100 to 100"),
         ({"logit_bias": {"1": 100.5}}, "logit_bias", "from -100 to 100"),
         ({"logit_bias": {str(token): 1 for token in range(1025)}}, "logit_bias", "at most 1024"),
-        ({"n": 33}, "n", "less than or equal to 32"),
+        ({"n": 33}, "n", "must be 32 or less"),
         ({"max_tokens": 0}, "max_tokens", "must be 1 or more"),
         ({"max_tokens": -1}, "max_tokens", "must be 1 or more"),
         ({"max_completion_tokens": 0}, "max_completion_tokens", "must be 1 or more"),
@@ -111,7 +126,7 @@ def test_text_parts_are_joined() -> None:
         ({"stop": ["a"] * 17}, "stop", "at most 16"),
         ({"stop": "a" * 257}, "stop", "256 characters"),
         ({"seed": 1 << 63}, "seed", "less than"),
-        ({"stream": True, "stream_options": {"include_usage": "perhaps"}}, "stream_options.include_usage", "boolean"),
+        ({"stream": True, "stream_options": {"include_usage": "perhaps"}}, "stream_options.include_usage", "true or false"),
     ],
 )
 def test_a_wrong_field_is_named_with_the_reason(fields: dict[str, Any], param: str, words: str) -> None:
@@ -157,11 +172,30 @@ def test_a_missing_model_is_named() -> None:
     assert caught.value.param == "model"
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b'{"model": "\\ud800"}', b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"", b"{", b'{"model": "\\ud800"}'])
 def test_what_is_no_json_is_invalid_json(body: bytes) -> None:
     with pytest.raises(RequestError, match="not valid JSON") as caught:
         parse(ChatRequest, body)
     assert caught.value.code is Code.INVALID_JSON
+
+
+def test_what_is_no_text_is_said_to_be_none() -> None:
+    with pytest.raises(RequestError, match="not UTF-8: its byte 11 begins no character") as caught:
+        parse(ChatRequest, b'{"model": "\xff"}')
+    assert caught.value.code is Code.INVALID_JSON
+
+
+def nested(levels: int) -> Any:
+    return functools.reduce(lambda inner, _: {"a": inner}, range(levels), 1)
+
+
+@pytest.mark.parametrize("levels", [128, 250, 5000])
+def test_what_is_nested_too_deep_is_no_broken_json(levels: int) -> None:
+    assert chat(unknown=nested(127)).model == "m"
+    body = b'{"model": "m", "unknown": ' + b'{"a": ' * levels + b"1" + b"}" * levels + b"}"
+    with pytest.raises(RequestError, match="nested deeper than 128 levels") as caught:
+        parse(ChatRequest, body)
+    assert caught.value.code is Code.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("body", [b"[]", b"1", b"null", b'"x"'])
@@ -181,7 +215,7 @@ def test_prompts_that_are_taken(given_prompt: Any, taken: Any) -> None:
 
 @pytest.mark.parametrize("prompt", [[1, "a"], 5, {"a": 1}, [True], [["a"]], ["a"] * 129])
 def test_what_is_no_prompt_is_refused(prompt: Any) -> None:
-    with pytest.raises(RequestError, match=r"`prompt`: (must be a text|holds at most 128)") as caught:
+    with pytest.raises(RequestError, match=r"`prompt` (must be a text|holds at most 128)") as caught:
         completion(prompt=prompt)
     assert caught.value.param == "prompt"
 

@@ -172,6 +172,20 @@ async def test_a_count_over_the_body_is_refused(rig: Rig) -> None:
     assert (response.status_code, response.json()["error"]["param"]) == (400, "x-paceline-resume")
 
 
+@pytest.mark.parametrize("size", ["abc", "-1", "0", ""])
+async def test_a_count_that_is_none_is_refused_by_its_headers_name(rig: Rig, size: str) -> None:
+    content, headers = resuming(HELLO, {"ids": [1]})
+    response = await rig.http.post(CHAT, content=content, headers={**rig.hop, **headers, "x-paceline-resume": size})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "x-paceline-resume")
+
+
+async def test_more_output_than_was_asked_for_is_no_resumption(rig: Rig) -> None:
+    content, headers = resuming(HELLO | {"max_tokens": 4}, {"ids": [1] * 5})
+    response = await rig.http.post(CHAT, content=content, headers={**rig.hop, **headers})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "x-paceline-resume")
+    assert "5 output ids of one choice; the request allows 4" in response.json()["error"]["message"]
+
+
 async def test_nobody_else_can_resume(rig: Rig) -> None:
     content, headers = resuming(HELLO, {"ids": [1]})
     response = await rig.http.post(CHAT, content=content, headers=headers)

@@ -54,6 +54,13 @@ async def test_a_bias_on_an_id_that_the_model_has_not_is_refused(tokenizer: Toke
     assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, "logit_bias")
 
 
+@pytest.mark.parametrize("beyond", [False, True])
+async def test_a_stop_id_that_the_model_has_not_is_refused(tokenizer: Tokenizer, beyond: bool) -> None:
+    with pytest.raises(RequestError, match="not in 0 to") as caught:
+        await sampling(tokenizer, stop_token_ids=[1, tokenizer.size if beyond else -1])
+    assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, "stop_token_ids")
+
+
 async def test_the_best_of_several_need_logprobs_that_nobody_asked_for(tokenizer: Tokenizer) -> None:
     assert (await sampling(tokenizer, best_of=2)).logprobs == 0
     assert (await sampling(tokenizer, best_of=2, logprobs=3)).logprobs == 3

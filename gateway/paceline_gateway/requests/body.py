@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from paceline_core.errors import Code, RequestError
+from paceline_core.nesting import check_depth, not_json, too_deep
 
 _LIMITS = ("max_completion_tokens", "max_tokens")
 
@@ -32,10 +33,10 @@ def parse(body: bytes) -> Asked:
     try:
         data: Any = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise RequestError(Code.INVALID_JSON, f"The body is not valid JSON ({where}): {error.msg}.") from None
+        raise _unreadable(body, error) from None
     if not isinstance(data, dict):
         raise RequestError(Code.INVALID_REQUEST, "The body must be a JSON object.")
+    check_depth(body, data)
     model, stream = data.get("model"), data.get("stream")
     if not isinstance(model, str) or not model:
         raise _wrong("model", "must be the name of a model; GET /v1/models lists those you may use")
@@ -62,6 +63,12 @@ def _choices(data: dict[str, Any]) -> int:
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
         return int(each) * len(prompt)
     return int(each)
+
+
+def _unreadable(body: bytes, error: orjson.JSONDecodeError) -> RequestError:
+    if error.msg.startswith("depth limit"):
+        return too_deep()
+    return not_json(body, f" (line {error.lineno}, column {error.colno}): {error.msg}")
 
 
 def _whole(field: str, value: Any) -> int | None:

@@ -23,8 +23,8 @@ class Caller:
     """`trusted` callers hold a valid hop token, `gateway` is one of them. `deadline_s` counts from now, `tpot_s` is
     promised, 0 is none.
 
-    `resume`: how many bytes at the body's end say what the stream has given out already. `seed` is for a request that
-    names none. `prefix`: the gateway's keys for the prompt. `traceparent` is anybody's.
+    `resume`: how many bytes at the body's end say what the stream has given out already; -1: the header makes no sense.
+    `seed` is for a request that names none. `prefix`: the gateway's keys for the prompt. `traceparent` is anybody's.
     """
 
     request_id: str
@@ -57,7 +57,7 @@ def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], Hop |
         tenant=values.get("x-paceline-tenant", ""),
         deadline_s=_deadline(values.get("x-paceline-deadline-ms", "")),
         tpot_s=(_whole(values.get("x-paceline-tpot-ms", "")) or 0) / 1000,
-        resume=_whole(values.get(RESUME, "")) or 0,
+        resume=(_whole(values[RESUME]) or -1) if RESUME in values else 0,
         seed=_whole(values.get(SEED, "")),
         prefix=PrefixKeys.read(values.get(PREFIX, "")),
         traceparent=values.get("traceparent", ""),

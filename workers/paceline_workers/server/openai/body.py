@@ -8,9 +8,9 @@ from paceline_core.errors import Code, RequestError
 
 
 class Body(BaseModel):
-    """Unknown fields are kept aside, null counts as absent, NaN is refused."""
+    """Unknown fields are kept aside, null counts as absent, NaN is refused; a type is never taken for another."""
 
-    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False, strict=True)
 
     def check(self) -> None:
         """What no field can tell alone. Raises RequestError."""

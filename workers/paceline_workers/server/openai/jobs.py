@@ -169,6 +169,9 @@ def _check(model: ServedModel, request: GenerateRequest, wanted: _Wanted, resume
     least = min(prompt.max_tokens for prompt in wanted.prompts)
     if request.min_tokens > least:
         raise invalid(f"`min_tokens` is above the {least} tokens that may be generated.", "min_tokens")
+    if not all(0 <= token < model.tokenizer.size for token in request.stop_token_ids):
+        words = f"`stop_token_ids` names a token id that is not in 0 to {model.tokenizer.size - 1}."
+        raise invalid(words, "stop_token_ids")
     if model.filters and wanted.logprobs >= 0:
         raise invalid("`logprobs` would tell what the filters of this service take out; leave it out.", "logprobs")
     if resume and resume.vocabulary not in ("", model.tokenizer.vocabulary):

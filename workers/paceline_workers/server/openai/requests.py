@@ -11,12 +11,13 @@ from math import inf
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, PlainValidator, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import from_json
 
-from paceline_core.errors import Code, RequestError
+from paceline_core.nesting import check_depth, may_be_deep
 from paceline_workers.server.openai.body import Body, invalid
 from paceline_workers.server.openai.inputs import Input, inputs
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT, Message
+from paceline_workers.server.openai.refusals import refusal, unreadable
 from paceline_workers.server.openai.structured import wished
 from paceline_workers.server.openai.tools import CALLS_LIMIT, TOOLS_LIMIT, Tool, ToolChoice
 from paceline_workers.server.tools.forced import schema_of
@@ -71,6 +72,12 @@ def _number(value: Any) -> float:
     return float(value) if type(value) in (int, float) else inf
 
 
+def _early(value: Any) -> Any:
+    if not isinstance(value, bool) and value != "never":
+        raise ValueError('must be true, false or "never"')
+    return value
+
+
 class StreamOptions(Body):
     """What a stream reports beside its text."""
 
@@ -88,7 +95,7 @@ class GenerateRequest(Body):
     min_tokens: int = Field(default=0, ge=0)
     temperature: float = Field(default=1.0, ge=0, le=100)
     top_p: float = Field(default=1.0, gt=0, le=1)
-    top_k: int = Field(default=0, ge=-1)
+    top_k: int = Field(default=0, ge=-1, lt=1 << 31)
     min_p: float = Field(default=0.0, ge=0, le=1)
     repetition_penalty: float = Field(default=1.0, gt=0, le=100)
     presence_penalty: float = Field(default=0.0, ge=-2, le=2)
@@ -102,7 +109,7 @@ class GenerateRequest(Body):
     best_of: int | None = Field(default=None, ge=1, le=CHOICES_LIMIT)
     use_beam_search: bool = False
     length_penalty: float = Field(default=1.0, ge=-PENALTY_MOST, le=PENALTY_MOST)
-    early_stopping: bool | Literal["never"] = False
+    early_stopping: Annotated[bool | Literal["never"], PlainValidator(_early)] = False
     response_format: Any = None
     structured_outputs: Any = None
     guided_json: Any = None
@@ -164,6 +171,8 @@ class ChatRequest(GenerateRequest):
         limits = {self.max_tokens, self.max_completion_tokens} - {None}
         if len(limits) > 1:
             raise invalid("`max_tokens` and `max_completion_tokens` differ; send the latter alone.", "max_tokens")
+        if self.top_logprobs and not self.logprobs:
+            raise invalid("`top_logprobs` is for requests whose `logprobs` is true.", "top_logprobs")
         self._check_choice()
         for index, message in enumerate(self.messages):
             message.check_at(f"messages[{index}]")
@@ -218,36 +227,15 @@ R = TypeVar("R", bound=Body)
 def parse(kind: type[R], body: bytes) -> R:
     """Read one body. Raises RequestError naming the field and the fix."""
     try:
+        if may_be_deep(body):
+            check_depth(body, from_json(body))
         request = kind.model_validate_json(body)
     except ValidationError as error:
-        raise _refusal(error.errors(include_url=False)[0]) from None
+        raise refusal(error.errors(include_url=False)[0], body) from None
+    except ValueError as error:
+        raise unreadable(str(error), body) from None
     for name, value in (request.model_extra or {}).items():
         if name in NEUTRAL and value not in NEUTRAL[name]:
             raise invalid(f"`{name}` is not supported here; leave it out.", name)
     request.check()
     return request
-
-
-def _refusal(first: ErrorDetails) -> RequestError:
-    if first["type"] == "json_invalid":
-        return RequestError(Code.INVALID_JSON, f"The body is not valid JSON: {first['ctx']['error']}.")
-    param = _param(first["loc"])
-    if first["type"] == "missing":
-        return invalid(f"`{param}` is required.", param)
-    subject = f"`{param}`" if param else "The body"
-    return invalid(f"{subject}: {_reason(first)}.", param or None)
-
-
-def _reason(first: ErrorDetails) -> str:
-    match first["type"]:
-        case "value_error":
-            return str(first["ctx"]["error"])
-        case "greater_than_equal":
-            return f"must be {first['ctx']['ge']:.0f} or more"
-    return first["msg"]
-
-
-def _param(location: tuple[int | str, ...]) -> str:
-    """`("messages", 0, "role")` -> `messages[0].role`."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return "".join(parts).removeprefix(".")

@@ -26,6 +26,8 @@ def split(body: bytes, size: int) -> tuple[bytes, Resume | None]:
     """The client's body, and what its last `size` bytes say; 0 is no resumption. Raises RequestError."""
     if not size:
         return body, None
+    if size < 0:
+        raise _invalid(f"`{RESUME}` must be how many bytes at the body's end are the resumption, 1 or more.")
     if size > len(body):
         raise _invalid(f"`{RESUME}` counts {size} bytes of a body of {len(body)}.")
     try:
@@ -38,6 +40,10 @@ async def resumed(choices: Sequence[Choice], resume: Resume, started: Started, v
     """The choices as they stood. Raises RequestError."""
     if len(resume.choices) > len(choices):
         raise _invalid(f"The resumption holds {len(resume.choices)} choices, the request asks for {len(choices)}.")
+    for choice, so_far in zip(choices, resume.choices, strict=False):
+        if len(so_far.ids) > (most := choice.submit.max_tokens):
+            words = f"The resumption holds {len(so_far.ids)} output ids of one choice; the request allows {most}."
+            raise _invalid(words)
     if not all(0 <= token < vocabulary for choice in resume.choices for token in choice.ids):
         raise _invalid(f"The resumption holds a token id that is not in 0 to {vocabulary - 1}.")
     silent = [ResumedChoice(ids=[])] * (len(choices) - len(resume.choices))
