@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from llguidance import LLMatcher, LLTokenizer
 
 from paceline_workers.engine.sampling import grammar
 from paceline_workers.engine.sampling.grammar import LONGEST, check
@@ -13,6 +14,8 @@ PERSON = {
     "required": ["name", "age"],
     "additionalProperties": False,
 }
+
+LOOP = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
 
 
 def nested(levels: int) -> str:
@@ -25,6 +28,8 @@ def nested(levels: int) -> str:
         "json",
         f"json_schema:{json.dumps(PERSON)}",
         f"json_schema:{nested(30)}",
+        "regex:(a)?",
+        'lark:start: ""',
         "regex:[a-z]+@[a-z]+\\.(org|net)",
         'lark:start: expr\nexpr: NUMBER | "(" expr "+" expr ")"\nNUMBER: /[0-9]+/',
     ],
@@ -54,11 +59,33 @@ def test_a_good_grammar_has_nothing_against_it(text: str) -> None:
         ("lark:start: a", 'unknown name: "a"'),
         ("lark:a: b", "start"),
         ("lark:start: <|end|>", "special tokens"),
+        ("lark:start: start", "matches no text"),
+        ("regex:[^\\x00-\\x{10FFFF}]", "matches no text"),
+        (f"json_schema:{json.dumps(LOOP)}", "matches no text"),
         ("regex:" + "a" * LONGEST, "at most 65536"),
     ],
 )
 def test_a_bad_grammar_is_told_what_is_wrong(text: str, words: str) -> None:
     assert words in check(text)
+
+
+def fits(text: str, words: str) -> bool:
+    matcher = LLMatcher(LLTokenizer("byte"), grammar.source(text))
+    return bool(matcher.consume_tokens(list(words.encode())) and matcher.is_accepting())
+
+
+@pytest.mark.parametrize("text", ["json", f"json_schema:{json.dumps(PERSON)}"])
+def test_json_has_one_blank_at_most(text: str) -> None:
+    assert fits(text, '{"name":"a","age":1}')
+    assert fits(text, '{ "name": "a", "age": 1 }')
+    assert not fits(text, '{"name":  "a", "age": 1}')
+    assert not fits(text, '{"name":\n"a", "age": 1}')
+
+
+def test_a_schema_may_say_what_blanks_it_has() -> None:
+    own = PERSON | {"x-guidance": {"whitespace_pattern": "\n*"}}
+    assert fits(f"json_schema:{json.dumps(own)}", '{\n\n"name":"a","age":1}')
+    assert not fits(f"json_schema:{json.dumps(own)}", '{"name": "a","age":1}')
 
 
 def test_a_schema_cannot_close_the_document_that_it_is_put_into() -> None:

@@ -1,6 +1,5 @@
 """Bodies of the generating routes: what is taken, what is ignored, what is refused and in which words."""
 
-import functools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -126,7 +125,11 @@ def test_text_parts_are_joined() -> None:
         ({"stop": ["a"] * 17}, "stop", "at most 16"),
         ({"stop": "a" * 257}, "stop", "256 characters"),
         ({"seed": 1 << 63}, "seed", "less than"),
-        ({"stream": True, "stream_options": {"include_usage": "perhaps"}}, "stream_options.include_usage", "true or false"),
+        (
+            {"stream": True, "stream_options": {"include_usage": "perhaps"}},
+            "stream_options.include_usage",
+            "true or false",
+        ),
     ],
 )
 def test_a_wrong_field_is_named_with_the_reason(fields: dict[str, Any], param: str, words: str) -> None:
@@ -186,7 +189,10 @@ def test_what_is_no_text_is_said_to_be_none() -> None:
 
 
 def nested(levels: int) -> Any:
-    return functools.reduce(lambda inner, _: {"a": inner}, range(levels), 1)
+    value: Any = 1
+    for _ in range(levels):
+        value = {"a": value}
+    return value
 
 
 @pytest.mark.parametrize("levels", [128, 250, 5000])

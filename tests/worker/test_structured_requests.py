@@ -33,6 +33,10 @@ def chat(**fields: Any) -> ChatRequest:
     return parse(ChatRequest, json.dumps(body).encode())
 
 
+def spaced(schema: Any, **spaces: Any) -> str:
+    return f"json_schema:{json.dumps(schema | {'x-guidance': spaces})}"
+
+
 def json_schema(schema: Any) -> Any:
     return {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
 
@@ -53,6 +57,13 @@ def json_schema(schema: Any) -> Any:
         ({"structured_outputs": {"json": SCHEMA, "regex": None}}, f"json_schema:{TEXT}"),
         ({"structured_outputs": {"json_object": True}}, "json"),
         ({"structured_outputs": {"choice": ["a"]}}, 'lark:start: "a"'),
+        ({"structured_outputs": {"json": SCHEMA, "whitespace_pattern": None}}, f"json_schema:{TEXT}"),
+        ({"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": False}}, f"json_schema:{TEXT}"),
+        ({"structured_outputs": {"json": TEXT, "whitespace_pattern": "x"}}, spaced(SCHEMA, whitespace_pattern="x")),
+        ({"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True}},
+         spaced(SCHEMA, whitespace_flexible=False)),
+        ({"structured_outputs": {"json_object": True, "disable_any_whitespace": True}},
+         spaced({"type": "object"}, whitespace_flexible=False)),
     ],
 )  # fmt: skip
 async def test_each_field_is_one_grammar(tokenizer: Tokenizer, fields: dict[str, Any], asked: str) -> None:
@@ -78,6 +89,14 @@ async def test_each_field_is_one_grammar(tokenizer: Tokenizer, fields: dict[str,
         ({"structured_outputs": "json"}, "structured_outputs", "one of"),
         ({"structured_outputs": {"json": SCHEMA, "regex": "a"}}, "structured_outputs", "one of"),
         ({"structured_outputs": {"json_object": False}}, "structured_outputs.json_object", "must be true"),
+        ({"structured_outputs": {"regex": "a", "whitespace_pattern": " "}}, "structured_outputs", "JSON alone"),
+        ({"structured_outputs": {"json": SCHEMA, "whitespace_pattern": 5}}, "structured_outputs", "regular expression"),
+        ({"structured_outputs": {"json": SCHEMA, "whitespace_pattern": "("}}, "structured_outputs", "unclosed group"),
+        ({"structured_outputs": {"json": SCHEMA, "whitespace_pattern": " ", "disable_any_whitespace": True}},
+         "structured_outputs", "not together"),
+        ({"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": "no"}}, "structured_outputs", "true or fal"),
+        ({"guided_grammar": "start: start"}, "guided_grammar", "matches no text"),
+        ({"guided_regex": "[^\\x00-\\x{10FFFF}]"}, "guided_regex", "matches no text"),
         ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "guided_regex", "both"),
     ],
 )  # fmt: skip

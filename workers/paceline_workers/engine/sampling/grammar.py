@@ -6,21 +6,28 @@ regex:<expression>    text that the expression matches as a whole (Rust's syntax
 lark:<grammar>        text of a context-free grammar in llguidance's dialect of Lark, without special tokens
 
 Both processes read a grammar with the same limits, so what `check` accepts in the API process the engine can compile.
-Known hole: a grammar may still outgrow the limits of a single step; its request then ends where it stands.
+JSON has at most one blank where JSON allows any, or a model that likes them would spend its tokens on them; a schema
+says otherwise by its `x-guidance`, as in llguidance.
+Known holes: a grammar may still outgrow the limits of a single step, or lead to where nothing can follow (a property
+that no value fits); its request then ends where it stands.
 """
 
 import json
+from functools import cache, lru_cache
 from typing import Any
 
-from llguidance import LLMatcher
+from llguidance import LLMatcher, LLTokenizer
 
 LONGEST = 1 << 16
 """Characters of a grammar."""
 _DEEPEST = 64
-_SPACES: Any = {"whitespace_pattern": "[ \\n\\r\\t]{0,32}"}
-"""JSON's white space has an end, or a model that likes it would never come to another character."""
+_SPACES: Any = {"whitespace_pattern": " ?"}
+_CHECKED = 64
+_NOTHING = "NoExtensionBias"
+"""The library's word for: no byte may come next, and the text may not end."""
 
 
+@lru_cache(_CHECKED)
 def check(grammar: str) -> str:
     """Why a grammar cannot be followed, in words for the client; "" if it can."""
     if len(grammar) > LONGEST:
@@ -31,7 +38,9 @@ def check(grammar: str) -> str:
         return str(error)
     if wrong:
         return "; ".join(notes)
-    return "a grammar must not name special tokens" if any("no tokenizer" in note for note in notes) else ""
+    if any("no tokenizer" in note for note in notes):
+        return "a grammar must not name special tokens"
+    return _stuck(source(grammar))
 
 
 def source(grammar: str) -> str:
@@ -39,14 +48,28 @@ def source(grammar: str) -> str:
     kind, _, text = grammar.partition(":")
     match kind:
         case "json" if not text:
-            return LLMatcher.grammar_from_json_schema('{"type": "object"}', overrides=_SPACES)
+            return LLMatcher.grammar_from_json_schema('{"type": "object"}', defaults=_SPACES)
         case "json_schema":
-            return LLMatcher.grammar_from_json_schema(_schema(text), overrides=_SPACES)
+            return LLMatcher.grammar_from_json_schema(_schema(text), defaults=_SPACES)
         case "regex" if text:
             return LLMatcher.grammar_from_regex(text)
         case "lark" if text:
             return LLMatcher.grammar_from_lark(text)
     raise ValueError("a grammar is json, json_schema:<schema>, regex:<expression> or lark:<grammar>")
+
+
+def _stuck(source: str) -> str:
+    """Why no text can even begin; "" if one can, over bytes in the place of tokens."""
+    matcher = LLMatcher(_bytes(), source, log_level=0)
+    if not matcher.is_error():
+        matcher.compute_bitmask()
+    reason = matcher.get_error().partition("\n")[0]
+    return "it matches no text" if reason == _NOTHING else reason
+
+
+@cache
+def _bytes() -> LLTokenizer:
+    return LLTokenizer("byte")
 
 
 def _schema(text: str) -> str:

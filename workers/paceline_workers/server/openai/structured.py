@@ -1,6 +1,7 @@
 """Structured output as OpenAI and vLLM ask for it, as the one string that the engine follows.
 
 OpenAI: `response_format`. vLLM: `structured_outputs`, and before it `guided_json`, `_regex`, `_choice`, `_grammar`.
+vLLM's words on white space become the schema's `x-guidance`, which the engine's grammar follows.
 """
 
 import json
@@ -49,10 +50,36 @@ def _format(value: Any) -> str:
 
 def _structured(value: Any) -> str:
     wishes = {kind: wish for kind, wish in value.items() if wish is not None} if isinstance(value, dict) else {}
+    spaces = _spaces(wishes.pop("whitespace_pattern", None), wishes.pop("disable_any_whitespace", False))
     if len(wishes) != 1 or not wishes.keys() <= _KINDS.keys():
         raise invalid(f"`structured_outputs` must hold one of {', '.join(_KINDS)}.", "structured_outputs")
     ((kind, wish),) = wishes.items()
-    return _kind(kind, wish, f"structured_outputs.{kind}")
+    return _spaced(_kind(kind, wish, f"structured_outputs.{kind}"), spaces)
+
+
+def _spaces(pattern: Any, none: Any) -> Mapping[str, Any]:
+    if not isinstance(none, bool):
+        raise invalid("`structured_outputs.disable_any_whitespace` must be true or false.", "structured_outputs")
+    if pattern is None:
+        return {"whitespace_flexible": False} if none else {}
+    if none or not isinstance(pattern, str):
+        words = "must be a regular expression, and not together with `disable_any_whitespace`"
+        raise invalid(f"`structured_outputs.whitespace_pattern` {words}.", "structured_outputs")
+    return {"whitespace_pattern": pattern}
+
+
+def _spaced(grammar: str, spaces: Mapping[str, Any]) -> str:
+    """The same with so much white space; what is no JSON schema as it is, to be judged as a grammar."""
+    if not spaces:
+        return grammar
+    kind, _, text = grammar.partition(":")
+    if not kind.startswith("json"):
+        raise invalid("`structured_outputs` has white space to tell of JSON alone.", "structured_outputs")
+    try:
+        schema = json.loads(text or '{"type": "object"}')
+    except (ValueError, RecursionError):
+        return grammar
+    return f"json_schema:{json.dumps(schema | {'x-guidance': spaces})}" if isinstance(schema, dict) else grammar
 
 
 def _kind(kind: str, value: Any, param: str) -> str:
