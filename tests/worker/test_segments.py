@@ -11,7 +11,8 @@ from tests.worker.conftest import TEXT
 from paceline_core.errors import Code, RequestError
 from paceline_workers import demo
 from paceline_workers.server.segments import LEAST, Segments
-from paceline_workers.server.tokenizer import CUT_CHARACTERS, INLINE_CHARACTERS, WAITING, Tokenizer
+from paceline_workers.server.threads import WAITING
+from paceline_workers.server.tokenizer import CUT_CHARACTERS, INLINE_CHARACTERS, Tokenizer
 
 SYSTEM = "You keep the promise of a service, and say what it costs. " * 10
 CHAT = "<|system|>\n{}<|end|>\n<|user|>\n{}<|end|>\n<|assistant|>\n"

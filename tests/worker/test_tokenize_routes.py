@@ -1,13 +1,17 @@
 """`/tokenize` and `/detokenize` as vLLM's clients use them."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.worker.conftest import TEXT
-from tests.worker.harness import Rig, running
+from tests.worker.harness import LIMIT_S, Rig, eventually, running
 from tests.worker.scripted_engine import Script
+
+from paceline_workers.server.threads import THREADS
 
 HELLO: list[dict[str, str]] = [{"role": "user", "content": "hello"}]
 
@@ -62,6 +66,8 @@ async def test_special_tokens_are_spelt(rig: Rig) -> None:
         ("/tokenize", {"prompt": "a", "messages": HELLO}, "prompt"),
         ("/tokenize", {"messages": []}, "messages"),
         ("/tokenize", {"messages": [{"role": "user"}]}, "messages[0].content"),
+        ("/tokenize", {"prompt": "a" * ((1 << 18) + 1)}, "prompt"),
+        ("/tokenize", {"messages": [{"role": "user", "content": "a" * (1 << 18)}]}, "messages"),
         ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": ["a"]}, "tokens"),
         ("/detokenize", {"tokens": [-1]}, "tokens"),
@@ -78,6 +84,31 @@ async def test_a_body_over_the_limit_is_refused(folder: Path) -> None:
     async with running(Script(), folder=folder, body_limit=1024) as rig:
         response = await rig.http.post("/tokenize", json={"prompt": "a" * 2000})
     assert response.json()["error"]["code"] == "request_too_large"
+
+
+async def test_a_text_as_long_as_may_be_is_counted(rig: Rig) -> None:
+    told = await posted(rig, "/tokenize", prompt="ab cd ef " * ((1 << 18) // 9), return_token_strs=True)
+    assert told["count"] == len(told["tokens"]) == len(told["token_strs"]) > 100_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tokenize", {"prompt": "hello " * 1000}),
+        ("/v1/completions", {"model": "chat", "prompt": "hello " * 1000}),
+        ("/v1/chat/completions", {"model": "chat", "messages": [{"role": "user", "content": "hello " * 1000}]}),
+    ],
+)
+async def test_nobody_waits_for_the_tokenizer_once_their_client_has_left(rig: Rig, path: str, body: Any) -> None:
+    threads, release = rig.worker.parts.model.tokenizer._threads, threading.Event()
+    busy = [asyncio.create_task(threads.run(lambda: release.wait(LIMIT_S), 1)) for _ in range(THREADS)]
+    call = rig.call(path, body)
+    await eventually(lambda: threads.waiting == THREADS + 1)
+    call.leave()
+    await eventually(lambda: (threads.waiting, rig.worker.gate.open) == (THREADS, 0))
+    release.set()
+    assert all(await asyncio.gather(*busy))
+    await asyncio.wait({call.task})
 
 
 async def test_a_draining_worker_counts_nothing_more(rig: Rig) -> None:

@@ -1,6 +1,7 @@
 """The generating routes over WebSocket, by a real client over a real port."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -52,9 +53,10 @@ async def received(socket: ClientConnection) -> Any:
 
 
 async def unread(socket: ClientConnection) -> AsyncIterator[Any]:
-    """All messages until the connection ends, which raises."""
-    while True:
-        yield await received(socket)
+    """All messages until the connection ends."""
+    with contextlib.suppress(ConnectionClosed):
+        while True:
+            yield await received(socket)
 
 
 async def asked(socket: ClientConnection, body: Any) -> list[Any]:
@@ -122,20 +124,18 @@ async def test_closing_ends_the_request(folder: Path, reply: list[int]) -> None:
         assert f'outcome="{Outcome.CANCELLED}"' in (await rig.http.get("/metrics")).text
 
 
-async def test_one_message_may_wait_and_no_more(folder: Path, reply: list[int]) -> None:
+async def test_what_may_wait_is_answered_and_then_one_who_sent_more_is_told_so(folder: Path, reply: list[int]) -> None:
     log = folder / "engine.log"
-    script = Script(reply=reply, fault="hold", phase="decode", log=str(log))
-    async with running(script, folder=folder) as rig, listening(rig) as address, dial(address) as socket:
-        await socket.send(json.dumps(STREAM))
-        await eventually(log.exists)
-        await socket.send(json.dumps(STREAM))
-        await socket.send(json.dumps(STREAM))
-        await asyncio.wait_for(socket.wait_closed(), LIMIT_S)
-        with pytest.raises(ConnectionClosed) as caught:
-            [message async for message in unread(socket)]
-        assert caught.value.rcvd is not None
-        assert caught.value.rcvd.code == 1008
-        await eventually(lambda: log.read_text().split() == ["Submit", "Abort"])
+    async with running(Script(reply=reply, log=str(log)), folder=folder) as rig, listening(rig) as address:
+        async with dial(address) as socket:
+            for _ in range(5):
+                await socket.send(json.dumps(STREAM))
+            told = [message async for message in unread(socket)]
+        assert (socket.close_code, "send the next when" in (socket.close_reason or "")) == (1008, True)
+        first = told.index("[DONE]") + 1
+        assert same(told[:first])[2] == TEXT
+        assert told.count("[DONE]") == len(log.read_text().split()) < 5
+        assert told[-1] == "[DONE]"
 
 
 async def test_a_message_sent_with_the_one_before_it_is_answered_too(address: str) -> None:
@@ -164,7 +164,7 @@ async def test_a_client_that_reads_nothing_is_given_up(rig: Rig, reply: list[int
         route = SocketRoute(slow.worker.parts, generating(chat_job))
         scope = {"type": "websocket", "caller": Caller("r"), "headers": []}
         await asyncio.wait_for(route(scope, came.get, send), LIMIT_S)
-        assert sent[-1] == {"type": "websocket.close", "code": 1008}
+        assert sent[-1] == {"type": "websocket.close", "code": 1008, "reason": "nothing was read for 0 s"}
         await eventually(lambda: log.read_text().split() == ["Submit", "Abort"])
         assert slow.worker.gate.open == 0
 
@@ -234,12 +234,20 @@ async def test_pages_of_other_sites_are_refused(address: str) -> None:
         with pytest.raises(InvalidStatus) as caught:
             async with dial(address, origin=origin):
                 pass
-        assert caught.value.response.status_code == 403
+        assert told(caught.value) == (400, "invalid_request", "origin")
 
 
-async def test_other_routes_take_no_connection(address: str) -> None:
+async def test_other_routes_take_no_connection(address: str, caplog: pytest.LogCaptureFixture) -> None:
     for path in ("/v1/embeddings", "/v1/nothing", "/internal/load"):
         with pytest.raises(InvalidStatus) as caught:
             async with dial(address, path):
                 pass
-        assert caught.value.response.status_code == 403
+        assert told(caught.value) == (404, "route_not_found", None)
+        assert caught.value.response.headers["x-request-id"]
+    assert not caplog.records
+
+
+def told(refusal: InvalidStatus) -> tuple[int, str, str | None]:
+    """Status, code and param of a handshake's refusal."""
+    error = json.loads(refusal.response.body or b"")["error"]
+    return refusal.response.status_code, error["code"], error["param"]

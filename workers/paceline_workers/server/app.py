@@ -6,7 +6,7 @@ from starlette.routing import Route, WebSocketRoute
 
 from paceline_core.errors import Code, RequestError, answer
 from paceline_core.wire import WorkerState
-from paceline_workers.server.asgi import App
+from paceline_workers.server.asgi import App, Receive, Scope, Send
 from paceline_workers.server.conduct import ComputingRoute
 from paceline_workers.server.edge import Edge
 from paceline_workers.server.embed import serve_embeddings
@@ -14,8 +14,8 @@ from paceline_workers.server.evacuation import EvacuateRoute
 from paceline_workers.server.generate import generating
 from paceline_workers.server.load import LoadRoute
 from paceline_workers.server.openai.jobs import GENERATING
-from paceline_workers.server.openai.tokenizing import TokenRoutes
-from paceline_workers.server.websocket import SocketRoute
+from paceline_workers.server.openai.tokenizing import TokenRoute, detokenize, tokenize
+from paceline_workers.server.websocket import SocketRoute, refuse
 from paceline_workers.server.worker import Worker
 
 
@@ -36,9 +36,9 @@ def create_app(worker: Worker) -> App:
     app.routes.append(Route("/internal/load", LoadRoute(worker.board, worker.parts.write_limit_s), methods=["GET"]))
     evacuate = EvacuateRoute(worker.parts.streams, worker.parts.write_limit_s)
     app.routes.append(Route("/internal/evacuate", evacuate, methods=["POST"]))
-    tokens = TokenRoutes(worker.parts)
-    app.add_api_route("/tokenize", tokens.tokenize, methods=["POST"])
-    app.add_api_route("/detokenize", tokens.detokenize, methods=["POST"])
+    app.router.default = _nowhere
+    for path, tell in (("/tokenize", tokenize), ("/detokenize", detokenize)):
+        app.routes.append(Route(path, TokenRoute(worker.parts, tell), methods=["POST"]))
     _add_probes(app, worker)
     _add_models(app, worker)
     return Edge(app, worker.trust)
@@ -86,6 +86,13 @@ def _add_models(app: FastAPI, worker: Worker) -> None:
         """One of them."""
         worker.parts.model.known(name)
         return told(name)
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] != "websocket":
+        raise HTTPException(404)
+    words = f"{scope['path']} takes no WebSocket connections."
+    await refuse(RequestError(Code.ROUTE_NOT_FOUND, words), receive, send)
 
 
 async def _refused(_: Request, error: Exception) -> Response:

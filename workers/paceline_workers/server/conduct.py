@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, Moment, RequestError, answer
 from paceline_core.registry import Outcome
+from paceline_core.tasks import cancel
 from paceline_core.telemetry import get_logger
 from paceline_workers.server.asgi import Receive, Scope, Send
 from paceline_workers.server.engine_client import EngineClient
@@ -18,8 +20,10 @@ from paceline_workers.server.gate import Gate
 from paceline_workers.server.measures import Measures
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.sse import moved
+from paceline_workers.server.tokenizer import INLINE_CHARACTERS
 
 _log = get_logger(__name__)
+R = TypeVar("R")
 DRAINING = {"x-paceline-draining": "1"}
 
 
@@ -90,6 +94,23 @@ async def _refuse(exchange: Exchange, error: RequestError) -> Outcome:
     headers = DRAINING if error.code is Code.DRAINING else {}
     await exchange.refuse(answer(error), headers, unread=error.code is Code.REQUEST_TOO_LARGE)
     return error.row.outcome
+
+
+async def unless_gone(exchange: Exchange, body: bytes, work: Coroutine[Any, Any, R]) -> R:
+    """What `work` on this body returns; cancelled when the client leaves, which a short body is too quick for.
+
+    Raises RequestError `client_closed`.
+    """
+    if len(body) <= INLINE_CHARACTERS:
+        return await work
+    task, gone = asyncio.create_task(work), asyncio.create_task(exchange.gone())
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise RequestError(Code.CLIENT_CLOSED, "The client left.")
+        return task.result()
+    finally:
+        await cancel(task, gone)
 
 
 @contextlib.asynccontextmanager

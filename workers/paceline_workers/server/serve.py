@@ -23,6 +23,7 @@ from paceline_workers.config import WorkerConfig
 from paceline_workers.server.app import create_app
 from paceline_workers.server.asgi import WRITE_LIMIT_S
 from paceline_workers.server.engine_link import EngineProcess
+from paceline_workers.server.protocol import Protocol
 from paceline_workers.server.tracing import tracing
 from paceline_workers.server.worker import Worker, create_worker
 
@@ -71,7 +72,7 @@ def http_server(worker: Worker) -> Server:
     """uvicorn over `worker`'s routes."""
     settings = uvicorn.Config(
         create_app(worker),
-        http="httptools",
+        http=Protocol,
         ws="websockets-sansio",
         ws_max_size=worker.parts.body_limit,
         ws_per_message_deflate=False,  # costs more than it saves on short messages

@@ -1,34 +1,32 @@
 """Text to ids and back, from the model folder's tokenizer.json.
 
-A long text is encoded in a small pool of threads, as a batch of one: of the library's calls only those for batches
-release the interpreter lock, and without that a thread would not help. So one huge prompt does not hold up everybody's
-tokens. At most WAITING requests stand in line for a thread. What a chat has in common with one before it is not encoded
-again (`segments`). Known hole: handing the ids over holds the lock again, some 30 ms for a million of them.
+A long text is encoded in a thread (`threads`), as a batch of one: of the library's calls only those for batches release
+the interpreter lock, and without that a thread would not help. So one huge prompt does not hold up everybody's tokens,
+and many texts of one request take turns with those of others. What a chat has in common with one before it is not
+encoded again (`segments`). Known holes: handing the ids over holds the lock again, some 30 ms for a million of them; a
+text takes some 200 bytes a character while it is encoded, so two of 8 MB take 3 GB.
 """
 
-import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import tokenizers
 
-from paceline_core.errors import Code, InvalidInput, RequestError
+from paceline_core.errors import InvalidInput
 from paceline_workers.server.detokenize import Decode
 from paceline_workers.server.longest import longest_token
 from paceline_workers.server.segments import Segments
+from paceline_workers.server.threads import TextThreads
 
 INLINE_CHARACTERS = 4096
 CUT_CHARACTERS = 1 << 18
 """A text that is longer is not searched for segments: that happens on the loop, some 4 microseconds a thousand."""
-THREADS = 2
-WAITING = 64
-RETRY_AFTER_S = 1.0
-R = TypeVar("R")
+SLICE_CHARACTERS = 1 << 18
+"""Texts of one request that a thread encodes in one go."""
 
 
 class Tokenizer:
@@ -39,11 +37,10 @@ class Tokenizer:
         inner.no_truncation()
         inner.no_padding()
         self._inner = inner
-        self._pool = ThreadPoolExecutor(THREADS, "tokenize")
+        self._threads = TextThreads()
         self._bytes = _byte_level() if _is_byte_level(inner) else {}
         self._longest = longest_token(inner, frozenset(self._bytes))
         self._segments = Segments(inner, exact=self._longest is not None)
-        self._waiting = 0
         self.special_tokens = _special_tokens(settings)
         self.size: int = inner.get_vocab_size(with_added_tokens=True)
 
@@ -81,7 +78,11 @@ class Tokenizer:
         """Ids of each text, in order. Raises RequestError when too many long ones wait."""
         if sum(map(len, texts)) <= INLINE_CHARACTERS:
             return [self.encode_now(text, special=special) for text in texts]
-        return await self._in_thread(partial(self._encode_unlocked, texts, special=special))
+        ids: list[list[int]] = []
+        for part in _slices(texts):
+            work = partial(self._encode_unlocked, part, special=special)
+            ids += await self._threads.run(work, sum(map(len, part)))
+        return ids
 
     def encode_now(self, text: str, *, special: bool) -> list[int]:
         """The same, holding up whoever calls."""
@@ -117,7 +118,12 @@ class Tokenizer:
 
     async def spell(self, ids: Sequence[int]) -> str:
         """Text of ids with special tokens as their names, off the loop: a list may be long."""
-        return (await self._in_thread(partial(self._inner.decode_batch, [list(ids)], skip_special_tokens=False)))[0]
+        work = partial(self._inner.decode_batch, [list(ids)], skip_special_tokens=False)
+        return (await self._threads.run(work, len(ids)))[0]
+
+    async def names(self, ids: Sequence[int]) -> list[str]:
+        """What the vocabulary calls each, off the loop too."""
+        return await self._threads.run(lambda: [self.token_text(token) for token in ids], len(ids))
 
     def token_text(self, token: int) -> str:
         """What the vocabulary calls a token: bytes as their stand-ins, special tokens as their names."""
@@ -132,19 +138,9 @@ class Tokenizer:
             return bytes(self._bytes[character] for character in piece)
         return piece.replace("▁", " ").encode()
 
-    async def _in_thread(self, work: Callable[[], R]) -> R:
-        if self._waiting >= WAITING:
-            words = f"{self._waiting} long texts wait for the tokenizer."
-            raise RequestError(Code.QUEUE_FULL, words, retry_after=RETRY_AFTER_S)
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
-        finally:
-            self._waiting -= 1
-
     def close(self) -> None:
         """End the threads."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -158,6 +154,19 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InvalidInput(str(path), "must hold a JSON object")
     return data
+
+
+def _slices(texts: Sequence[str]) -> Iterator[list[str]]:
+    """The texts in order, so many together as have SLICE_CHARACTERS; one that is longer by itself."""
+    part: list[str] = []
+    size = 0
+    for text in texts:
+        if part and size + len(text) > SLICE_CHARACTERS:
+            yield part
+            part, size = [], 0
+        part.append(text)
+        size += len(text)
+    yield part
 
 
 def _is_byte_level(inner: tokenizers.Tokenizer) -> bool:

@@ -4,9 +4,10 @@ What would be a stream of server-sent events is the same JSON texts and `[DONE]`
 refusal are one message. Requests of a connection are answered one after the other, so a slow reader holds up itself
 alone; each write has the same limit as over HTTP. Closing the connection ends the request, like leaving does there.
 
-A browser's page of another site is refused (403): it could read the answers, which it cannot over HTTP.
+A browser's page of another site is refused: it could read the answers, which it cannot over HTTP.
 
 Bounds: a message has at most `body_limit` bytes (uvicorn), WAITING of them wait, and a connection is idle for IDLE_S.
+Who sends more gets the answers to what runs and waits; what came beyond is dropped, and the connection closes.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 
-from paceline_core.errors import Answer, Code, RequestError
+from paceline_core.errors import Answer, Code, RequestError, answer
 from paceline_core.tasks import cancel
 from paceline_workers.server import sse
 from paceline_workers.server.asgi import Receive, Scope, Send
@@ -24,6 +25,7 @@ from paceline_workers.server.conduct import Parts, Serve, conduct
 
 WAITING = 1
 IDLE_S = 75.0
+LINGER_S = 2.0
 NORMAL, POLICY, RESTART = 1000, 1008, 1012
 
 
@@ -37,31 +39,47 @@ class SocketRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer message after message until the connection ends."""
-        await receive()
         if _foreign(scope):
-            await send({"type": "websocket.close"})
+            words = "Pages of other sites may not connect; leave the header `origin` out."
+            await refuse(RequestError(Code.INVALID_REQUEST, words, param="origin"), receive, send)
             return
+        await receive()
         await send({"type": "websocket.accept"})
         inbox = _Inbox(receive)
         reader = asyncio.create_task(inbox.fill())
         try:
-            code = await self._converse(scope["caller"], inbox, send)
+            code, reason = await self._converse(scope["caller"], inbox, send)
         finally:
             await cancel(reader)
         if not inbox.left:
             with contextlib.suppress(OSError):
-                await send({"type": "websocket.close", "code": code})
+                await send({"type": "websocket.close", "code": code, "reason": reason})
 
-    async def _converse(self, caller: Caller, inbox: "_Inbox", send: Send) -> int:
-        """The code to close with."""
+    async def _converse(self, caller: Caller, inbox: "_Inbox", send: Send) -> tuple[int, str]:
+        """The code and the reason to close with."""
         while (message := await inbox.next(self._idle_s)) is not None:
             exchange = _SocketExchange(caller, message, inbox, _SocketReply(send, self._parts.write_limit_s))
             await conduct(self._parts, exchange, self._serve)
             if self._parts.gate.draining:
-                return RESTART
+                return RESTART, "the worker is shutting down"
             if exchange.reply.stuck:
-                return POLICY
-        return POLICY if inbox.overrun else NORMAL
+                return POLICY, f"nothing was read for {self._parts.write_limit_s:.0f} s"
+        if inbox.overrun:
+            return POLICY, f"more than {WAITING} message waited; send the next when an answer has ended"
+        return NORMAL, f"idle for {self._idle_s:.0f} s"
+
+
+async def refuse(error: RequestError, receive: Receive, send: Send) -> None:
+    """Answer a handshake with an error object, and wait for a moment until the connection has ended."""
+    said = answer(error)
+    headers = [(name.encode(), value.encode()) for name, value in said.headers.items()]
+    await send({"type": "websocket.http.response.start", "status": said.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": said.body})
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            for _ in range(2):  # uvicorn tells that it closes, then that it has closed; before that it complains
+                while (await receive())["type"] != "websocket.disconnect":
+                    pass
 
 
 def _foreign(scope: Scope) -> bool:
@@ -83,28 +101,27 @@ class _Inbox:
         self.left = self.overrun = False
 
     async def fill(self) -> None:
-        """Read until the client leaves or sends more than may wait."""
-        while not self.ended.is_set():
+        """Read until the client leaves; once it has sent more than may wait, nothing is taken any more."""
+        while not self.left:
             event = await self._receive()
             if event["type"] == "websocket.disconnect":
                 self.left = True
-            elif len(self._messages) >= WAITING + (not self._answering):
+                self.ended.set()
+            elif self.overrun or len(self._messages) >= WAITING + (not self._answering):
                 self.overrun = True
             else:
                 self._messages.append(event.get("bytes") or (event.get("text") or "").encode())
-            if self.left or self.overrun:
-                self.ended.set()
             self._wake.set()
 
     async def next(self, seconds: float) -> bytes | None:
-        """The next message; None once the connection has ended, or after `seconds` without one."""
+        """The next message; None once the client has left, after `seconds` without one, or if it sent too many."""
         self._answering = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not (self._messages or self.ended.is_set()):
+                while not (self._messages or self.left or self.overrun):
                     self._wake.clear()
                     await self._wake.wait()
-        if self.ended.is_set() or not self._messages:
+        if self.left or not self._messages:
             return None
         self._answering = True
         return self._messages.popleft()

@@ -1,9 +1,10 @@
 """From a request body to a job: what the engine gets, and how its tokens are written back."""
 
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from msgspec import structs
 
@@ -132,7 +133,7 @@ async def completion_job(model: ServedModel, asked: Asked) -> Job:
     return await _job(model, request, asked, resume, _Wanted(prompts, logprobs, TEXT, model.tokenizer.decode))
 
 
-MakeJob = Callable[[ServedModel, Asked], Awaitable[Job]]
+MakeJob = Callable[[ServedModel, Asked], Coroutine[Any, Any, Job]]
 
 GENERATING: Mapping[str, MakeJob] = {"/v1/chat/completions": chat_job, "/v1/completions": completion_job}
 """The generating routes."""

@@ -2,6 +2,9 @@
 
 from paceline_core.errors import Code, RequestError
 
+COUNTED_CHARACTERS = 1 << 18
+COUNTED_PER_TOKEN = 16
+
 
 def room(prompt: int, asked: int | None, default: int | None, context: int, param: str) -> int:
     """Tokens to generate: `asked`, else `default`, else what the context leaves.
@@ -24,6 +27,14 @@ def refuse_overlong(least: int, context: int, param: str) -> None:
     """Refuse a prompt of `least` tokens or more, not encoded yet, that leaves no room anyway. Raises RequestError."""
     if least >= context:
         raise _no_room(f"at least {least}", context, param)
+
+
+def refuse_uncountable(text: str, context: int, param: str) -> None:
+    """Refuse to count the tokens of a text that is far longer than any prompt here. Raises RequestError."""
+    most = max(COUNTED_CHARACTERS, COUNTED_PER_TOKEN * context)
+    if len(text) > most:
+        words = f"`{param}` has {len(text)} characters; at most {most} are counted at a time. Send it in parts."
+        raise RequestError(Code.INVALID_REQUEST, words, param=param)
 
 
 def _no_room(prompt: str, context: int, param: str) -> RequestError:

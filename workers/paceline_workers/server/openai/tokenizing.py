@@ -1,20 +1,25 @@
 """`/tokenize` and `/detokenize`, in vLLM's shapes: what a prompt costs before it is sent, and what ids spell.
 
-They count as open requests, so that their number is bounded, and long texts go to the tokenizer's threads.
+They count as open requests, so that their number is bounded; long texts go to the tokenizer's threads, and wait there
+no longer than their client does.
 """
 
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import Request, Response
 from msgspec import Struct, json
 from pydantic import Field, PlainValidator
 
-from paceline_core.errors import Code, RequestError
-from paceline_workers.server.body import read_body
-from paceline_workers.server.conduct import Parts
-from paceline_workers.server.openai.body import Body
+from paceline_workers.server.asgi import Receive, Scope, Send
+from paceline_workers.server.conduct import Parts, unless_gone
+from paceline_workers.server.exchange import HttpExchange
+from paceline_workers.server.openai.body import Body, invalid
+from paceline_workers.server.openai.inputs import is_ids
+from paceline_workers.server.openai.lengths import refuse_uncountable
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT, Message
 from paceline_workers.server.openai.requests import parse
+from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.openai.tools import TOOLS_LIMIT, Tool
 
 IDS_LIMIT = 1 << 20
@@ -34,17 +39,18 @@ class TokenizeRequest(Body):
     def check(self) -> None:
         """One of the two forms. Raises RequestError."""
         if (self.prompt is None) is (self.messages is None):
-            raise RequestError(Code.INVALID_REQUEST, "Send `prompt` or `messages`, one of them.", param="prompt")
+            raise invalid("Send `prompt` or `messages`, one of them.", "prompt")
         for index, message in enumerate(self.messages or ()):
             message.check_at(f"messages[{index}]")
 
 
 def _ids(value: Any) -> list[int]:
-    if not isinstance(value, list) or not all(type(token) is int for token in value):
+    if not is_ids(value):
         raise ValueError("must be a list of token ids")
     if len(value) > IDS_LIMIT:
         raise ValueError(f"holds at most {IDS_LIMIT} ids")
-    return value
+    ids: list[int] = value
+    return ids
 
 
 class DetokenizeRequest(Body):
@@ -69,48 +75,55 @@ class Detokenized(Struct, frozen=True):
     prompt: str
 
 
-class TokenRoutes:
-    """The two handlers over a worker's parts."""
+Tell = Callable[[Parts, bytes], Coroutine[Any, Any, Struct]]
+"""The answer to a body. Raises RequestError."""
 
-    def __init__(self, parts: Parts) -> None:
+
+class TokenRoute:
+    """One of the two routes as an ASGI application."""
+
+    def __init__(self, parts: Parts, tell: Tell) -> None:
         self._parts = parts
+        self._tell = tell
 
-    async def tokenize(self, request: Request) -> Response:
-        """Ids of a prompt or of messages."""
-        with self._parts.gate.entered():
-            asked = parse(TokenizeRequest, await self._body(request))
-            self._known(asked.model)
-            ids = await self._tokens(asked)
-            names = (
-                [self._parts.model.tokenizer.token_text(token) for token in ids] if asked.return_token_strs else None
-            )
-            return _answer(Tokenized(len(ids), self._parts.engine.ready().max_model_len, ids, names))
-
-    async def detokenize(self, request: Request) -> Response:
-        """Text of ids."""
-        with self._parts.gate.entered():
-            asked = parse(DetokenizeRequest, await self._body(request))
-            self._known(asked.model)
-            tokenizer = self._parts.model.tokenizer
-            if not all(0 <= token < tokenizer.size for token in asked.tokens):
-                words = f"`tokens` holds a token id that is not in 0 to {tokenizer.size - 1}."
-                raise RequestError(Code.INVALID_REQUEST, words, param="tokens")
-            return _answer(Detokenized(await tokenizer.spell(asked.tokens)))
-
-    def _known(self, name: str | None) -> None:
-        if name is not None:
-            self._parts.model.known(name)
-
-    async def _body(self, request: Request) -> bytes:
-        return await read_body(request.scope["headers"], request.receive, self._parts.body_limit)
-
-    async def _tokens(self, asked: TokenizeRequest) -> list[int]:
-        model = self._parts.model
-        if asked.prompt is not None:
-            return await model.tokenizer.encode(asked.prompt, special=asked.add_special_tokens is not False)
-        text = model.render(asked.messages or [], asked.tools, generation=asked.add_generation_prompt)
-        return await model.tokenizer.encode(text, special=asked.add_special_tokens is True)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. Raises RequestError."""
+        parts = self._parts
+        exchange = HttpExchange(scope, receive, send, body_limit=parts.body_limit, write_limit_s=parts.write_limit_s)
+        with parts.gate.entered():
+            body = await exchange.body()
+            told = await unless_gone(exchange, body, self._tell(parts, body))
+            await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json"}, json.encode(told))
 
 
-def _answer(content: Struct) -> Response:
-    return Response(json.encode(content), media_type="application/json")
+async def tokenize(parts: Parts, body: bytes) -> Tokenized:
+    """Ids of a prompt or of messages."""
+    asked, model = parse(TokenizeRequest, body), parts.model
+    _check_name(parts, asked.model)
+    context = parts.engine.ready().max_model_len
+    ids = await _tokens(model, asked, context)
+    names = await model.tokenizer.names(ids) if asked.return_token_strs else None
+    return Tokenized(len(ids), context, ids, names)
+
+
+async def detokenize(parts: Parts, body: bytes) -> Detokenized:
+    """Text of ids."""
+    asked, tokenizer = parse(DetokenizeRequest, body), parts.model.tokenizer
+    _check_name(parts, asked.model)
+    if asked.tokens and not 0 <= min(asked.tokens) <= max(asked.tokens) < tokenizer.size:
+        raise invalid(f"`tokens` holds a token id that is not in 0 to {tokenizer.size - 1}.", "tokens")
+    return Detokenized(await tokenizer.spell(asked.tokens))
+
+
+def _check_name(parts: Parts, name: str | None) -> None:
+    if name is not None:
+        parts.model.known(name)
+
+
+async def _tokens(model: ServedModel, asked: TokenizeRequest, context: int) -> list[int]:
+    if asked.prompt is not None:
+        refuse_uncountable(asked.prompt, context, "prompt")
+        return await model.tokenizer.encode(asked.prompt, special=asked.add_special_tokens is not False)
+    text = model.render(asked.messages or [], asked.tools, generation=asked.add_generation_prompt)
+    refuse_uncountable(text, context, "messages")
+    return await model.tokenizer.encode(text, special=asked.add_special_tokens is True)

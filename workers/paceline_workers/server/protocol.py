@@ -1,0 +1,89 @@
+"""uvicorn's HTTP/1.1, with bounded heads and with an error object for what cannot be read.
+
+A connection that was refused so says so, is read for LINGER_S more, since a close at once would take the answer with
+it, and ends. Known hole: where another answer is on its way over the same connection, it just ends.
+"""
+
+import secrets
+import sys
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from paceline_core.errors import Code, RequestError, answer
+
+HEAD_BYTES = 64 << 10
+"""Twice what a gateway takes: it adds headers of its own."""
+HEADERS = 256
+LINGER_S = 2.0
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection."""
+
+    _head = _open = 0
+    _in_head = False
+    _refusal: RequestError | None = None
+    _refused = False
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio's call. Only what comes between two whole headers is counted here."""
+        if self._refused:
+            return
+        within = self._in_head
+        super().data_received(data)
+        if within and self._in_head and not self._refused:
+            self._open += len(data)
+            if self._open > HEAD_BYTES:
+                self._refusal = _too_large()
+                self.send_400_response("")
+
+    def on_message_begin(self) -> None:
+        """The parser's call."""
+        self._head = self._open = 0
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """The parser's call; raises RequestError, which it takes for a parse error."""
+        super().on_url(url)
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """The same."""
+        super().on_header(name, value)
+        self._count(len(name) + len(value) + len(": \r\n"))
+
+    def on_headers_complete(self) -> None:
+        """The parser's call."""
+        self._in_head = False
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words say less than the parser's
+        """Answer what cannot be read, if no other answer is in the way, and end the connection."""
+        self._refused = True
+        if self._answering or self.transport.is_closing():
+            self.transport.close()
+            return
+        words = f"The request is not valid HTTP/1.1: {sys.exception()}."
+        said = answer(self._refusal or RequestError(Code.INVALID_REQUEST, words))
+        own = {"x-request-id": secrets.token_hex(12), "content-length": len(said.body), "connection": "close"}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in {**said.headers, **own}.items())
+        self.transport.write(STATUS_LINE[said.status] + lines.encode() + b"\r\n" + said.body)
+        self.transport.write_eof()
+        self.loop.call_later(LINGER_S, self.transport.close)
+
+    @property
+    def _answering(self) -> bool:
+        cycle = self.cycle
+        return cycle is not None and not cycle.response_complete and (cycle.response_started or not cycle.more_body)
+
+    def _count(self, size: int) -> None:
+        self._head += size
+        if self._head > HEAD_BYTES or len(self.headers) > HEADERS:
+            self._refusal = _too_large()
+            raise self._refusal
+
+
+def _too_large() -> RequestError:
+    words = f"The request's head is over the limit of {HEAD_BYTES} bytes or {HEADERS} headers; send fewer."
+    return RequestError(Code.HEADERS_TOO_LARGE, words)
