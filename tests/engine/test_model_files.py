@@ -106,6 +106,23 @@ def test_a_missing_output_matrix_is_named(folder: Path) -> None:
     assert "no file holds the tensor lm_head.weight" in refusal(folder)
 
 
+def test_a_tensor_that_the_config_does_not_know_is_named(folder: Path) -> None:
+    edit(folder / "config.json", num_hidden_layers=1)
+    words = f"{folder / WEIGHTS}: holds the tensor model.layers.1.input_layernorm.weight, for which config.json"
+    assert refusal(folder).startswith(words)
+
+
+def test_a_bias_that_the_config_does_not_know_is_named(folder: Path) -> None:
+    tensors(folder, lambda held: held.update({"model.layers.0.mlp.up_proj.bias": torch.ones(96)}))
+    assert "holds the tensor model.layers.0.mlp.up_proj.bias" in refusal(folder)
+
+
+def test_buffers_and_a_tied_output_matrix_are_left_aside(folder: Path) -> None:
+    more = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8), "lm_head.weight": torch.ones(1, 64)}
+    tensors(folder, lambda held: held.update(more))
+    assert load(folder).facts.limits.max_model_len
+
+
 def test_a_tensor_of_another_shape_is_named_with_both_shapes(folder: Path) -> None:
     edit(folder / "config.json", intermediate_size=100)
     assert "model.layers.0.mlp.gate_proj.weight has shape [96, 64], config.json makes it [100, 64]" in refusal(folder)
@@ -197,12 +214,14 @@ def test_a_header_with_any_byte_changed_is_read_or_refused(folder: Path) -> None
         ({"rope_parameters": {"rope_type": "yarn", "factor": 0}}, "factor must be a positive number"),
         ({"rope_parameters": {"rope_type": "yarn", "factor": 2, "attention_factor": -1}}, "attention_factor must be"),
         ({"rope_parameters": {"rope_type": "yarn", "factor": 2, "beta_slow": "x"}}, "rope_parameters: 'yarn' with"),
+        ({"rope_parameters": None, "rope_theta": "10000"}, "config.json: rope_theta: '10000' is not a number"),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": None}}, "rope_theta: None is not a number"),
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 0.5}}, "factor must be at least 1"),
         ({"rope_parameters": {**LLAMA3, "high_freq_factor": 1.0}}, "high_freq_factor must be greater than"),
         ({"rope_parameters": {"rope_theta": 1}}, "rope_theta must be a number above 1"),
         ({"rope_parameters": [1]}, "rope_parameters: [1] is not an object"),
         ({"rope_parameters": {"rope_type": "linear"}}, "cannot be used: 'factor'"),
-        ({"rope_parameters": {"rope_theta": "big"}}, "config.json: rope_parameters: 'default' with"),
+        ({"rope_parameters": {"rope_theta": "big"}}, "config.json: rope_theta: 'big' is not a number"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor: partly rotated heads are not supported"),
         (
             {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": "wide"},

@@ -5,6 +5,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from tests.worker.harness import LIMIT_S, eventually
@@ -15,6 +16,10 @@ from paceline_workers.server.threads import CHARACTERS, THREADS, TextThreads
 
 class Text:
     """What work holds on to."""
+
+    def read(self, ran: threading.Event) -> None:
+        """The work."""
+        ran.set()
 
 
 class Held:
@@ -60,9 +65,9 @@ async def test_more_characters_than_may_wait_are_refused_for_now(held: Held) -> 
 
 async def test_waiting_work_is_dropped_with_its_text_when_nobody_awaits_it(held: Held) -> None:
     tasks = await held.fill()
-    text, ran = Text(), []
-    kept = weakref.ref(text)
-    waiting = asyncio.create_task(held.threads.run(lambda text=text: ran.append(text), CHARACTERS // 2))
+    text = Text()
+    kept, ran = weakref.ref(text), threading.Event()
+    waiting = asyncio.create_task(held.threads.run(partial(Text.read, text, ran), CHARACTERS // 2))
     del text
     await eventually(lambda: held.threads.waiting == THREADS + 1)
     waiting.cancel()
@@ -73,7 +78,7 @@ async def test_waiting_work_is_dropped_with_its_text_when_nobody_awaits_it(held:
     assert (held.threads.waiting, held.threads.characters) == (THREADS, THREADS)
     held.release.set()
     assert all(await asyncio.gather(*tasks))
-    assert await held.threads.run(lambda: not ran, 1)
+    assert await held.threads.run(lambda: not ran.is_set(), 1)
 
 
 async def test_begun_work_counts_until_its_end_though_nobody_awaits_it(held: Held) -> None:

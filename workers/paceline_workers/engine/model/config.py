@@ -66,6 +66,8 @@ def _rope(data: Mapping[str, Any], shape: ModelShape) -> Rope:
     if data.get("partial_rotary_factor", scaling.get("partial_rotary_factor", 1.0)) != 1.0:
         raise InvalidInput("partial_rotary_factor", "partly rotated heads are not supported")
     theta = scaling.get("rope_theta", data.get("rope_theta", 10000.0))
+    if isinstance(theta, bool) or not isinstance(theta, float | int):
+        raise InvalidInput("rope_theta", f"{theta!r} is not a number")
     kind = str(scaling.get("rope_type", scaling.get("type", "default")))
     try:
         return Rope.of(kind, shape.head_dim, float(theta), shape.max_context, scaling)

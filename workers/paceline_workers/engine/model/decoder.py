@@ -21,6 +21,9 @@ from paceline_workers.engine.model.rope import rotate
 from paceline_workers.engine.model.weights import Weights
 from paceline_workers.engine.scheduling import Plan
 
+BUFFERS = ("rotary_emb.inv_freq",)
+"""What old checkpoints hold beside weights; it is computed from the config."""
+
 
 @dataclass(frozen=True, slots=True)
 class Norm:
@@ -117,13 +120,9 @@ def load(config: ModelConfig, weights: Weights, products: Products, progress: Ca
         layers.append(_layer(source, f"model.layers.{index}."))
         progress()
     head = embedding if shape.tied else weights.take("lm_head.weight", shape.vocab, shape.hidden)
-    return Decoder(
-        config,
-        embedding,
-        tuple(layers),
-        source.norm("model.norm", shape.hidden),
-        products.linear(head, shared=shape.tied),
-    )
+    norm = source.norm("model.norm", shape.hidden)
+    weights.check_others([*BUFFERS, "lm_head.weight"] if shape.tied else BUFFERS)
+    return Decoder(config, embedding, tuple(layers), norm, products.linear(head, shared=shape.tied))
 
 
 @dataclass(frozen=True, slots=True)

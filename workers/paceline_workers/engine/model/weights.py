@@ -6,7 +6,7 @@ changes nothing here.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +35,7 @@ class Weights:
         self._files = ExitStack()
         self._index: Mapping[str, str] = {}
         self._tensors: dict[str, tuple[str, Any]] = {}
+        self._taken: set[str] = set()
 
     def __enter__(self) -> "Weights":
         try:
@@ -57,6 +58,7 @@ class Weights:
         """One tensor; raises InvalidInput when it is absent or not of this shape and a readable type."""
         if name not in self._tensors:
             raise self._absent(name)
+        self._taken.add(name)
         file, handle = self._tensors[name]
         path = str(self._folder / file)
         tensor: Tensor = handle.get_tensor(name)
@@ -65,6 +67,14 @@ class Weights:
         if tensor.dtype not in _READABLE:
             raise InvalidInput(path, f"{name} has type {tensor.dtype}; this version reads float32, bfloat16, float16")
         return tensor.to(dtype or self.dtype, copy=True)
+
+    def check_others(self, harmless: Sequence[str]) -> None:
+        """Raises InvalidInput where a tensor was not taken, unless its name ends so: it is another model's weights."""
+        for name in sorted(self._tensors.keys() - self._taken):
+            if not name.endswith(tuple(harmless)):
+                path = str(self._folder / self._tensors[name][0])
+                fix = "config.json and the weights must be of the same model; copy it again"
+                raise InvalidInput(path, f"holds the tensor {name}, for which config.json has no place; {fix}")
 
     def _absent(self, name: str) -> InvalidInput:
         fix = "copy the whole model again"
