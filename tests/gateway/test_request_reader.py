@@ -55,44 +55,6 @@ def test_the_cuts_between_packets_do_not_matter(cuts: list[int]) -> None:
     assert [item.body for item in items if isinstance(item, Request)] == [b"hello", b"", b"abcde"]
 
 
-SMUGGLED = {
-    "both lengths": b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-    "both lengths turned": CHUNKED[:-2] + b"content-length: 5\r\n\r\n0\r\n\r\n",
-    "length twice": b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ncontent-length: 5\r\n\r\nhello",
-    "two lengths": b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5, 5\r\n\r\nhello",
-    "negative length": b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: -5\r\n\r\nhello",
-    "signed length": b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: +5\r\n\r\nhello",
-    "hex length": b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0x5\r\n\r\nhello",
-    "endless length": b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999999999999999\r\n\r\nhello",
-    "other coding": b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip\r\n\r\n0\r\n\r\n",
-    "two codings": b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-    "disguised coding": b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
-    "coding twice": CHUNKED[:-2] + b"transfer-encoding: x\r\n\r\n0\r\n\r\n",
-    "blank before colon": b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length : 5\r\n\r\nhello",
-    "folded header": b"POST / HTTP/1.1\r\nhost: a\r\nx: a\r\n b\r\n\r\n",
-    "bare line feeds": b"POST / HTTP/1.1\nhost: a\ncontent-length: 5\n\nhello",
-    "bare line feeds in chunks": CHUNKED + b"5\nhello\n0\n\n",
-    "prefixed chunk size": CHUNKED + b"0x5\r\nhello\r\n0\r\n\r\n",
-    "null byte": b"GET / HTTP/1.1\r\nhost: a\x00b\r\n\r\n",
-    "host twice": b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
-    "no host": b"GET / HTTP/1.1\r\n\r\n",
-    "key twice": b"GET / HTTP/1.1\r\nhost: a\r\nauthorization: x\r\nauthorization: y\r\n\r\n",
-    "bad method": b"P@ST / HTTP/1.1\r\nhost: a\r\n\r\n",
-    "bad version": b"GET / HTTP/3.7\r\nhost: a\r\n\r\n",
-    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    "upgrade": b"GET / HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
-    "tunnel": b"CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n",
-}
-
-
-@pytest.mark.parametrize("name", SMUGGLED)
-def test_ambiguous_requests_are_refused_and_nothing_after_them_is_read(name: str) -> None:
-    refusal = only_refusal(SMUGGLED[name] + POST)
-    assert refusal.error.code is Code.INVALID_REQUEST
-    assert not refusal.keep_alive
-
-
 def test_what_came_before_a_fault_is_still_served() -> None:
     first, second = read(POST + b"nonsense\r\n\r\n")
     assert isinstance(first, Request)

@@ -2,7 +2,9 @@
 
 Framing that two parsers could read differently never gets past here: llhttp refuses content-length beside
 transfer-encoding, repeated or odd content-length, bare line feeds, folded headers and blanks before colons; this file
-adds transfer codings other than `chunked` alone, a missing or repeated Host, repeated Authorization, and upgrades.
+adds transfer codings other than one `chunked` of HTTP/1.1, versions that are neither 1.0 nor 1.1, a missing or repeated
+Host, repeated Authorization, and upgrades. Two things pass that RFC 9112 lets pass: empty lines before a request, and
+several blanks between the parts of its first line.
 Limits hold before anything is buffered: the head by raw bytes fed, the body by its announced and its actual length.
 After a fault of framing or of size the reader is deaf: the answers it owes are given, nothing more is parsed.
 """
@@ -18,7 +20,8 @@ from paceline_gateway.config import Limits
 from paceline_gateway.http.message import Head, Request
 
 PIPELINE_LIMIT = 16
-_ONCE = frozenset({b"host", b"authorization", b"content-type", b"x-request-id"})
+_ONCE = frozenset({b"host", b"authorization", b"content-type", b"x-request-id", b"transfer-encoding"})
+_VERSIONS = frozenset({"1.0", "1.1"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ class RequestReader:
         """httptools: one header, or one trailer, which nobody reads."""
         if self._head is not None:
             return
-        name = name.lower()
+        name, value = name.lower(), value.strip()
         if name in self._headers and name in _ONCE:
             self._note(Code.INVALID_REQUEST, f"The header {name.decode()} stands twice; send it once.")
         self._size += len(name) + len(value) + 4
@@ -192,11 +195,13 @@ class RequestReader:
             self._note(Code.HEADERS_TOO_LARGE, message)
 
     def _check_framing(self) -> None:
-        headers = self._headers
-        coding = headers.get(b"transfer-encoding", b"chunked").strip().lower()
-        if coding != b"chunked":
-            self._note(Code.INVALID_REQUEST, "The only transfer-encoding served is chunked.")
-        if b"host" not in headers and self._parser.get_http_version() == "1.1":
+        headers, version = self._headers, self._parser.get_http_version()
+        if version not in _VERSIONS:
+            self._note(Code.INVALID_REQUEST, "The only versions served are HTTP/1.1 and HTTP/1.0.")
+        coding = headers.get(b"transfer-encoding")
+        if coding is not None and (coding.lower() != b"chunked" or version != "1.1"):
+            self._note(Code.INVALID_REQUEST, "The only transfer-encoding served is chunked, over HTTP/1.1.")
+        if b"host" not in headers and version == "1.1":
             self._note(Code.INVALID_REQUEST, "The header host is missing.")
         if self._parser.should_upgrade():
             self._note(Code.INVALID_REQUEST, "Protocol upgrades and tunnels are not served here; use plain HTTP/1.1.")
@@ -231,7 +236,8 @@ class RequestReader:
 
 def _path(url: bytes) -> str:
     """The path alone: without the query, and without scheme and host of an absolute target."""
+    url = url.partition(b"?")[0]
     if not url.startswith(b"/"):
         _, _, rest = url.partition(b"://")
         url = b"/" + rest.partition(b"/")[2]
-    return url.partition(b"?")[0].decode("latin-1")
+    return url.decode("latin-1")

@@ -143,14 +143,16 @@ class Upstream(asyncio.Protocol):
         self._broken = self._broken or self._complete
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """httptools: one header."""
-        self._headers[name.lower()] = value
+        """httptools: one header, or one trailer, which nobody reads."""
+        if not self._status:
+            self._headers[name.lower()] = value.strip()
 
     def on_headers_complete(self) -> None:
         """httptools: the head is complete."""
         if self._complete:
             return
         self._status = self._parser.get_status_code()
+        self._broken = self._broken or self._status < 100
         self._until_close = not ({b"content-length", b"transfer-encoding"} & self._headers.keys())
 
     def on_body(self, body: bytes) -> None:
@@ -176,7 +178,7 @@ class Upstream(asyncio.Protocol):
         if receiver is not None and self._status >= 200 and not self._headed:
             self._headed = True
             receiver.head(self._status, self._headers)
-        if self._receiver is not None:
+        if self._headed and self._receiver is not None:
             self._deliver_body(self._receiver)
         if self._complete and self._receiver is not None:
             self._finish()
