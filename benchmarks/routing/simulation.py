@@ -60,12 +60,16 @@ class Job:
 
 @dataclass(slots=True)
 class Outcome:
-    """Of one run: sorted times to first token, cached and all prompt tokens, each worker's busy seconds by window."""
+    """Of one run: sorted times to first token, cached and all prompt tokens, each worker's seconds of work by window.
+
+    Work is what steps take beyond the fixed part that each has, however little is in it.
+    """
 
     ttft: list[float] = field(default_factory=list)
     cached: int = 0
     prompts: int = 0
-    busy: list[dict[int, float]] = field(default_factory=list)
+    work: list[dict[int, float]] = field(default_factory=list)
+    busy: float = 0.0
     seconds: float = 0.0
 
     @property
@@ -84,19 +88,19 @@ class Outcome:
 
     @property
     def imbalance(self) -> float:
-        """The busiest worker's time over the mean."""
-        return _ratio([sum(windows.values()) for windows in self.busy])
+        """The busiest worker's work over the mean."""
+        return _ratio([sum(windows.values()) for windows in self.work])
 
     @property
     def worst_window(self) -> float:
         """The same within the worst window; the first and the last are not whole and left out."""
-        last = max(max(windows, default=0) for windows in self.busy)
-        return max((_ratio([w.get(number, 0.0) for w in self.busy]) for number in range(1, last)), default=1.0)
+        last = max(max(windows, default=0) for windows in self.work)
+        return max((_ratio([w.get(number, 0.0) for w in self.work]) for number in range(1, last)), default=1.0)
 
     @property
     def utilization(self) -> float:
-        """Busy share of all workers' time."""
-        return sum(sum(windows.values()) for windows in self.busy) / (len(self.busy) * self.seconds)
+        """Share of all workers' time spent in steps."""
+        return self.busy / (len(self.work) * self.seconds)
 
 
 class Engine:
@@ -216,7 +220,7 @@ class Simulation:
     def __init__(self, calls: Sequence[Call], machine: Machine, way: Way, workers: int, rate: float) -> None:
         self.engines = [Engine(f"worker-{number}", machine, way.gateways) for number in range(workers)]
         self.fronts = [Front(way, number, self.engines) for number in range(way.gateways)]
-        self.outcome = Outcome(busy=[{} for _ in self.engines])
+        self.outcome = Outcome(work=[{} for _ in self.engines])
         self._jobs = jobs(calls, rate)
         self._by_name = {engine.name: number for number, engine in enumerate(self.engines)}
         self._events: list[tuple[float, int, Callable[[Any], None], Any]] = []
@@ -261,9 +265,9 @@ class Simulation:
     def _stepped(self, what: tuple[Engine, float]) -> None:
         engine, began = what
         if engine.plan is not None:
-            busy = self.outcome.busy[self._by_name[engine.name]]
-            window = int(self.now / WINDOW_S)
-            busy[window] = busy.get(window, 0.0) + self.now - began
+            work, window = self.outcome.work[self._by_name[engine.name]], int(self.now / WINDOW_S)
+            work[window] = work.get(window, 0.0) + self.now - began - engine.machine.model.base
+            self.outcome.busy += self.now - began
         fronts = {}
         for request in engine.commit(self.now):
             front = self._told(engine, request)

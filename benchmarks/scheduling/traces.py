@@ -44,9 +44,9 @@ def azure(count: int) -> list[Call]:
     ]
 
 
-def mooncake(count: int) -> list[Call]:
-    """The first `count` calls of the conversation log of FAST'25."""
-    with gzip.open(_folder() / "mooncake_conversation.jsonl.gz", "rt") as file:
+def mooncake(count: int, kind: str = "conversation") -> list[Call]:
+    """The first `count` calls of the conversation log of FAST'25, or of its authors' synthetic one."""
+    with gzip.open(_folder() / f"mooncake_{kind}.jsonl.gz", "rt") as file:
         lines = [json.loads(line) for _, line in zip(range(count), file, strict=False)]
     times = _spread([(line["t_s"], 0, 0) for line in lines])
     return [
