@@ -18,7 +18,7 @@ from benchmarks.scheduling.traces import BLOCK, Call
 
 from paceline_core.kube import Endpoint
 from paceline_core.registry.enums import RequestClass
-from paceline_core.wire import KVLoad, LoadReport, PrefixDelta, PrefixKeys, WorkerState
+from paceline_core.wire import KVLoad, LoadReport, PrefixKeys, WorkerState
 from paceline_gateway.routing.fleet import Fleet
 from paceline_gateway.routing.policies import Name, make
 from paceline_gateway.routing.policy import Ask
@@ -28,6 +28,7 @@ from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling import Limits, Plan, Request, Sample, Scheduler, WeightedShares
 from paceline_workers.engine.scheduling.forecast import Forecast
 from paceline_workers.engine.scheduling.victim import cheapest
+from paceline_workers.server.prefixes import PrefixBoard, PrefixReader
 
 REPORT_S = 0.25
 LOOKAHEAD_S = 0.5
@@ -123,6 +124,8 @@ class Engine:
         self.core = Scheduler(self.memory, limits, WeightedShares(), choose=cheapest, forecast=forecast)
         self.core.learn(machine.model)
         self.plan: Plan | None = None
+        self._board = PrefixBoard()
+        self._reader = PrefixReader(self._board)
         self.jobs: dict[str, Job] = {}
 
     def submit(self, job: Job, now: float) -> None:
@@ -142,6 +145,7 @@ class Engine:
             raise ValueError(refusal)
         if job.prefix is not None:
             self.memory.note(job.request, job.prefix.tokens(len(tokens)))
+            self._board.prompt(job.ask.keys, 1)
         self.jobs[job.request.id] = job
 
     def step(self, now: float) -> float | None:
@@ -161,13 +165,17 @@ class Engine:
         self.core.commit(plan, [self._draw(request) for request in sampled], now)
         return [request for request in sampled if request.produced == 1 or self.over(request)]
 
+    def end(self, request: Request) -> None:
+        """Its last token has been told."""
+        self._board.prompt(self.jobs.pop(request.id).ask.keys, -1)
+
     def over(self, request: Request) -> bool:
         """All of its answer is there."""
         return request.produced >= self.jobs[request.id].call.output
 
     def report(self) -> LoadReport:
         """What it tells gateways."""
-        added, evicted = self.memory.key_changes()
+        self._board.cached(*self.memory.key_changes())
         return LoadReport(
             worker=self.name,
             service=SERVICE,
@@ -187,7 +195,7 @@ class Engine:
             step_time=self.machine.model,
             max_model_len=self.machine.context,
             gateways=self.gateways,
-            prefix=PrefixDelta(added=tuple(added), evicted=tuple(evicted)),
+            prefix=self._reader.delta(),
         )
 
     def _draw(self, request: Request) -> Sample:
@@ -287,7 +295,7 @@ class Simulation:
             self.outcome.prompts += request.prompt_len
         if engine.over(request):
             job.worker.give(job.number, self.now)
-            del engine.jobs[request.id]
+            engine.end(request)
             self._left -= 1
         return job.gateway
 

@@ -117,6 +117,32 @@ async def test_a_new_engine_has_none_of_the_keys_of_the_last_one(board: LoadBoar
     assert (await line(lines)).prefix == PrefixDelta(evicted=("a",))
 
 
+async def test_keys_of_prompts_under_way_are_told_and_taken_back_unless_they_were_cached(board: LoadBoard) -> None:
+    lines = board.lines()
+    await line(lines)
+    board.on_prompt({"a"}, 1)
+    board.on_prompt({"a", "b"}, 1)
+    assert sorted((await line(lines)).prefix.added) == ["a", "b"]
+    board.on_prompt({"a"}, -1)
+    board.on_engine(structs.replace(beat(1), prefix_added=["b"]))
+    assert (await line(lines)).prefix == PrefixDelta()
+    board.on_prompt({"a", "b"}, -1)
+    assert (await line(lines)).prefix == PrefixDelta(evicted=("a",))
+    board.on_engine(structs.replace(beat(1), prefix_evicted=["b"]))
+    assert (await line(lines)).prefix == PrefixDelta(evicted=("b",))
+
+
+async def test_what_is_evicted_while_a_prompt_needs_it_is_still_told_as_there(board: LoadBoard) -> None:
+    board.on_engine(structs.replace(beat(1), prefix_added=["a"]))
+    lines = board.lines()
+    await line(lines)
+    board.on_prompt({"a"}, 1)
+    board.on_engine(STARTED)
+    assert (await line(lines)).prefix == PrefixDelta()
+    board.on_prompt({"a"}, -1)
+    assert (await line(lines)).prefix == PrefixDelta(evicted=("a",))
+
+
 async def test_many_keys_are_told_in_lines_of_bounded_length(board: LoadBoard) -> None:
     keys = [f"{number:016x}" for number in range(LINE + 10)]
     board.on_engine(structs.replace(beat(1), prefix_added=keys))

@@ -8,7 +8,7 @@ Sequences of a dead engine are not replayed here: the gateway retries or resumes
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from enum import StrEnum
 
 from paceline_core.clock import Clock
@@ -40,14 +40,27 @@ Warm = Callable[["EngineClient"], Awaitable[None]]
 """What is done with each loaded engine before it is up; returns in time. Raises InvalidInput if none can do it."""
 
 
+OnPrompt = Callable[[Collection[str], int], None]
+"""A prompt with these prefix keys begins (1) or has ended (-1)."""
+
+
 class EngineClient:
     """Submits sequences, hands out their streams, keeps a process behind them."""
 
-    def __init__(self, launch: Launch, clock: Clock, *, watchdog_s: float, warm: Warm | None = None) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        clock: Clock,
+        *,
+        watchdog_s: float,
+        warm: Warm | None = None,
+        on_prompt: OnPrompt = lambda _keys, _step: None,
+    ) -> None:
         self._launch = launch
         self._clock = clock
         self._watchdog_s = watchdog_s
         self._warm = warm
+        self._on_prompt = on_prompt
         self._warming: asyncio.Task[None] | None = None
         self._handle: EngineHandle | None = None
         self._streams: dict[str, EngineStream] = {}
@@ -108,9 +121,12 @@ class EngineClient:
         for submit in submits:
             if not submit.answers or submit.answers[0] == submit.id:
                 self._send(submit)
+        keys = tuple(dict.fromkeys(key for submit in submits for key, _ in submit.prefix_keys))
+        self._on_prompt(keys, 1)
         try:
             yield stream
         finally:
+            self._on_prompt(keys, -1)
             self._give_up(stream)
 
     def drop(self, stream: EngineStream, sequence: str) -> None:

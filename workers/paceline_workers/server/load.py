@@ -6,7 +6,7 @@ reader can tell a quiet worker from a dead one. Only a bearer of a valid hop tok
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from http import HTTPStatus
 
 from paceline_core.errors import Code, RequestError
@@ -60,10 +60,15 @@ class LoadBoard:
                 self._prefixes.clear()
                 self._update(_started(self.report, event))
             case Heartbeat():
-                changed = self._prefixes.beat(event)
+                changed = self._prefixes.cached(event.prefix_added, event.prefix_evicted)
                 self._update(_beaten(self.report, event), changed=changed)
             case EngineState() if self.report.state is not WorkerState.DRAINING:
                 self._update(self.report.model_copy(update={"state": _STATES[event]}))
+
+    def on_prompt(self, keys: Collection[str], step: int) -> None:
+        """A prompt with these prefix keys begins (1) or has ended (-1)."""
+        if self._prefixes.prompt(keys, step):
+            self._update(self.report, changed=True)
 
     def drain(self) -> None:
         """Say `draining`, for good."""

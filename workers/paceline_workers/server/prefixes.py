@@ -1,35 +1,58 @@
-"""Which prefix keys the engine has cached, and what of that each reader of the load stream has been told.
+"""Which prefix keys this worker has, and what of that each reader of the load stream has been told.
 
-A reader starts with none and gets differences, at most LINE keys of each kind a line, until it knows all.
+It has what its engine has cached, and the beginnings of the prompts under way: they are being computed, or are held
+until their request ends. So a gateway that hears of them sends the same beginning here, to wait for it, and not to
+another worker to compute it again. A reader starts with none and gets differences, at most LINE keys of each kind a
+line, until it knows all.
 """
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 from paceline_core.wire import PrefixDelta
-from paceline_workers.messages import Heartbeat
 
 LINE = 512
 
 
 class PrefixBoard:
-    """The keys that are cached now; the engine bounds their number."""
+    """`keys` it has now; the engine bounds those that are cached, the open requests those under way."""
 
     def __init__(self) -> None:
         self.keys: dict[str, None] = {}
         self.version = 0
+        self._cached: set[str] = set()
+        self._coming: Counter[str] = Counter()
 
     def clear(self) -> None:
         """The engine is another one."""
-        self.keys.clear()
-        self.version += 1
+        self.cached((), tuple(self._cached))
 
-    def beat(self, beat: Heartbeat) -> bool:
-        """Take the changes in; whether there are any."""
-        for key in beat.prefix_evicted:
-            self.keys.pop(key, None)
-        self.keys.update(dict.fromkeys(beat.prefix_added))
-        changed = bool(beat.prefix_added or beat.prefix_evicted)
+    def cached(self, added: Collection[str], evicted: Collection[str]) -> bool:
+        """What has come to be cached and what is gone; whether that is anything."""
+        self._cached.difference_update(evicted)
+        self._cached.update(added)
+        self.keys.update(dict.fromkeys(added))
+        self._drop(evicted)
+        return self._changed(bool(added or evicted))
+
+    def prompt(self, keys: Collection[str], step: int) -> bool:
+        """A prompt with these keys begins (1) or has ended (-1); whether it has any."""
+        for key in keys:
+            self._coming[key] += step
+        self.keys.update(dict.fromkeys(keys))
+        self._drop(keys)
+        return self._changed(bool(keys))
+
+    def _drop(self, keys: Iterable[str]) -> None:
+        """Forget those that nothing speaks for."""
+        for key in keys:
+            if self._coming[key] <= 0:
+                del self._coming[key]
+                if key not in self._cached:
+                    self.keys.pop(key, None)
+
+    def _changed(self, changed: bool) -> bool:
         self.version += changed
         return changed
 

@@ -82,8 +82,9 @@ def create_worker(
     template = ChatTemplate.load(folder, tokenizer.special_tokens, clock.utc)
     open_limit = min(max(OPEN_PER_SLOT * config.engine.max_seqs, OPEN_LEAST), OPEN_MOST)
     warm = _warm(config, tokenizer, template)
-    engine = EngineClient(launch, clock, watchdog_s=config.watchdog_s, warm=warm.warm if warm.prefixes else None)
     board, measures = LoadBoard(config), Measures(config, tracing)
+    first = warm.warm if warm.prefixes else None
+    engine = EngineClient(launch, clock, watchdog_s=config.watchdog_s, warm=first, on_prompt=board.on_prompt)
     engine.listen(board.on_engine)
     engine.listen(measures.on_engine)
     parts = Parts(
