@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.gateway.pieces import endpoint, report
 
 from paceline_core.registry import RequestClass
-from paceline_core.wire import KVLoad, PrefixDelta, StepTime
+from paceline_core.wire import KVLoad, PrefixDelta, StepTime, WorkerState
 from paceline_core.wire.prefix import BLOCK
 from paceline_gateway.routing.balance import LIMIT, SLACK_S
 from paceline_gateway.routing.fleet import Fleet
@@ -278,9 +278,13 @@ def test_old_work_fades_and_days_of_silence_do_no_harm() -> None:
     assert 0.9 < works[1] < 1.1
 
 
-def test_a_worker_that_joins_starts_with_the_work_of_the_others() -> None:
+def test_a_worker_that_becomes_ready_starts_with_the_work_of_the_others() -> None:
     made = fleet("a", "b")
     for name, work in (("a", 3.0), ("b", 5.0)):
         worker(made, name).work = work
     made.update([*(each.endpoint for each in made), endpoint("new")])
+    say(made, "new", state=WorkerState.STARTING)
+    assert worker(made, "new").work == 0.0
+    say(made, "new")
+    say(made, "new")
     assert worker(made, "new").work == 4.0

@@ -55,7 +55,6 @@ class Fleet:
             if worker is None or worker.address != (endpoint.host, endpoint.port):
                 self.prefixes.gone(endpoint.name)
                 worker = Worker(endpoint)
-                self._balance.joined(worker, [*known.values(), *self._workers.values()])
             worker.endpoint = endpoint
             self._workers[endpoint.name] = worker
         for name in known:
@@ -68,6 +67,8 @@ class Fleet:
             return
         if not worker.connected:
             self.prefixes.gone(name)
+        if worker.ready_since == inf and report.state is WorkerState.READY:
+            self._balance.joined(worker, [other for other in self.eligible(now) if other is not worker])
         worker.says(report, now)
         if report.prefix.added or report.prefix.evicted:
             self.prefixes.reported(name, report.prefix.added, report.prefix.evicted)
