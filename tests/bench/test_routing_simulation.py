@@ -1,0 +1,60 @@
+"""The simulation that routing is judged by: it loses nothing, repeats itself, and shows what prefixes are worth."""
+
+from dataclasses import replace
+
+import pytest
+from benchmarks.routing.simulation import Outcome, Simulation, Way
+from benchmarks.scheduling.simulation import Machine
+from benchmarks.scheduling.traces import BLOCK, Call
+
+from paceline_gateway.routing.balance import LIMIT, SLACK_S
+from paceline_gateway.routing.policies import Name
+
+MACHINE = replace(Machine.h100(BLOCK), pages=200)
+
+
+def conversations(count: int, turns: int) -> list[Call]:
+    """Each turn repeats all turns before it and adds a block; conversations take turns with each other."""
+    calls = []
+    for turn in range(1, turns + 1):
+        for number in range(count):
+            at = 2.0 * turn + number * 0.05
+            blocks = tuple(number * 100 + block for block in range(8 + turn))
+            calls.append(Call(at, len(blocks) * BLOCK, 6, blocks))
+    return calls
+
+
+def run(policy: Name, gateways: int = 1, calls: list[Call] | None = None) -> tuple[Simulation, Outcome]:
+    made = Simulation(calls or conversations(12, 5), MACHINE, Way(policy, gateways), 3, 1.0)
+    return made, made.run()
+
+
+@pytest.mark.parametrize("gateways", [1, 3])
+def test_every_call_is_answered_and_nothing_is_left(gateways: int) -> None:
+    made, outcome = run("pace", gateways)
+    assert len(outcome.ttft) == 60
+    assert outcome.prompts == sum(call.prompt for call in conversations(12, 5))
+    for front in made.fronts:
+        assert not front.queue
+        assert [(worker.in_flight, len(worker.unbegun)) for worker in front.fleet] == [(0, 0)] * 3
+    assert all(not engine.jobs for engine in made.engines)
+
+
+def test_a_run_repeats_itself() -> None:
+    assert run("pace", 3)[1] == run("pace", 3)[1]
+
+
+def test_conversations_find_their_prefixes_with_pace_and_not_with_round_robin() -> None:
+    blind, ours = run("round_robin", calls=conversations(13, 5))[1], run("pace", calls=conversations(13, 5))[1]
+    assert ours.hit_rate > 0.6
+    assert ours.hit_rate > blind.hit_rate + 0.1
+
+
+def test_three_gateways_find_nearly_as_much_as_one() -> None:
+    assert run("pace", 3)[1].hit_rate >= 0.95 * run("pace")[1].hit_rate
+
+
+def test_one_document_for_all_gives_no_worker_more_than_the_guard_says() -> None:
+    calls = [Call(0.05 * number, 17 * BLOCK, 20, (*range(16), 100 + number)) for number in range(200)]
+    works = [sum(windows.values()) for windows in run("pace", calls=calls)[1].work]
+    assert max(works) <= LIMIT * sum(works) / 3 + SLACK_S
