@@ -136,13 +136,6 @@ async def test_the_refusal_reaches_a_client_that_goes_on_sending(stand: Stand) -
         assert await client.code() == (413, "request_too_large")
 
 
-async def test_ten_megabytes_of_headers_are_refused(stand: Stand) -> None:
-    async with raw(stand) as client:
-        client.writer.write(b"GET /v1/models HTTP/1.1\r\nhost: a\r\nx: " + b"y" * (10 << 20))
-        assert await client.code() == (431, "headers_too_large")
-        assert await client.closed()
-
-
 async def test_chunked_bodies_are_read(stand: Stand, make_worker: MakeWorker) -> None:
     worker = await make_worker()
     stand.work(worker)

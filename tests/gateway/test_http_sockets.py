@@ -28,6 +28,7 @@ class Transport:
 
     def __init__(self) -> None:
         self.socket = Socket()
+        self.written = b""
 
     def get_extra_info(self, name: str) -> Socket:
         assert name == "socket"
@@ -35,6 +36,9 @@ class Transport:
 
     def set_write_buffer_limits(self, high: int) -> None:
         pass
+
+    def write(self, data: bytes) -> None:
+        self.written += data
 
 
 class Silent:
@@ -60,3 +64,23 @@ def test_both_legs_send_without_delay() -> None:
         transport: Any = Transport()
         protocol.connection_made(cast("asyncio.Transport", transport))
         assert transport.socket.options == {(socket.IPPROTO_TCP, socket.TCP_NODELAY): 1}
+
+
+class Prompt(Silent):
+    """An application that answers at once."""
+
+    def gate(self, head: Head) -> RequestError | None:
+        return None
+
+    def handle(self, request: Request, reply: Reply) -> None:
+        reply.whole(200, b"", request.head.path.encode())
+
+
+def test_answers_do_not_pile_up_for_a_pipeline_that_reads_nothing() -> None:
+    connection, transport = Connection(Server(Prompt(), Limits(), ManualClock())), Transport()
+    connection.connection_made(cast("asyncio.Transport", transport))
+    connection.pause_writing()
+    connection.data_received(b"GET /a HTTP/1.1\r\nhost: a\r\n\r\nGET /b HTTP/1.1\r\nhost: a\r\n\r\n")
+    assert not transport.written
+    connection.resume_writing()
+    assert transport.written.index(b"/a") < transport.written.index(b"/b")

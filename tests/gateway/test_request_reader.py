@@ -71,6 +71,16 @@ def test_a_head_over_the_limit_in_one_packet_is_refused_too() -> None:
     assert refusal.error.code is Code.HEADERS_TOO_LARGE
 
 
+def test_a_head_over_the_limit_is_refused_by_its_first_packet() -> None:
+    refusal = only_refusal(b"GET / HTTP/1.1\r\nhost: a\r\nx: " + b"y" * 3000)
+    assert refusal.error.code is Code.HEADERS_TOO_LARGE
+
+
+def test_headers_are_limited_in_number_too() -> None:
+    refusal = only_refusal(b"GET / HTTP/1.1\r\nhost: a\r\n" + b"a:\r\n" * 70 + b"\r\n")
+    assert refusal.error.code is Code.HEADERS_TOO_LARGE
+
+
 def test_an_announced_body_over_the_limit_is_refused_before_it_comes() -> None:
     refusal = only_refusal(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4097\r\n\r\n")
     assert refusal.error.code is Code.REQUEST_TOO_LARGE

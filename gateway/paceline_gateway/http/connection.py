@@ -1,7 +1,8 @@
 """One client's connection: bytes to the reader, requests to the application one at a time, answers back in order.
 
-A client that closes its sending side is taken for gone, as nginx and Envoy do: while a request waits there is no
-other sign of it, and work for nobody must stop within milliseconds. Known hole: a half-closing client gets no answer.
+A client that closes its sending side is taken for gone, as nginx and Envoy do: a closed socket sends the same FIN as a
+half-closed one, a write fails only a round trip after it, and while a request waits for a worker nothing is written at
+all; work for nobody must stop within milliseconds. Known hole: a half-closing client (`nc -N`) gets no answer.
 """
 
 import asyncio
@@ -142,6 +143,7 @@ class Connection(asyncio.Protocol):
         self._stalled = _FOREVER
         if self._reply is not None:
             self._reply.on_pressure(False)
+        self._advance()
 
     def write(self, data: bytes) -> None:
         """Send bytes; nothing happens when the client is gone."""
@@ -182,7 +184,8 @@ class Connection(asyncio.Protocol):
             self._reading = self._house.now() + limits.body_s
 
     def _advance(self) -> None:
-        while self._reply is None and self._reader.ready and not self._over:
+        """On to the next request; not while answers to earlier ones wait to be read, or they would pile up."""
+        while self._reply is None and self._reader.ready and not self._over and self._stalled == _FOREVER:
             item = self._reader.ready.popleft()
             self._reply = reply = Reply(self, keep_alive=item.keep_alive, chunked=item.chunked)
             if isinstance(item, Refusal):

@@ -20,6 +20,8 @@ from paceline_gateway.config import Limits
 from paceline_gateway.http.message import Head, Request
 
 PIPELINE_LIMIT = 16
+HEADER_COST = 32
+"""What each header counts for beyond its text, as in HTTP/2: so the limit in bytes is one of their number too."""
 _ONCE = frozenset({b"host", b"authorization", b"content-type", b"x-request-id", b"transfer-encoding"})
 _VERSIONS = frozenset({"1.0", "1.1"})
 
@@ -72,7 +74,7 @@ class RequestReader:
         self._now = now
         self._parser = httptools.HttpRequestParser(self)
         self._fed = 0
-        self._progress = False
+        self._progress = self._ended = False
         self._taken = 0
         self._clear()
 
@@ -90,7 +92,7 @@ class RequestReader:
         """Parse what came in; `ready` and `deaf` say what came of it."""
         if self.deaf:
             return
-        self._progress = False
+        self._progress = self._ended = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -121,7 +123,7 @@ class RequestReader:
 
     def on_message_begin(self) -> None:
         """httptools: a request starts."""
-        self._begun = self._progress = True
+        self._begun, self._progress = True, self._ended
 
     def on_url(self, url: bytes) -> None:
         """httptools: the request target."""
@@ -134,8 +136,9 @@ class RequestReader:
         name, value = name.lower(), value.strip()
         if name in self._headers and name in _ONCE:
             self._note(Code.INVALID_REQUEST, f"The header {name.decode()} stands twice; send it once.")
-        self._size += len(name) + len(value) + 4
-        self._headers[name] = value
+        self._size += len(name) + len(value) + HEADER_COST
+        if self._size <= self._limits.head_bytes:
+            self._headers[name] = value
 
     def on_headers_complete(self) -> None:
         """httptools: the head is complete."""
@@ -161,6 +164,7 @@ class RequestReader:
 
     def on_message_complete(self) -> None:
         """httptools: the request is whole."""
+        self._ended = True
         if self.deaf:
             return
         chunked = self._parser.get_http_version() == "1.1"
