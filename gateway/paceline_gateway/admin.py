@@ -16,6 +16,8 @@ from paceline_gateway.demand import SUBSCRIBERS, demand_lines
 from paceline_gateway.desk import Desk
 from paceline_gateway.floor import Floor
 from paceline_gateway.routing.worker import Worker
+from paceline_gateway.stores.endpoint import add_quota
+from paceline_gateway.stores.peers import PeerStore
 
 AUDIENCE = "paceline/gateway"
 
@@ -30,6 +32,7 @@ class Seen:
     name: str
     trust: TrustFile
     unready: Callable[[], str]
+    peers: PeerStore | None = None
 
 
 def create_admin(seen: Seen) -> FastAPI:
@@ -38,6 +41,8 @@ def create_admin(seen: Seen) -> FastAPI:
     floor = seen.floor
     _add_probes(app, seen.unready)
     _add_demand(app, seen)
+    if seen.peers is not None:
+        add_quota(app, seen.peers, seen.trust)
 
     @app.get("/metrics")
     async def scrape(request: Request) -> Response:

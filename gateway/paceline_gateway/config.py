@@ -81,6 +81,8 @@ class Quota(Config):
     """Where tenants' limits are counted. Without a shared place each gateway counts alone."""
 
     redis: RedisConfig | None = None
+    lease: bool = False
+    """Without a Redis: share through the gateway that holds the Lease `paceline-quota`."""
     wait_s: float = Field(default=0.25, gt=0)
     """Longest that a request waits for the shared counters; then its tenant's onStoreFailure is followed."""
     gateways: int = Field(default=1, ge=1)

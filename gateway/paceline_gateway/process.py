@@ -30,7 +30,7 @@ from paceline_gateway.http.server import Server
 from paceline_gateway.loads import LoadStreams
 from paceline_gateway.routing.policies import make
 from paceline_gateway.routing.policy import Policy
-from paceline_gateway.stores.sharing import counters
+from paceline_gateway.stores.sharing import Surroundings, counters
 from paceline_gateway.telemetry.access import AccessLog
 from paceline_gateway.watch import Watcher
 
@@ -64,9 +64,11 @@ class GatewayProcess:
         metrics, signer = Metrics("gateway"), FileSigner(config.hop_key, issuer="gateway")
         access = AccessLog(sys.stderr if config.access_log else None, clock.utc)
         loads = LoadStreams(signer, clock)
-        quotas, self._pump = counters(config, clock, metrics)
+        admin = ports.admin.getsockname()[:2]
+        counts = counters(config, Surroundings(cluster, signer, clock, metrics, admin))
+        self._pump = counts.pump
         loads.listener = floor = Floor(
-            Parts(config.limits, clock, signer, metrics, access, loads.follow, _policies(config), quotas)
+            Parts(config.limits, clock, signer, metrics, access, loads.follow, _policies(config), counts.quotas)
         )
         self.floor = floor
         self._config = config
@@ -77,7 +79,8 @@ class GatewayProcess:
         self.server = Server(self._gateway, config.limits, clock)
         self._watcher = Watcher(cluster, config.namespace, floor.on_picture, floor.on_workers, metrics)
         trust = TrustFile(config.trust, AUDIENCE, clock)
-        self._http = admin_server(create_admin(Seen(floor, metrics, clock, config.name, trust, self._unready)))
+        seen = Seen(floor, metrics, clock, config.name, trust, self._unready, counts.peers)
+        self._http = admin_server(create_admin(seen))
 
     async def run(self, stop: asyncio.Event, cut: asyncio.Event) -> None:
         """Serve until `stop`, then drain until done, the grace period's end, or `cut`. Raises what broke a watch."""

@@ -70,6 +70,9 @@ class FakeCluster:
         self._break("lease")
         return self.leases.setdefault(name, holder) == holder
 
+    async def lease_holder(self, name: str) -> str:
+        return self.leases.get(name, "")
+
     async def release(self, name: str, holder: str) -> None:
         self._break("release")
         if self.leases.get(name) == holder:

@@ -165,8 +165,9 @@ def test_gateways_share_counters_in_the_redis_that_is_named_and_find_its_passwor
     assert volumes["redis-ca"]["configMap"]["name"] == "redis-ca"
 
 
-def test_without_a_redis_each_gateway_counts_alone() -> None:
-    assert parse(GatewayConfig, rendered().config("gateway"), "gateway.yaml").quota.redis is None
+def test_without_a_redis_one_of_the_gateways_counts_for_all() -> None:
+    quota = parse(GatewayConfig, rendered().config("gateway"), "gateway.yaml").quota
+    assert (quota.redis, quota.lease) == (None, True)
 
 
 def test_pods_roll_when_their_file_changes_and_only_then() -> None:

@@ -60,7 +60,12 @@ RIGHTS = {
             "discovery.k8s.io/endpointslices": WATCH,
         },
         CLUSTER: {},
-        HOME: {"paceline.dev/tenants": WATCH, "secrets": WATCH},
+        HOME: {
+            "paceline.dev/tenants": WATCH,
+            "secrets": WATCH,
+            "coordination.k8s.io/leases": "create",
+            "coordination.k8s.io/leases[paceline-quota]": "get update",
+        },
     },
     "prometheus": {SERVICES: {"pods": WATCH}, CLUSTER: {}, HOME: {}},
 }

@@ -60,6 +60,7 @@ class ClusterDouble:
 
     def __init__(self) -> None:
         self.boards: dict[str, Board[Manifest]] = {}
+        self.leases: dict[str, str] = {}
         self.endpoints: Board[ServiceEndpoints] = Board()
 
     def board(self, kind: str) -> Board[Manifest]:
@@ -114,12 +115,17 @@ class ClusterDouble:
         raise AssertionError(f"the gateway wrote {key}: {data} of {owner}")
 
     async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
-        """Not the gateway's."""
-        raise AssertionError(f"the gateway took {name} as {holder} for {ttl_s}")
+        """Taken for good, until it is released."""
+        return self.leases.setdefault(name, holder) == holder
+
+    async def lease_holder(self, name: str) -> str:
+        """Who holds it."""
+        return self.leases.get(name, "")
 
     async def release(self, name: str, holder: str) -> None:
-        """Not the gateway's."""
-        raise AssertionError(f"the gateway released {name} of {holder}")
+        """Free it."""
+        if self.leases.get(name) == holder:
+            del self.leases[name]
 
     async def event(self, event: Event) -> None:
         """Not the gateway's."""

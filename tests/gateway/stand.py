@@ -95,21 +95,21 @@ async def gateway(
     drain_s: float = 5.0,
     settle_s: float = 0.0,
     hop_key: bytes | None = None,
+    cluster: ClusterDouble | None = None,
     **more: Any,
 ) -> AsyncIterator[Stand]:
-    """Start one with a service, a tenant and a key; always stops."""
+    """Start one with a service, a tenant and a key; always stops. Two of one cluster share it and the hop key."""
     key_file, trust = directory / "hop.key", directory / "trust.yaml"
     autoscaler = new_hop_key()
     hop_key = hop_key or new_hop_key()
     key_file.write_bytes(hop_key)
-    kid, public = trust_entry(autoscaler)
-    trust.write_text(f"{kid}: {public}\n")
+    trust.write_text("".join(f"{kid}: {public}\n" for kid, public in map(trust_entry, (autoscaler, hop_key))))
     config = GatewayConfig(
         listen=Listen(port=0), admin=Listen(port=0), cluster=ClusterConfig(socket=directory / "none.sock"),
         hop_key=key_file, trust=trust, access_log=False, settle_s=settle_s, drain_s=drain_s,
         limits=Limits(**(limits or {})), **more,
     )  # fmt: skip
-    cluster = ClusterDouble()
+    cluster = cluster or ClusterDouble()
     secret, key = manifests.key()
     for manifest in (manifests.service(), manifests.tenant(), secret):
         cluster.put(manifest)

@@ -119,6 +119,10 @@ def _add_leases_and_events(app: FastAPI, store: Store, clock: Clock) -> None:
     async def take(name: str, body: LeaseBody) -> None:
         store.leases.take(name, body.holder, body.ttl, clock.monotonic())
 
+    @app.get("/lease/{name}")
+    async def holder(name: str) -> dict[str, str]:
+        return {"holder": store.leases.holder(name)}
+
     @app.delete("/lease/{name}", status_code=NO_CONTENT)
     async def release(name: str, body: ReleaseBody) -> None:
         store.leases.release(name, body.holder)

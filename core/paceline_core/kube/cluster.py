@@ -147,6 +147,10 @@ class Cluster(Protocol):
         """Take or renew; False while somebody else holds it."""
         ...
 
+    async def lease_holder(self, name: str) -> str:
+        """Who holds a lease, or held it last; empty when nobody ever did."""
+        ...
+
     async def release(self, name: str, holder: str) -> None:
         """Give a lease back early; nothing happens when it is not ours."""
         ...

@@ -142,6 +142,10 @@ class KubernetesCluster:
         """Take or renew a lease in paceline's namespace."""
         return await self._leases.lease(name, holder, ttl_s)
 
+    async def lease_holder(self, name: str) -> str:
+        """Who holds a lease, or held it last."""
+        return await self._leases.holder(name)
+
     async def release(self, name: str, holder: str) -> None:
         """Give a lease back."""
         await self._leases.release(name, holder)

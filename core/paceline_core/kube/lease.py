@@ -66,6 +66,14 @@ class Leases:
         self._seen[name] = made.seen
         return made.spec is not None and await self._write(found, made.spec)
 
+    async def holder(self, name: str) -> str:
+        """Who holds it, or held it last; empty when nobody ever did. Raises Unreachable or Forbidden."""
+        try:
+            found = await self._api.get(LEASE, Key(self._namespace, name))
+        except NotFound:
+            return ""
+        return str((found.get("spec") or {}).get("holderIdentity") or "")
+
     async def release(self, name: str, holder: str) -> None:
         """Give it back; nothing happens when it is not ours."""
         try:

@@ -1,7 +1,7 @@
 """The Cluster seam over the local supervisor's Unix socket: HTTP, JSON bodies, watches as lines of JSON.
 
 Routes: GET /watch/{kind}, GET /watch-endpoints, GET and PUT /scale/{namespace}/{service}/{pool}/{track},
-PATCH /status/{kind}/{key}, GET and PUT /config/{key}, PUT and DELETE /lease/{name}, POST /events.
+PATCH /status/{kind}/{key}, GET and PUT /config/{key}, GET, PUT and DELETE /lease/{name}, POST /events.
 A watch line is {"type": "LISTED", "items": [...]}, {"type": "CHANGED" | "GONE", "item": ...} or {"type": "PING"}.
 """
 
@@ -91,6 +91,11 @@ class LocalCluster:
         except Conflict:
             return False
         return True
+
+    async def lease_holder(self, name: str) -> str:
+        """Who holds a lease."""
+        found: Mapping[str, str] = await self._call("GET", f"/lease/{name}")
+        return found["holder"]
 
     async def release(self, name: str, holder: str) -> None:
         """Give a lease back."""

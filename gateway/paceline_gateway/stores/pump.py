@@ -51,6 +51,7 @@ class Pump:
 
     def start(self, quotas: Quotas) -> None:
         """Begin to carry."""
+        self._store.start()
         self._task = asyncio.create_task(self._run(quotas))
 
     async def wait(self) -> None:

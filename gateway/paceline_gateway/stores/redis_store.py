@@ -46,6 +46,9 @@ class RedisStore:
             **more,
         )
 
+    def start(self) -> None:
+        """Nothing: connections are made when they are needed."""
+
     async def hello(self, holder: str, ttl_s: float) -> int:
         """This gateway is alive for so long, or leaves (0): how many there are."""
         try:

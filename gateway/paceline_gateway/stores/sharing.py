@@ -1,20 +1,61 @@
 """From the configuration to a gateway's counters: its own alone, or a share of those that several gateways have."""
 
 import secrets
+import socket
+from dataclasses import dataclass
 
+from paceline_core.auth import Signer
 from paceline_core.clock import Clock
+from paceline_core.kube import Cluster
 from paceline_core.telemetry import Metrics
 from paceline_gateway.config import GatewayConfig
+from paceline_gateway.http.pool import Address
+from paceline_gateway.quota.pool import TTL_S
 from paceline_gateway.quota.quotas import Quotas
+from paceline_gateway.stores.peers import PeerStore, Ways
 from paceline_gateway.stores.pump import Pump
+from paceline_gateway.stores.store import Store
 
 
-def counters(config: GatewayConfig, clock: Clock, metrics: Metrics) -> tuple[Quotas, Pump | None]:
-    """The counters, and who carries between them and the shared ones."""
-    if config.quota.redis is None:
-        return Quotas(), None
-    from paceline_gateway.stores.redis_store import RedisStore  # noqa: PLC0415 - a third of a second, for who needs it
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """`pump` carries between a gateway's own and the shared counters; `peers` may keep the shared ones."""
 
+    quotas: Quotas
+    pump: Pump | None = None
+    peers: PeerStore | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What sharing needs. `admin` is the address that the admin port is bound to."""
+
+    cluster: Cluster
+    signer: Signer
+    clock: Clock
+    metrics: Metrics
+    admin: Address
+
+
+def counters(config: GatewayConfig, around: Surroundings) -> Counters:
+    """The counters of one gateway."""
     holder = f"{config.name}.{secrets.token_hex(4)}"  # a gateway that starts anew holds nothing of what it held before
-    pump = Pump(RedisStore(config.quota.redis, config.namespace), holder, config.quota.wait_s, clock, metrics)
-    return Quotas(pump.send, holder, config.quota.gateways), pump
+    store: Store
+    peers = None
+    if config.quota.redis is not None:
+        from paceline_gateway.stores.redis_store import RedisStore  # noqa: PLC0415 - a third of a second to import
+
+        store = RedisStore(config.quota.redis, config.namespace)
+    elif config.quota.lease:
+        ways = Ways(around.cluster, around.signer, around.clock, config.limits, TTL_S)
+        store = peers = PeerStore(holder, reachable(around.admin), ways)
+    else:
+        return Counters(Quotas())
+    pump = Pump(store, holder, config.quota.wait_s, around.clock, around.metrics)
+    return Counters(Quotas(pump.send, holder, config.quota.gateways), pump, peers)
+
+
+def reachable(bound: Address) -> Address:
+    """Where other gateways reach a port that is bound to this address: a pod's name resolves to the pod's own."""
+    host, port = bound
+    return (socket.gethostbyname(socket.gethostname()) if host in ("0.0.0.0", "::") else host, port)  # noqa: S104

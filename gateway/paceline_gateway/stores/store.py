@@ -9,6 +9,10 @@ from paceline_gateway.quota.nouns import Ask, Grant
 class Store(Protocol):
     """Where the counters are kept."""
 
+    def start(self) -> None:
+        """Begin what it does beside its calls."""
+        ...
+
     async def hello(self, holder: str, ttl_s: float) -> int:
         """This gateway is alive for so long, or leaves (0): how many there are."""
         ...

@@ -173,6 +173,7 @@ async def test_of_two_that_want_a_lease_one_has_it(api: ApiServer, place: str) -
     assert not await leases[1 - winner].lease("l", "ab"[1 - winner], TTL_S)
     await leases[winner].release("l", "ab"[winner])
     assert await leases[1 - winner].lease("l", "ab"[1 - winner], TTL_S)
+    assert [await leases[0].holder(name) for name in ("l", "none")] == ["ab"[1 - winner], ""]
 
 
 async def test_a_frozen_holder_loses_its_lease_and_learns_it(api: ApiServer, place: str) -> None:

@@ -155,6 +155,14 @@ async def test_a_lease_excludes_others_until_it_is_released(cluster: LocalCluste
     assert await cluster.lease("autoscaler", "b", 30.0)
 
 
+async def test_who_holds_a_lease_can_be_asked(cluster: LocalCluster) -> None:
+    assert await cluster.lease_holder("quota") == ""
+    await cluster.lease("quota", "127.0.0.1:8081/g0", 30.0)
+    assert await cluster.lease_holder("quota") == "127.0.0.1:8081/g0"
+    await cluster.release("quota", "127.0.0.1:8081/g0")
+    assert await cluster.lease_holder("quota") == ""
+
+
 async def test_events_are_kept_with_their_time(cluster: LocalCluster, store: Store) -> None:
     await cluster.event(Event("InferenceService", CHAT, "Normal", "ScaledUp", "1 to 2", {"pool": "main"}))
     (event,) = store.events

@@ -26,6 +26,11 @@ class Leases:
             raise Conflict(f"lease {name} is held by {held.holder} for another {held.until - now:.1f} s")
         self._leases[name] = Lease(holder, now + ttl_s)
 
+    def holder(self, name: str) -> str:
+        """Who holds it, or held it last; empty when it is free."""
+        held = self._leases.get(name)
+        return "" if held is None else held.holder
+
     def release(self, name: str, holder: str) -> None:
         """Give it back; nothing happens when it is somebody else's."""
         if (held := self._leases.get(name)) and held.holder == holder:

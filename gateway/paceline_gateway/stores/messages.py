@@ -1,0 +1,93 @@
+"""Asks and grants between gateways, as JSON. A limit that is none is null, as is the level beside it.
+
+{"v": 1, "holder": "g0.ab12", "ttl": 15.0, "asks": [{"tenant", "seq", "epoch", "vectors": [six or five of four]}]}
+{"v": 1, "gateways": 2, "grants": [{"epoch", "given": [..], "levels": [..]}]}
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from paceline_core.errors import Code, RequestError, Unreachable
+from paceline_gateway.quota.nouns import SIZE, UNLIMITED, Ask, Grant, Vector
+
+VERSION: Final = 1
+ASKS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What one gateway sends to the one that counts: that it lives for `ttl_s` (0: it leaves), and its asks."""
+
+    holder: str
+    ttl_s: float
+    asks: tuple[Ask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What it hears: how many gateways there are, and its grants in their order."""
+
+    gateways: int
+    grants: tuple[Grant, ...]
+
+
+def write_call(call: Call) -> bytes:
+    """The body of a call."""
+    asks = [
+        {"tenant": ask.tenant, "seq": ask.seq, "epoch": ask.epoch, "vectors": _vectors(ask)} for ask in call.asks
+    ]  # an infinite number is written as null
+    return orjson.dumps({"v": VERSION, "holder": call.holder, "ttl": call.ttl_s, "asks": asks})
+
+
+def read_call(body: bytes) -> Call:
+    """The call in a body. Raises RequestError."""
+    try:
+        data = orjson.loads(body)
+        version, holder, asks = data["v"], str(data["holder"]), data["asks"][:ASKS]
+        call = Call(holder, float(data["ttl"]), tuple(_ask(holder, ask) for ask in asks))
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise RequestError(Code.INVALID_REQUEST, f"The body is no call for quota counters: {error!r}.") from None
+    if version != VERSION:
+        raise RequestError(Code.INVALID_REQUEST, f"v must be {VERSION}, not {version!r}.", param="v")
+    return call
+
+
+def write_reply(reply: Reply) -> bytes:
+    """The body of a reply."""
+    grants = [{"epoch": grant.epoch, "given": grant.given, "levels": grant.levels} for grant in reply.grants]
+    return orjson.dumps({"v": VERSION, "gateways": reply.gateways, "grants": grants})
+
+
+def read_reply(body: bytes, asks: int) -> Reply:
+    """The reply in a body, to so many asks. Raises Unreachable: who answers like that does not count for us."""
+    try:
+        data = orjson.loads(body)
+        grants = tuple(
+            Grant(_vector(grant["given"]), _vector(grant["levels"]), int(grant["epoch"])) for grant in data["grants"]
+        )
+        version, gateways = data["v"], int(data["gateways"])
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise Unreachable(f"the gateway that counts answers strangely: {error!r}") from None
+    if version != VERSION or len(grants) != asks:
+        raise Unreachable(f"the gateway that counts answers {asks} asks with {len(grants)} grants of v {version!r}")
+    return Reply(gateways, grants)
+
+
+def _vectors(ask: Ask) -> Sequence[Vector]:
+    known = (ask.limits, ask.back, ask.held, ask.least, ask.want)
+    return known if ask.belief is None else (*known, ask.belief)
+
+
+def _ask(holder: str, data: Any) -> Ask:
+    limits, back, held, least, want, *belief = (_vector(vector) for vector in data["vectors"])
+    epoch, known = int(data["epoch"]), belief[0] if belief else None
+    return Ask(str(data["tenant"]), holder, int(data["seq"]), limits, back, held, least, want, epoch, known)
+
+
+def _vector(data: Any) -> Vector:
+    if len(data) != SIZE:
+        raise ValueError(f"a vector of {len(data)}")
+    return tuple(UNLIMITED if number is None else float(number) for number in data)

@@ -1,0 +1,192 @@
+"""The shared pool at one of the gateways: whoever holds the Lease `paceline-quota` counts for all.
+
+The holder's name in the Lease begins with where its admin port is; the others send their asks there under a hop token.
+It counts only while its lease is fresh, so there are never two; whoever takes over begins with an empty pool, and the
+gateways tell it what they know, as they would tell a Redis that has forgotten everything. While nobody holds the Lease,
+or its holder cannot be reached, each tenant's `onStoreFailure` is followed.
+Known hole: without the API server a lease ends, and with it the sharing, though all gateways are well.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from paceline_core.auth import Signer
+from paceline_core.auth.hop import HEADER
+from paceline_core.clock import Clock
+from paceline_core.errors import Code, PacelineError, RequestError, Unreachable
+from paceline_core.kube import Cluster
+from paceline_core.kube.leadership import Candidate
+from paceline_core.tasks import cancel
+from paceline_gateway.config import Limits
+from paceline_gateway.http.message import Headers
+from paceline_gateway.http.pool import Address
+from paceline_gateway.http.pool import Pool as Connections
+from paceline_gateway.http.upstream import Loss
+from paceline_gateway.quota.nouns import Ask, Grant
+from paceline_gateway.quota.pool import Pool
+from paceline_gateway.stores.messages import Call, Reply, read_call, read_reply, write_call, write_reply
+
+LEASE: Final = "paceline-quota"
+LEASE_S: Final = 10.0
+RENEW_S: Final = 2.0
+PATH: Final = "/internal/quota"
+AUDIENCE: Final = "paceline/gateway"
+REPLY_BYTES: Final = 1 << 20
+_NOBODY: Final = "no gateway holds the Lease of the quota counters"
+
+
+@dataclass(slots=True)
+class Owner:
+    """What the gateway that counts keeps: everybody's counters, and who is alive until when."""
+
+    pool: Pool = field(default_factory=lambda: Pool(epoch=secrets.randbits(48) + 2))
+    members: dict[str, float] = field(default_factory=dict)
+    swept: float = 0.0
+
+    def answer(self, call: Call, now: float) -> Reply:
+        """Carry out a call."""
+        if call.ttl_s > 0:
+            self.members[call.holder] = now + call.ttl_s
+        else:
+            self.members.pop(call.holder, None)
+        if now - self.swept >= RENEW_S:
+            self.swept = now
+            self.members = {holder: until for holder, until in self.members.items() if until > now}
+            self.pool.sweep(now)
+        return Reply(len(self.members), tuple(self.pool.exchange(ask, now) for ask in call.asks))
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """What a gateway needs to reach the one that counts. `leaves_s` is how long a member lives without a word."""
+
+    cluster: Cluster
+    signer: Signer
+    clock: Clock
+    limits: Limits
+    leaves_s: float
+
+
+class PeerStore:
+    """One gateway's part in it: it may count for all, and asks whoever does. `address` is where others reach it."""
+
+    def __init__(self, holder: str, address: Address, ways: Ways) -> None:
+        self._holder = holder
+        self._ways = ways
+        self._now: Callable[[], float] = ways.clock.monotonic
+        name = f"{address[0]}:{address[1]}/{holder}"
+        self._candidate = Candidate(ways.cluster, LEASE, name, LEASE_S, ways.clock)
+        self._connections = Connections(ways.limits, self._now)
+        self._owner: Owner | None = None
+        self._address: Address | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def owner(self) -> Owner | None:
+        """The counters of all, while it is this gateway that counts."""
+        if not self._candidate.leads:
+            self._owner = None
+        elif self._owner is None:
+            self._owner = Owner()
+        return self._owner
+
+    def start(self) -> None:
+        """Stand for the Lease, and follow who holds it."""
+        self._task = asyncio.create_task(self._follow())
+
+    def serve(self, body: bytes) -> bytes:
+        """Another gateway's call. Raises RequestError when it is somebody else that counts."""
+        owner = self.owner
+        if owner is None:
+            raise RequestError(Code.NO_CAPACITY, "This gateway does not hold the Lease of the quota counters.")
+        return write_reply(owner.answer(read_call(body), self._now()))
+
+    async def hello(self, holder: str, ttl_s: float) -> int:
+        """This gateway is alive for so long, or leaves (0): how many there are."""
+        return (await self._call(Call(holder, ttl_s, ()))).gateways
+
+    async def exchange(self, asks: Sequence[Ask]) -> list[Grant]:
+        """Carry out asks and answer in their order."""
+        return list((await self._call(Call(self._holder, self._ways.leaves_s, tuple(asks)))).grants)
+
+    async def close(self) -> None:
+        """Give the Lease back, so that another gateway counts at once."""
+        if self._task is not None:
+            await cancel(self._task)
+        await self._candidate.resign()
+        await self._connections.close()
+
+    async def _call(self, call: Call) -> Reply:
+        owner = self.owner
+        if owner is not None:
+            return owner.answer(call, self._now())
+        if self._address is None:
+            raise Unreachable(_NOBODY)
+        return read_reply(await self._post(self._address, write_call(call)), len(call.asks))
+
+    async def _post(self, address: Address, body: bytes) -> bytes:
+        token = self._ways.signer.token(AUDIENCE, self._ways.clock.utc())
+        head = (
+            f"POST {PATH} HTTP/1.1\r\nhost: {address[0]}:{address[1]}\r\ncontent-type: application/json\r\n"
+            f"{HEADER}: {token}\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        answer = _Answer()
+        exchange = self._connections.send(address, [head.encode(), body], answer)
+        try:
+            return await answer.whole
+        finally:
+            if not answer.whole.done() or answer.whole.cancelled():
+                exchange.abort()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._candidate.renew()
+            if not self._candidate.leads:
+                with contextlib.suppress(PacelineError):  # who was known may still count; the candidate tells of it
+                    self._address = address_of(await self._ways.cluster.lease_holder(LEASE))
+            self._connections.sweep()
+            await self._ways.clock.sleep(RENEW_S)
+
+
+class _Answer:
+    """Collects one whole answer of 200."""
+
+    def __init__(self) -> None:
+        self.whole: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._status = 0
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def head(self, status: int, _: Headers) -> None:
+        """Its status."""
+        self._status = status
+
+    def data(self, data: bytes) -> None:
+        """A piece of it."""
+        self._size += len(data)
+        if self._size <= REPLY_BYTES:
+            self._pieces.append(data)
+
+    def end(self) -> None:
+        """It is complete."""
+        if self.whole.done():
+            return
+        if self._status == 200 and self._size <= REPLY_BYTES:
+            self.whole.set_result(b"".join(self._pieces))
+        else:
+            self.whole.set_exception(Unreachable(f"the gateway that should count answers {self._status}"))
+
+    def lost(self, loss: Loss) -> None:
+        """It broke off."""
+        if not self.whole.done():
+            self.whole.set_exception(Unreachable(f"the gateway that counts is lost: {loss}"))
+
+
+def address_of(holder: str) -> Address | None:
+    """Where the admin port is of who holds the Lease."""
+    host, colon, port = holder.partition("/")[0].rpartition(":")
+    return (host, int(port)) if colon and host and port.isdigit() else None
