@@ -5,7 +5,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +51,10 @@ class ThreadEngine:
 
     pid = 0
 
-    def __init__(self, link: EngineLink, thread: threading.Thread) -> None:
+    def __init__(self, link: EngineLink, thread: threading.Thread, cpu: Callable[[], float | None]) -> None:
         self._link = link
         self._thread = thread
+        self.cpu_seconds = cpu
 
     def send(self, message: ToEngine) -> None:
         self._link.send(message)
@@ -72,10 +73,14 @@ class ThreadEngine:
 
 
 class Launcher:
-    """Starts one scripted engine after the other: the scripts in turn, the last one again and again."""
+    """Starts one scripted engine after the other: the scripts in turn, the last one again and again.
 
-    def __init__(self, *scripts: Script) -> None:
+    `cpu`: seconds of CPU time that it says each has used.
+    """
+
+    def __init__(self, *scripts: Script, cpu: Callable[[], float | None] = lambda: 0.0) -> None:
         self._scripts = list(scripts)
+        self._cpu = cpu
         self.count = 0
 
     async def __call__(self, receive: Receive) -> EngineHandle:
@@ -87,7 +92,7 @@ class Launcher:
         thread.start()
         loop = asyncio.get_running_loop()
         _, link = await loop.create_unix_connection(lambda: EngineLink(receive), sock=ours)
-        return ThreadEngine(link, thread)
+        return ThreadEngine(link, thread, self._cpu)
 
 
 class Rig:

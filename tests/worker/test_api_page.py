@@ -3,8 +3,19 @@
 import re
 from pathlib import Path
 
-from paceline_workers.server.openai.embeddings import EmbeddingRequest
-from paceline_workers.server.openai.requests import NEUTRAL, ChatRequest, CompletionRequest
+import pytest
+
+from paceline_core.nesting import LEVELS
+from paceline_workers.engine.sampling import grammar
+from paceline_workers.server.openai.embeddings import INPUTS_LIMIT, EmbeddingRequest
+from paceline_workers.server.openai.lengths import COUNTED_CHARACTERS
+from paceline_workers.server.openai.messages import MESSAGES_LIMIT
+from paceline_workers.server.openai.requests import NEUTRAL, SEQUENCES_LIMIT, ChatRequest, CompletionRequest
+from paceline_workers.server.openai.structured import CHOICES_LIMIT
+from paceline_workers.server.openai.tokenizing import IDS_LIMIT
+from paceline_workers.server.openai.tools import TOOLS_LIMIT
+from paceline_workers.server.protocol import HEADERS
+from paceline_workers.server.threads import WAITING
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 TAKEN, REFUSED = PAGE.split("Refused unless")
@@ -31,3 +42,23 @@ def test_the_fields_of_embeddings_are_told() -> None:
 
 def test_what_is_refused_is_told() -> None:
     assert names(REFUSED.split("##")[0]) == NEUTRAL.keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [
+        ("at most {:,}, text only", MESSAGES_LIMIT),
+        ("a list of up to {} of either", SEQUENCES_LIMIT),
+        ("at most {} tools", TOOLS_LIMIT),
+        ("`choice` (up to {} texts)", CHOICES_LIMIT),
+        ("A grammar has at most {:,} characters", grammar.LONGEST),
+        ("nested at most {} levels deep", LEVELS),
+        ("up to {:,} of either", INPUTS_LIMIT),
+        ("or when {} texts of over 4,096 characters", WAITING),
+        ("at most {:,}: their text", IDS_LIMIT),
+        ("at most {:,} characters, or 16 for each token", COUNTED_CHARACTERS),
+        ("or {} headers (431)", HEADERS),
+    ],
+)
+def test_limits_are_those_of_the_code(words: str, limit: int) -> None:
+    assert words.format(limit) in " ".join(PAGE.split())

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ from tests.worker.harness import LIMIT_S, Launcher, Rig, events, eventually, run
 from tests.worker.scripted_engine import DECODE_FAULT_AT, Script
 
 from paceline_core.clock import ManualClock, SystemClock
-from paceline_core.errors import Code, InvalidInput, PacelineError
+from paceline_core.errors import Code, InvalidInput, PacelineError, RequestError
 from paceline_core.registry import Outcome
+from paceline_core.tasks import cancel
 from paceline_core.wire import WorkerState
+from paceline_workers.messages import Sampling, Submit
 from paceline_workers.server.engine_client import LOAD_ATTEMPTS, EngineClient, EngineState
 from paceline_workers.server.engine_link import EngineProcess
+from paceline_workers.server.pulse import PATIENCE
 
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hello"}]}
@@ -97,6 +101,21 @@ async def test_an_engine_that_makes_no_progress_but_beats_is_left_alone(folder: 
         assert (await rig.http.get("/healthz")).status_code == 200
         call.leave()
         await call.done()
+
+
+@pytest.mark.parametrize("computing", [True, False])
+async def test_an_engine_that_computes_in_silence_is_given_more_time(
+    computing: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    launcher = Launcher(Script(fault="hang", phase="prefill"), cpu=time.monotonic if computing else lambda: 0.0)
+    client = EngineClient(launcher, Hasty(), watchdog_s=0.1)
+    running = asyncio.create_task(client.run())
+    await eventually(lambda: client.state is EngineState.UP)
+    with client.submit(Submit("a", [1], 1, Sampling())) as stream, pytest.raises(RequestError):
+        await asyncio.wait_for(stream.read(), LIMIT_S)
+    await cancel(running)
+    (killed,) = [record for record in caplog.records if record.message == "the engine hangs and is killed"]
+    assert vars(killed)["silence_s"] > (0.1 * PATIENCE if computing else 0.1)
 
 
 async def test_a_worker_without_an_engine_is_alive_but_not_ready(folder: Path, reply: list[int]) -> None:

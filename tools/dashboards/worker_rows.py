@@ -90,7 +90,7 @@ def _engine() -> tuple[Panel, ...]:
         ),
         Panel(
             "Engine health",
-            "Engine processes ended by the watchdog (per second), and the longest silence of an engine; spans lost "
+            "Engines that crashed or hung (per second), and the longest silence of an engine; spans lost "
             "on their way to the collector (per second).",
             "A silence that grows ends in a restart; its requests get an error. Lost spans cost requests nothing.",
             "none",

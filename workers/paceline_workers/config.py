@@ -65,6 +65,8 @@ class FilterConfig(Config):
 class WorkerConfig(Config):
     """Everything one worker needs to know.
 
+    `watchdog_s`: an engine that owes a word and neither says nor computes anything for so long is killed. Half of what
+    a gateway waits within a stream (`stall_s`), so that it hears of the engine and can resume elsewhere.
     `trace_ratio`: share of requests traced that bring no traceparent, if OTEL_* names a collector. `vllm_names`: show
     the metrics under vLLM's names as well.
     """
@@ -80,7 +82,7 @@ class WorkerConfig(Config):
     engine: EngineConfig = EngineConfig()
     filters: list[FilterConfig] = []
     drain_timeout_s: float = Field(default=300.0, gt=0)
-    watchdog_s: float = Field(default=60.0, gt=0)
+    watchdog_s: float = Field(default=30.0, gt=0)
     body_limit: int = Field(default=8 << 20, ge=1024)
     trace_ratio: float = Field(default=0.0, ge=0, le=1)
     vllm_names: bool = True

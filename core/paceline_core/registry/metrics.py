@@ -209,7 +209,13 @@ def _engine() -> list[Metric]:
     c, g, h, o = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, "worker"
     return [
         Metric("paceline_engine_heartbeat_age_seconds", g, "Since the engine process last spoke.", o, _WORKER),
-        Metric("paceline_engine_restarts_total", c, "Engine processes ended by the watchdog.", o, _WORKER),
+        Metric(
+            "paceline_engine_restarts_total",
+            c,
+            "Engine processes that were started anew: the one before crashed, or hung and was killed.",
+            o,
+            _WORKER,
+        ),
         Metric("paceline_step_time_coefficient", g, "Fitted step-time model, by term.", o, (*_WORKER, "term")),
         Metric("paceline_step_time_residual_ratio", h, "|measured - fitted| / measured.", o, _WORKER, RATIO),
         Metric("paceline_step_time_predicted_seconds_total", c, "Fitted time of the measured steps.", o, _WORKER),

@@ -19,7 +19,7 @@ from paceline_workers.messages import Abort, Failed, FromEngine, Heartbeat, Star
 from paceline_workers.server.engine_link import EngineHandle, Launch
 from paceline_workers.server.engine_stream import EngineStream
 from paceline_workers.server.evacuation import Moved
-from paceline_workers.server.pulse import restart_delay, silence
+from paceline_workers.server.pulse import Work, hung, restart_delay, silence
 
 _log = get_logger(__name__)
 LOAD_ATTEMPTS = 5
@@ -65,6 +65,7 @@ class EngineClient:
         self._handle: EngineHandle | None = None
         self._streams: dict[str, EngineStream] = {}
         self._heard_at = clock.monotonic()
+        self._work = Work(self._heard_at)
         self._busy_since: float | None = None
         self._up_at: float | None = None
         self._failed: PacelineError | None = None
@@ -85,8 +86,9 @@ class EngineClient:
 
     @property
     def alive(self) -> bool:
-        """False only while a hung engine has not been replaced yet; a long step is not a hang before `watchdog_s`."""
-        return self.silence <= self._watchdog_s
+        """False only while a hung engine has not been replaced yet."""
+        now = self._clock.monotonic()
+        return not hung(now, self._heard_at, self._work.at, self._busy_since, self._watchdog_s)
 
     @property
     def since_heard(self) -> float:
@@ -199,8 +201,10 @@ class EngineClient:
     async def _watch(self, handle: EngineHandle) -> None:
         """Kill `handle` when it hangs, at work or while loading."""
         begin = self._clock.monotonic()
+        self._work = Work(begin, told_at=begin)
         while self.alive and (self.state is not EngineState.LOADING or self._clock.monotonic() - begin < LOAD_LIMIT_S):
             await self._clock.sleep(min(self._watchdog_s / 4, 1.0))
+            self._work.tell(handle.cpu_seconds(), self._clock.monotonic())
         _log.error("the engine hangs and is killed", extra={"pid": handle.pid, "silence_s": round(self.silence, 3)})
         handle.kill()
         self._lose()  # now: a process that the kernel holds may take long to die

@@ -6,8 +6,10 @@ Anything malformed from the child closes the link, and a closed link is a dead e
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Protocol, cast
 
 import msgspec
@@ -19,6 +21,8 @@ from paceline_workers.messages import FromEngine, Shutdown, ToEngine, frame, fro
 
 _log = get_logger(__name__)
 END_GRACE_S = 2.0
+_USER_TIME = 11
+"""The place of `utime` behind the command's name in /proc/<pid>/stat, as proc(5) counts; `stime` follows."""
 Receive = Callable[[FromEngine], None]
 
 
@@ -73,6 +77,10 @@ class EngineHandle(Protocol):
         """The process id, for logs."""
         ...
 
+    def cpu_seconds(self) -> float | None:
+        """CPU time that it has used; None where that cannot be told."""
+        ...
+
     def send(self, message: ToEngine) -> None:
         """Queue one message to it."""
         ...
@@ -119,6 +127,14 @@ class EngineProcess:
     def pid(self) -> int:
         """The process id, for logs."""
         return self._process.pid
+
+    def cpu_seconds(self) -> float | None:
+        """User and system time of all its threads, on Linux."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b") ")[2].split()
+            return (int(fields[_USER_TIME]) + int(fields[_USER_TIME + 1])) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, IndexError):
+            return None
 
     def send(self, message: ToEngine) -> None:
         """Queue one message to it."""
