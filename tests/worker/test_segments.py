@@ -2,17 +2,14 @@
 
 import asyncio
 
-import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.worker.conftest import TEXT
 
-from paceline_core.errors import Code, RequestError
 from paceline_workers import demo
 from paceline_workers.server.segments import LEAST, Segments
-from paceline_workers.server.threads import WAITING
-from paceline_workers.server.tokenizer import CUT_CHARACTERS, INLINE_CHARACTERS, Tokenizer
+from paceline_workers.server.tokenizer import CUT_CHARACTERS, Tokenizer
 
 SYSTEM = "You keep the promise of a service, and say what it costs. " * 10
 CHAT = "<|system|>\n{}<|end|>\n<|user|>\n{}<|end|>\n<|assistant|>\n"
@@ -92,17 +89,3 @@ def test_a_tokenizer_that_looks_over_its_special_tokens_is_left_whole(byte_fallb
 async def test_a_text_too_long_to_search_is_encoded_whole(tokenizer: Tokenizer) -> None:
     text = TEXT * (CUT_CHARACTERS // len(TEXT) + 1)
     assert await tokenizer.encode_chat(text, "") == await tokenizer.encode(text, special=False)
-
-
-async def test_more_long_texts_than_may_wait_are_refused_for_now() -> None:
-    tokenizer = Tokenizer.load(demo.FOLDER)
-    text = "hello " * (INLINE_CHARACTERS // 5)
-    waiting = [asyncio.ensure_future(tokenizer.encode(text, special=False)) for _ in range(WAITING)]
-    await asyncio.sleep(0)
-    with pytest.raises(RequestError, match="wait for the tokenizer") as caught:
-        await tokenizer.encode(text, special=False)
-    assert (caught.value.code, caught.value.row.should_retry) == (Code.QUEUE_FULL, True)
-    assert await tokenizer.encode("short", special=False)
-    assert len({len(ids) for ids in await asyncio.gather(*waiting)}) == 1
-    assert await tokenizer.encode(text, special=False)
-    tokenizer.close()

@@ -11,7 +11,7 @@ import pytest
 from tests.worker.harness import LIMIT_S, eventually
 
 from paceline_core.errors import Code, RequestError
-from paceline_workers.server.threads import CHARACTERS, THREADS, TextThreads
+from paceline_workers.server.threads import CHARACTERS, THREADS, WAITING, TextThreads
 
 
 class Text:
@@ -61,6 +61,18 @@ async def test_more_characters_than_may_wait_are_refused_for_now(held: Held) -> 
     assert all(await asyncio.gather(*tasks, waiting))
     assert await held.threads.run(lambda: True, 10 * CHARACTERS)
     assert (held.threads.waiting, held.threads.characters) == (0, 0)
+
+
+async def test_more_texts_than_may_wait_are_refused_for_now(held: Held) -> None:
+    tasks = await held.fill()
+    waiting = [asyncio.create_task(held.threads.run(lambda: True, 1)) for _ in range(WAITING - THREADS)]
+    await eventually(lambda: held.threads.waiting == WAITING)
+    with pytest.raises(RequestError, match="64 long texts wait for the tokenizer") as caught:
+        await held.threads.run(lambda: True, 1)
+    assert (caught.value.code, caught.value.row.should_retry) == (Code.QUEUE_FULL, True)
+    held.release.set()
+    assert all(await asyncio.gather(*tasks, *waiting))
+    assert await held.threads.run(lambda: True, 1)
 
 
 async def test_waiting_work_is_dropped_with_its_text_when_nobody_awaits_it(held: Held) -> None:

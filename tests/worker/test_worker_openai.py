@@ -284,7 +284,7 @@ def test_a_truncated_model_is_one_clear_line(folder: Path) -> None:
     weights = model / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     with worker_process(folder, model=f"file://{model}") as worker:
-        assert worker.ended() == 1
+        assert worker.ended() == 2
         last = worker.said().splitlines()[-1]
         assert last.startswith("paceline worker: ")
         assert "model.safetensors" in last
