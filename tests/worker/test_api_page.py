@@ -14,7 +14,7 @@ from paceline_workers.server.openai.requests import NEUTRAL, SEQUENCES_LIMIT, Ch
 from paceline_workers.server.openai.structured import CHOICES_LIMIT
 from paceline_workers.server.openai.tokenizing import IDS_LIMIT
 from paceline_workers.server.openai.tools import TOOLS_LIMIT
-from paceline_workers.server.protocol import HEADERS
+from paceline_workers.server.protocol import HEADER_COST
 from paceline_workers.server.threads import WAITING
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
@@ -57,7 +57,7 @@ def test_what_is_refused_is_told() -> None:
         ("or when {} texts of over 4,096 characters", WAITING),
         ("at most {:,}: their text", IDS_LIMIT),
         ("at most {:,} characters, or 16 for each token", COUNTED_CHARACTERS),
-        ("or {} headers (431)", HEADERS),
+        ("each header counting for {} bytes more (431)", HEADER_COST),
     ],
 )
 def test_limits_are_those_of_the_code(words: str, limit: int) -> None:
