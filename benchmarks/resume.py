@@ -21,7 +21,7 @@ from typing import Any
 
 import uvloop
 from benchmarks.harness import Bar, Measured, Row, main
-from tests.gateway.replicas import Replica
+from tests.gateway.replicas import EMULATED, Replica
 from tests.gateway.stand import Stand, gateway
 
 from paceline_core.auth import new_hop_key
@@ -34,7 +34,6 @@ GAP_S = 2.0
 SHARES = (0.0, 0.001, 0.01, 0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.97)
 """How much of all tokens has come when a worker is killed; 0: the requests have only just been sent."""
 QUICK_SHARES = (0.0, 0.3, 0.97)
-SLOW = {"emulate": {"accelerator": "l4", "model": "llama-3.1-8b", "cold_start_s": 0.0}, "max_seqs": 256}
 NONE = b"\n"
 
 
@@ -171,7 +170,7 @@ def measure(quick: bool) -> Measured:
     hop_key = new_hop_key()
     front = Gateway(hop_key)
     with tempfile.TemporaryDirectory() as folder:
-        fleet = [Replica(Path(folder) / f"w{index}", f"w{index}", hop_key, engine=SLOW) for index in range(WORKERS)]
+        fleet = [Replica(Path(folder) / f"w{index}", f"w{index}", hop_key, engine=EMULATED) for index in range(WORKERS)]
         try:
             return _rounds(front, fleet, Path(folder), hop_key, quick=quick)
         finally:
@@ -197,7 +196,7 @@ def _rounds(front: Gateway, fleet: list[Replica], folder: Path, hop_key: bytes, 
         gaps += longest
         kills.append({"at": share, "longest_gap_s": longest[0], "broken": sum(not got.whole for got in crowd.got)})
         fleet[0].process.end()
-        fleet.append(Replica(folder / f"after-{len(kills)}", f"after-{len(kills)}", hop_key, engine=SLOW))
+        fleet.append(Replica(folder / f"after-{len(kills)}", f"after-{len(kills)}", hop_key, engine=EMULATED))
         del fleet[0]
         _ready(front, fleet)
     resumed = front.end()

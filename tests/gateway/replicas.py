@@ -13,7 +13,8 @@ from paceline_core.auth.hop import HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.kube import Endpoint
 
-EMULATED = {"emulate": {"accelerator": "h100", "model": "llama-3.1-8b", "cold_start_s": 0.0}, "max_seqs": 256}
+EMULATED = {"emulate": {"accelerator": "l4", "model": "llama-3.1-8b", "cold_start_s": 0.0}, "max_seqs": 256}
+"""A slow one, some 20 tokens a second: streams last long enough to be hit on a busy machine."""
 
 
 class Replica:

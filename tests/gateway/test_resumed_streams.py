@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -68,6 +69,15 @@ async def test_a_stream_cut_after_any_event_is_whole(stand: Stand, make_worker: 
     assert await stand.metric("paceline_stream_resumed_total", reason="connection") == 1
     assert await stand.metric("paceline_stream_resume_gap_seconds_count") == 1
     assert await stand.metric("paceline_retries_total") == 0
+    assert await stand.metric("paceline_tenant_tokens_total", kind="output") == len(TOKENS)
+
+
+async def test_the_phases_of_both_lives_sum_to_the_whole(stand: Stand, make_worker: MakeWorker) -> None:
+    slow = Script(tokens=TOKENS, delay_s=0.02)
+    await workers(stand, make_worker, replace(slow, cut_after=3), slow)
+    text_of(await stand.client.post("/v1/chat/completions", json=STREAM))
+    spent = await stand.metric("paceline_request_phase_seconds_sum")
+    assert spent == pytest.approx(await stand.metric("paceline_request_duration_seconds_sum"), rel=0.05)
 
 
 @pytest.mark.parametrize("reason", ["evacuate", "drain", "engine"])

@@ -23,7 +23,7 @@ from paceline_core.auth.hop import HEADER
 from paceline_core.clock import SystemClock
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 _NONE: Mapping[str, str] = MappingProxyType({})
 _WITH_ENGINE = "import sys; from paceline_workers.main import main; sys.exit(main(sys.argv[1:]))"
 
