@@ -7,6 +7,9 @@ from paceline_core.objects.resolved import ResolvedService
 from paceline_core.registry import Outcome, RequestClass, Verdict
 from paceline_gateway.config import Limits
 from paceline_gateway.queues.dispatcher import Caps, Dispatcher
+from paceline_gateway.queues.door import Shed
+from paceline_gateway.queues.ticket import OUTPUT_WEIGHT, Ticket
+from paceline_gateway.quota.nouns import Use
 from paceline_gateway.quota.outputs import PRIOR, Outputs
 from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.estimate import TokenRatio
@@ -91,6 +94,18 @@ class Desk:
         tally.prompt_tokens += self.prompt_tokens(size)
         self.series.diverted.inc()
 
+    def shed(self, ticket: Ticket, now: float) -> Shed | None:
+        """Who must go so that this one may wait, if anybody must; counted as gone."""
+        shed = self.dispatcher.shed(ticket, self.service.classes[ticket.request_class].queue_limit, now)
+        if shed is not None:
+            self.series.classes[shed.ticket.request_class].shed[shed.reason].inc()
+        return shed
+
+    def settled(self, ticket: Ticket, use: Use, cached: int) -> None:
+        """One that arrived has used this much, of which so many input tokens were cached."""
+        uncached = max(use.input_tokens - cached, 0)
+        self.dispatcher.settle(ticket, uncached + OUTPUT_WEIGHT * use.output_tokens)
+
     def arrived(self, name: RequestClass, prompt_tokens: int) -> None:
         """A request asks for this service."""
         tally = self.tallies[name]
@@ -123,6 +138,6 @@ class Desk:
         self.series.prefix_bytes.set(self.fleet.prefixes.bytes)
         self.series.in_flight.set(self.open.total())
         self.series.held.set(self.dispatcher.held(now))
+        self.series.kept.set(self.fleet.kept)
         for name, line in self.dispatcher.lines.items():
-            self.series.classes[name].queued.set(len(line))
-            self.series.classes[name].oldest.set(0.0 if line.oldest is None else now - line.oldest)
+            self.series.classes[name].show(line, self.dispatcher.turns.promoted.pop(name, 0), now)

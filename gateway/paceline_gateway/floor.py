@@ -11,7 +11,7 @@ from paceline_core.auth import Signer
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_core.kube import Endpoint
-from paceline_core.registry.enums import RequestClass
+from paceline_core.registry.enums import RequestClass, ShedReason
 from paceline_core.telemetry import Metrics
 from paceline_core.wire import LoadReport
 from paceline_gateway.config import Limits
@@ -19,6 +19,7 @@ from paceline_gateway.demand import Bell
 from paceline_gateway.desk import Desk
 from paceline_gateway.http.pool import Pool
 from paceline_gateway.proxy import Call
+from paceline_gateway.queues.door import Shed
 from paceline_gateway.quota.nouns import Reservation
 from paceline_gateway.quota.quotas import Quotas
 from paceline_gateway.quota.use import used
@@ -108,6 +109,10 @@ class Floor:
             desks[0].diverted(name, size)
         return chain[place]
 
+    def displaced(self, shed: Shed) -> None:
+        """One who waits must go for another."""
+        self._calls[shed.ticket.id].on(e.Refused(shed.error))
+
     def moved(self, desk: Desk) -> None:
         """Hand waiting requests to workers with room. What moves on the way is looked at again, not nested."""
         key = desk.key
@@ -136,7 +141,9 @@ class Floor:
         if call.waiter is not None:
             self.quotas.abandon(call.waiter)
         if call.reservation is not None:
-            self.quotas.settle(call.reservation, used(record, call.reservation.use), self.now())
+            use = used(record, call.reservation.use)
+            self.quotas.settle(call.reservation, use, self.now())
+            desk.settled(call.ticket, use, record.meter.cached)
             desk.ended(record, verdicts, name, call.ticket.size, call.choices)
         desk.series.classes[name].ended(record, verdicts)
         desk.series.ended(record, phases(record))
@@ -188,7 +195,7 @@ class Floor:
         """Give time its say."""
         now = self.now()
         for call in [call for call in self._calls.values() if call.life.deadline <= now]:
-            call.expired(held=call.desk is not None and call.desk.dispatcher.held(now) > 0)
+            self._expire(call, now)
         for desk in self.desks.values():
             self.moved(desk)
         self.quotas.tick(now)
@@ -216,8 +223,16 @@ class Floor:
             self._again.discard(key)
             for ticket, worker in desk.dispatcher.assign(self.now()):
                 self._calls[ticket.id].assigned(worker)
+            for ticket in desk.dispatcher.late:
+                self._expire(self._calls[ticket.id], self.now())
             if key not in self._again:
                 return
+
+    def _expire(self, call: Call, now: float) -> None:
+        desk, ticket = call.desk, call.ticket
+        if desk is not None and ticket is not None and call.life.waiting:
+            desk.series.classes[ticket.request_class].shed[ShedReason.DEADLINE].inc()
+        call.expired(held=desk is not None and desk.dispatcher.held(now) > 0)
 
     def _watch_held(self, desk: Desk) -> None:
         key, held = desk.key, desk.dispatcher.held(self.now()) > 0

@@ -114,11 +114,10 @@ class Gateway:
         """Stand in line. Raises RequestError when it is full."""
         if call.desk is None or call.ticket is None:
             return
-        ticket = call.ticket
-        limit = call.desk.service.classes[ticket.request_class].queue_limit
-        refusal = call.desk.dispatcher.refusal(ticket.request_class, ticket.size, limit, self._floor.now())
-        if refusal is not None:
-            raise refusal
+        while (shed := call.desk.shed(call.ticket, self._floor.now())) is not None:
+            if shed.ticket is call.ticket:
+                raise shed.error
+            self._floor.displaced(shed)
         call.on(e.Queued())
 
 

@@ -250,6 +250,7 @@ class Call:
             if action.again:
                 self.desk.dispatcher.rejoin(self.ticket, self.life.deadline)
             else:
+                self.ticket.deadline = self.life.deadline
                 self.desk.dispatcher.join(self.ticket, now)
         return True
 

@@ -70,6 +70,23 @@ class CutReason(StrEnum):
     DEADLINE = "deadline"
 
 
+class ShedReason(StrEnum):
+    """Why a request was not let into a queue, or had to leave it."""
+
+    QUEUE_FULL = "queue_full"
+    BYTES = "bytes"
+    HELD = "held"
+    """No worker is there, and too many wait for one."""
+    TENANT = "tenant"
+    """Its tenant has its share of the queue."""
+    DISPLACED = "displaced"
+    """Its tenant had more than its share when another one came."""
+    TOO_LATE = "too_late"
+    """It would have waited beyond its deadline."""
+    DEADLINE = "deadline"
+    """It did."""
+
+
 class Direction(StrEnum):
     """What an autoscaler's decision does to a pool."""
 

@@ -2,20 +2,31 @@
 
 Requests wait here, not at the workers: a slot and room for more work must be free before one goes, so a worker that
 joins takes its share of what already waits. Waiting while nobody is eligible is called being held; it is the same
-line, with a cap of its own, and it drains at the pace the first worker can take.
-Between classes the more urgent one goes first. Known hole: sustained urgent overload starves the others until they
-reach their age limit; fair sharing belongs to this file's successor.
+lines, with a cap of its own, and they drain at the pace the first worker can take.
+
+Streams that lost their worker go first; then by class (`turns`), in a class by tenant and prefix (`line`). While a more
+urgent request waits for room, no other one takes it, starving classes aside. Batch and offline leave free what
+interactive requests needed lately (`peak`): at most half of each worker's slots and half of the work given ahead.
+Known hole: gateways share nothing here. Each is fair to what it sees, and together they are as fair as their clients
+are spread evenly.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from paceline_core.errors import Code, RequestError
-from paceline_core.registry.enums import RequestClass
+from paceline_core.registry.enums import RequestClass, ShedReason
+from paceline_gateway.queues.door import Full, Shed, judge, too_late
 from paceline_gateway.queues.drain import DrainRate
-from paceline_gateway.queues.fifo import Fifo
+from paceline_gateway.queues.line import Cached, FairLine
+from paceline_gateway.queues.peak import Peak
+from paceline_gateway.queues.shares import Shares
 from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.queues.turns import Turns
 from paceline_gateway.routing.fleet import Fleet
 from paceline_gateway.routing.worker import Worker
+
+URGENT = RequestClass.INTERACTIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,61 +42,77 @@ class Dispatcher:
 
     def __init__(self, fleet: Fleet, caps: Caps) -> None:
         self.fleet = fleet
-        self.lines = {name: Fifo() for name in RequestClass}
+        self.lines = {name: FairLine() for name in RequestClass}
+        self.turns = Turns(self.lines)
         self._caps = caps
         self._drain = {name: DrainRate() for name in RequestClass}
+        self._served = {name: DrainRate() for name in RequestClass}
         self._in_flight: dict[int, Worker] = {}
-        self.waiting = 0
-        self.size = 0
+        self._urgent = 0
+        self._peak = Peak()
+        self._numbers = Shares()
+        self._sizes = Shares()
+
+    @property
+    def waiting(self) -> int:
+        """Requests in all lines."""
+        return self._numbers.total
+
+    @property
+    def size(self) -> int:
+        """Bytes of their bodies."""
+        return self._sizes.total
+
+    @property
+    def late(self) -> list[Ticket]:
+        """Those who wait past their deadline and have to be told."""
+        return [ticket for line in self.lines.values() for ticket in line.late]
 
     def held(self, now: float) -> int:
         """Requests that wait because nobody is eligible."""
         return self.waiting if self.waiting and not self.fleet.eligible(now) else 0
 
     def refusal(self, request_class: RequestClass, size: int, limit: int, now: float) -> RequestError | None:
-        """Why one more request cannot wait here, if so. `limit` is its class's cap on waiting requests."""
-        waiting = len(self.lines[request_class])
-        if waiting >= limit and (self.waiting or not self.fleet.has_room(now, request_class)):
-            code, why = Code.QUEUE_FULL, f"The queue of {request_class} requests is full: {waiting} waiting."
-        elif self.size + size > self._caps.size:
-            code, why = Code.QUEUE_FULL, "The waiting requests are too large together."
-        elif self.waiting >= self._caps.held and not self.fleet.eligible(now):
-            code, why = Code.NO_CAPACITY, f"No worker is ready, and too many wait for one: {self.waiting}."
-        else:
-            return None
-        after = self._drain[request_class].retry_after(waiting + 1, now)
-        return RequestError(code, why, retry_after=after)
+        """Why one more request of nobody in particular could not wait here, if so."""
+        full = next(self._full(request_class, size, limit, now), None)
+        return None if full is None else RequestError(full.code, full.why, retry_after=self._after(request_class, now))
+
+    def shed(self, ticket: Ticket, limit: int, now: float) -> Shed | None:
+        """Who must go so that this ticket may join: itself, or one who waits; None if nobody must.
+
+        `limit` is its class's cap on waiting requests. Ask again when the one named has left.
+        """
+        name = ticket.request_class
+        for full in self._full(name, ticket.size, limit, now):
+            own = full.reason is ShedReason.QUEUE_FULL
+            lines = [self.lines[name]] if own else reversed(self.lines.values())
+            return judge(ticket, full, lines, self._after(name, now))
+        return too_late(ticket, self.lines[name], self._served[name], now)
 
     def join(self, ticket: Ticket, now: float) -> None:
-        """Wait at the end of the class's line."""
+        """Wait at the end of the tenant's line."""
         ticket.joined = now
         self._join(ticket, front=False)
+        self._notice(now)
 
     def rejoin(self, ticket: Ticket, deadline: float) -> None:
-        """Wait again, at the front: its worker failed it."""
+        """Wait again, before the others: its worker failed it."""
         ticket.deadline = deadline
         self._join(ticket, front=True)
 
     def leave(self, ticket: Ticket) -> None:
         """Wait no longer."""
         if self.lines[ticket.request_class].leave(ticket):
-            self.waiting -= 1
-            self.size -= ticket.size
+            self._left(ticket)
 
     def assign(self, now: float) -> list[tuple[Ticket, Worker]]:
         """Everybody who can go now, in order, each with a worker whose slot is already taken."""
-        assigned: list[tuple[Ticket, Worker]] = []
+        self.fleet.kept = self._peak.value(now)
         for line in self.lines.values():
-            while (ticket := line.head) is not None:
-                pick = self.fleet.pick(ticket.ask, now, ticket.avoid)
-                if pick is None:
-                    return assigned
-                self.leave(ticket)
-                self.fleet.take(pick, ticket.id, ticket.ask, now, stream=ticket.stream)
-                ticket.cached_tokens = pick.cached_tokens
-                self._in_flight[ticket.id] = pick.worker
-                self._drain[ticket.request_class].departed(now)
-                assigned.append((ticket, pick.worker))
+            line.expire(now)
+        assigned: list[tuple[Ticket, Worker]] = []
+        while (gone := self._next(now)) is not None:
+            assigned.append(gone)
         return assigned
 
     def began(self, ticket: Ticket) -> None:
@@ -98,10 +125,84 @@ class Dispatcher:
         """It ended at its worker."""
         worker = self._in_flight.pop(ticket.id, None)
         if worker is not None:
+            self._urgent -= ticket.request_class is URGENT
             worker.give(ticket.id, now, failed=suspect)
             ticket.avoid |= {worker.name}
 
+    def settle(self, ticket: Ticket, used: float) -> None:
+        """It is over and used so many tokens, output twice: its tenant's account is put right."""
+        if ticket.charged:
+            self.lines[ticket.request_class].settle(ticket, used)
+
+    def _full(self, name: RequestClass, size: int, limit: int, now: float) -> Iterator[Full]:
+        """What has no room for one more."""
+        line, caps, waiting = self.lines[name], self._caps, self.waiting
+        if len(line) >= limit and (waiting or not self.fleet.has_room(now, name)):
+            why = f"The queue of {name} requests is full: {len(line)} waiting."
+            yield Full(line.shares, 1, limit, ShedReason.QUEUE_FULL, Code.QUEUE_FULL, why)
+        if self.size + size > caps.size:
+            why = "The waiting requests are too large together."
+            yield Full(self._sizes, size, caps.size, ShedReason.BYTES, Code.QUEUE_FULL, why)
+        if waiting >= caps.held and not self.fleet.eligible(now):
+            why = f"No worker is ready, and too many wait for one: {waiting}."
+            yield Full(self._numbers, 1, caps.held, ShedReason.HELD, Code.NO_CAPACITY, why)
+
+    def _after(self, name: RequestClass, now: float) -> float:
+        return self._drain[name].retry_after(len(self.lines[name]) + 1, now)
+
+    def _next(self, now: float) -> tuple[Ticket, Worker] | None:
+        """The next to go."""
+        for line in self.lines.values():
+            if (resumed := line.resumed) is not None and (gone := self._send(resumed, now)) is not None:
+                return gone
+        for name in self.turns.due(now):
+            if (gone := self._place(name, now)) is not None:
+                self.turns.took(name)
+                return gone
+        for name, line in self.lines.items():
+            if line.willing:
+                gone = self._place(name, now)
+                if gone is not None:
+                    self.turns.went(name, now)
+                return gone
+        return None
+
+    def _place(self, name: RequestClass, now: float) -> tuple[Ticket, Worker] | None:
+        line = self.lines[name]
+        ticket = line.next(self._cached(name, now) if line.willing > 1 else None)
+        return None if ticket is None else self._send(ticket, now)
+
+    def _send(self, ticket: Ticket, now: float) -> tuple[Ticket, Worker] | None:
+        name, ask = ticket.request_class, ticket.ask
+        pick = self.fleet.pick(ask, now, ticket.avoid)
+        if pick is None:
+            return None
+        self.lines[name].went(ticket, max(ticket.prompt_tokens - pick.cached_tokens, 1))
+        self._left(ticket)
+        self.fleet.take(pick, ticket.id, ask, now, stream=ticket.stream)
+        ticket.cached_tokens = pick.cached_tokens
+        self._in_flight[ticket.id] = pick.worker
+        self._urgent += name is URGENT
+        self._drain[name].departed(now)
+        self._served[name].departed(now, ticket.cost)
+        return ticket, pick.worker
+
+    def _cached(self, name: RequestClass, now: float) -> Cached | None:
+        """How much of a ticket's prompt the best worker with room has; None if nobody has room."""
+        roomy, prefixes = self.fleet.roomy(now, name), self.fleet.prefixes
+        if not roomy:
+            return None
+        return lambda ticket: max(prefixes.cached(worker, ticket.keys, now) for worker in roomy) if ticket.keys else 0
+
     def _join(self, ticket: Ticket, *, front: bool) -> None:
         self.lines[ticket.request_class].join(ticket, front=front)
-        self.waiting += 1
-        self.size += ticket.size
+        self._numbers.add(ticket.tenant, ticket.weight, 1)
+        self._sizes.add(ticket.tenant, ticket.weight, ticket.size)
+
+    def _left(self, ticket: Ticket) -> None:
+        self._numbers.remove(ticket.tenant, 1)
+        self._sizes.remove(ticket.tenant, ticket.size)
+
+    def _notice(self, now: float) -> None:
+        """What interactive requests need at once."""
+        self._peak.saw(len(self.lines[URGENT]) + self._urgent, now)

@@ -21,17 +21,21 @@ class DrainRate:
         self._began = -math.inf
         self._at = -math.inf
 
-    def departed(self, now: float) -> None:
-        """One ticket went to a worker."""
+    def departed(self, now: float, amount: float = 1.0) -> None:
+        """One ticket, or so much of what is counted, went to a worker."""
         if now - self._at > MEMORY_S:
             self._level, self._began = 0.0, now
-        self._level = self._decayed(now) + 1 / MEMORY_S
+        self._level = self._decayed(now) + amount / MEMORY_S
         self._at = now
 
     def per_second(self, now: float) -> float:
         """Departures per second now."""
         age = max(now - self._began, SHORTEST_S)
         return self._decayed(now) / -math.expm1(-age / MEMORY_S)
+
+    def known(self, now: float) -> bool:
+        """Whether it has been watched for as long as it remembers, up to now."""
+        return now - self._began >= MEMORY_S >= now - self._at
 
     def _decayed(self, now: float) -> float:
         return self._level * math.exp((self._at - now) / MEMORY_S) if self._level else 0.0

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from paceline_core.registry.enums import RequestClass
 from paceline_gateway.routing.policy import Ask
 
+OUTPUT_WEIGHT = 2
+"""An output token's cost in prompt tokens, as VTC has it: it takes a step of its own."""
+
 
 @dataclass(slots=True, eq=False)
 class Ticket:
@@ -29,6 +32,15 @@ class Ticket:
     prompt_bytes: int = 0
     cached_tokens: int = 0
     resumed: bool = False
+    charged: float = 0.0
+    """Tokens that its tenant's account was charged when it was first given out, output twice."""
+    overtaken: int = 0
+    """How often another one was preferred when it was the next."""
+
+    @property
+    def cost(self) -> int:
+        """What it is expected to be charged, were nothing cached."""
+        return self.prompt_tokens + OUTPUT_WEIGHT * self.expected_output
 
     @property
     def ask(self) -> Ask:

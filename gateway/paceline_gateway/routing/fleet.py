@@ -19,6 +19,9 @@ from paceline_gateway.routing.policy import Ask, Candidate, Pick, Policy
 from paceline_gateway.routing.prefix_index import PrefixIndex
 from paceline_gateway.routing.worker import PLACES, RAMP_S, Standing, Worker
 
+PATIENT = 0.5
+"""Share of the work given ahead that batch and offline requests may make up, while interactive ones come too."""
+
 
 class Fleet:
     """All methods are synchronous; `now` is monotonic seconds. `prefix_bytes` caps what is known of prefixes."""
@@ -31,6 +34,8 @@ class Fleet:
         self._balance = Balance()
         self._picks = 0
         self.prefixes = PrefixIndex(prefix_bytes)
+        self.kept = 0
+        """Slots that batch and offline requests leave free for interactive ones, of all workers together."""
         self.context = 0
         """Tokens that a request may have, as a worker last told; 0 before one did."""
 
@@ -105,8 +110,13 @@ class Fleet:
 
     def has_room(self, now: float, request_class: RequestClass = RequestClass.INTERACTIVE) -> bool:
         """Whether anybody could take a request of this class at once."""
-        place = PLACES[request_class]
-        return any(worker.in_flight < worker.share and self._roomy(worker, place) for worker in self.eligible(now))
+        return bool(self.roomy(now, request_class))
+
+    def roomy(self, now: float, request_class: RequestClass) -> list[str]:
+        """Who could take a request of this class at once."""
+        place, eligible = PLACES[request_class], self.eligible(now)
+        kept = self._kept(len(eligible))
+        return [w.name for w in eligible if w.in_flight < w.open_to(place, kept) and self._roomy(w, place)]
 
     def ttft_s(self, ask: Ask, waiting: int, now: float) -> float:
         """Estimated seconds to the first token of one more request, behind so many prompt tokens that wait for all."""
@@ -153,9 +163,9 @@ class Fleet:
         new: list[Candidate] = []
         avoided: list[Candidate] = []
         eligible, place, cached = self.eligible(now), PLACES[ask.request_class], 0
-        line = self._balance.line(eligible, now)
+        line, kept = self._balance.line(eligible, now), self._kept(len(eligible))
         for worker in eligible:
-            if worker.in_flight >= worker.share:
+            if worker.in_flight >= (worker.open_to(place, kept) if kept else worker.share):
                 continue
             if ask.keys:
                 cached = ask.tokens(self.prefixes.cached(worker.endpoint.name, ask.keys, now))
@@ -169,7 +179,11 @@ class Fleet:
         return first, new, avoided
 
     def _roomy(self, worker: Worker, place: int) -> bool:
-        return worker.ahead(place, 0) * worker.token_s < self._lookahead_s
+        lookahead = self._lookahead_s * PATIENT if place and self.kept else self._lookahead_s
+        return worker.ahead(place, 0) * worker.token_s < lookahead
+
+    def _kept(self, workers: int) -> int:
+        return -(-self.kept // workers) if self.kept and workers else 0
 
     def _left_out(self, now: float) -> set[str]:
         broken = {name: worker.breaker for name, worker in self._workers.items() if worker.breaker.broken}

@@ -72,6 +72,8 @@ class Worker:
     picked: int = 0
     whole: set[int] = field(default_factory=set)
     """Tickets of those in flight whose answers do not stream."""
+    urgent: set[int] = field(default_factory=set)
+    """Tickets of those in flight that are interactive."""
     unbegun: dict[int, Flight] = field(default_factory=dict)
     reported: list[int] = field(default_factory=lambda: [0] * _CLASSES)
     unbegun_tokens: list[int] = field(default_factory=lambda: [0] * _CLASSES)
@@ -115,6 +117,12 @@ class Worker:
         """Of its slots, how many it may be given already: all of them RAMP_S after it became ready."""
         grown = RAMP_FROM + (1 - RAMP_FROM) * (now - self.ready_since) / RAMP_S
         return self.share if grown >= 1 else ceil(self.share * max(grown, RAMP_FROM))
+
+    def open_to(self, place: int, kept: int) -> int:
+        """How many slots a class may fill, when `kept` are for interactive requests: at most half of them are."""
+        if not place or not kept:
+            return self.share
+        return self.share - max(min(kept, self.share // 2) - len(self.urgent), 0)
 
     @property
     def backlog_s(self) -> float:
@@ -162,6 +170,8 @@ class Worker:
         self.unbegun[ticket] = Flight(tokens, place, now, self.reports)
         if not stream:
             self.whole.add(ticket)
+        if not place:
+            self.urgent.add(ticket)
         self.unbegun_tokens[place] += tokens
         self.fresh_tokens[place] += tokens
         self._believe(place)
@@ -182,6 +192,7 @@ class Worker:
         else:
             self.breaker.left(ticket)
         self.whole.discard(ticket)
+        self.urgent.discard(ticket)
         self._computed(ticket)
 
     def says(self, report: LoadReport, now: float) -> None:

@@ -6,9 +6,10 @@ from prometheus_client import Counter, Gauge
 
 from paceline_core.objects.resolved import ResolvedService, Target
 from paceline_core.registry import METRICS, Outcome, Phase, RequestClass, Verdict
-from paceline_core.registry.enums import CutReason, ResumeReason
+from paceline_core.registry.enums import CutReason, ResumeReason, ShedReason
 from paceline_core.registry.metrics import SERVICE
 from paceline_core.telemetry import Histogram, Metrics
+from paceline_gateway.queues.line import FairLine
 from paceline_gateway.requests.judge import AVAILABILITY, Verdicts, whole_answer_targets
 from paceline_gateway.requests.nouns import Record
 from paceline_gateway.routing.breaker import Circuit
@@ -37,6 +38,11 @@ class ClassSeries:
         self.queued: Gauge = metrics.gauge("paceline_queue_requests", *place)
         self.oldest = metrics.gauge("paceline_queue_oldest_wait_seconds", *place)
         self.capacity = metrics.gauge("paceline_queue_capacity_requests", *place)
+        self.shed = {r: metrics.counter("paceline_queue_shed_total", *place, r.value) for r in ShedReason}
+        self._bytes = metrics.gauge("paceline_queue_bytes", *place)
+        self._tenants = metrics.gauge("paceline_queue_tenants", *place)
+        self._spread = metrics.gauge("paceline_queue_service_spread_tokens", *place)
+        self._promoted: Counter = metrics.counter("paceline_queue_promoted_total", *place)
         self._verdicts: dict[tuple[str, Verdict], Counter] = {}
         self._promise(metrics, place, service, name)
 
@@ -51,6 +57,15 @@ class ClassSeries:
             self._tpot.observe(tpot)
         for verdict in verdicts:
             self._verdicts[verdict].inc()
+
+    def show(self, line: FairLine, promoted: int, now: float) -> None:
+        """Bring the queue's gauges up to date. `promoted`: who went before more urgent ones since."""
+        self.queued.set(len(line))
+        self.oldest.set(0.0 if line.oldest is None else now - line.oldest)
+        self._bytes.set(line.size)
+        self._tenants.set(len(line.shares))
+        self._spread.set(line.accounts.spread)
+        self._promoted.inc(promoted)
 
     def _promise(
         self, metrics: Metrics, place: tuple[str, str, str], service: ResolvedService, name: RequestClass
@@ -77,6 +92,7 @@ class ServiceSeries:
         self.classes = {name: ClassSeries(metrics, service, name) for name in RequestClass}
         self.in_flight: Gauge = metrics.gauge("paceline_requests_in_flight", *place)
         self.held = metrics.gauge("paceline_held_requests", *place)
+        self.kept: Gauge = metrics.gauge("paceline_queue_kept_slots", *place)
         self.itl: Histogram = metrics.histogram("paceline_stream_itl_seconds", *place)
         self.workers = {state: metrics.gauge("paceline_upstream_workers", *place, state.value) for state in Standing}
         self.circuits = {c: metrics.gauge("paceline_upstream_circuits", *place, c.value) for c in Circuit}

@@ -1,0 +1,92 @@
+"""What each tenant has been served, and whose turn it is: virtual counters (VTC, Sheng et al. 2024).
+
+A counter is service in tokens divided by the tenant's weight. The active tenant (one who has somebody waiting) with the
+least is next. Who becomes active is lifted to the least of the active ones, or to whoever became idle last: idle time
+earns nothing, and using what nobody else wanted costs nothing later. So two tenants who both wait never drift further
+apart than what the largest requests cost.
+
+Every step is O(log tenants): a heap whose outdated entries are dropped when they come up. At most IDLE counters of idle
+tenants are kept; who has been idle for longest is forgotten, and starts anew like a stranger.
+"""
+
+import heapq
+from collections import OrderedDict
+from itertools import count
+
+IDLE = 4096
+_Entry = tuple[float, int, int, str]
+
+
+class Accounts:
+    """One line's counters."""
+
+    def __init__(self) -> None:
+        self._heap: list[_Entry] = []
+        self._active: dict[str, _Entry] = {}
+        self._weights: dict[str, int] = {}
+        self._idle: OrderedDict[str, float] = OrderedDict()
+        self._order = count()
+        self._last = 0.0
+        self.weight = 0
+        """Of all active tenants together."""
+
+    def __len__(self) -> int:
+        """Active tenants."""
+        return len(self._active)
+
+    @property
+    def spread(self) -> float:
+        """Between the most and the least served of the active tenants, in tokens over weight."""
+        counters = [entry[0] for entry in self._active.values()]
+        return max(counters) - min(counters) if counters else 0.0
+
+    def counter(self, tenant: str) -> float:
+        """A tenant's counter; 0 of one who is not known."""
+        entry = self._active.get(tenant)
+        return self._idle.get(tenant, 0.0) if entry is None else entry[0]
+
+    def enter(self, tenant: str, weight: int) -> None:
+        """Somebody of this tenant waits now."""
+        if tenant in self._active:
+            return
+        least = self.first(1)
+        floor = self._active[least[0]][0] if least else self._last
+        self._weights[tenant] = weight
+        self.weight += weight
+        self._put(tenant, max(self._idle.pop(tenant, 0.0), floor), served=0)
+
+    def leave(self, tenant: str) -> None:
+        """Nobody of this tenant waits any more."""
+        self._last = self._idle[tenant] = self._active.pop(tenant)[0]
+        self.weight -= self._weights.pop(tenant)
+        if len(self._idle) > IDLE:
+            self._idle.popitem(last=False)
+
+    def charge(self, tenant: str, tokens: float, weight: int) -> None:
+        """It was served so much; less than nothing when it was charged too much before."""
+        if tenant in self._active:
+            self._put(tenant, self._active[tenant][0] + tokens / weight, served=1)
+        elif tenant in self._idle:
+            self._idle[tenant] += tokens / weight
+
+    def first(self, most: int, within: float = 0.0) -> list[str]:
+        """Whose turn it is, and at most so many in all who have been served at most `within` more, in order."""
+        found: list[_Entry] = []
+        while self._heap and len(found) < most:
+            entry = heapq.heappop(self._heap)
+            if self._active.get(entry[3]) is not entry:
+                continue
+            found.append(entry)
+            if entry[0] > found[0][0] + within:
+                break
+        for entry in found:
+            heapq.heappush(self._heap, entry)
+        return [entry[3] for entry in found if entry[0] <= found[0][0] + within]
+
+    def _put(self, tenant: str, counter: float, *, served: int) -> None:
+        """Among equals who has just become active goes first."""
+        entry = self._active[tenant] = (counter, served, next(self._order), tenant)
+        heapq.heappush(self._heap, entry)
+        if len(self._heap) > 2 * len(self._active) + 64:
+            self._heap = list(self._active.values())
+            heapq.heapify(self._heap)

@@ -1,0 +1,81 @@
+"""Who may wait, and who must go so that another may: bounds in number, bytes and expected wait.
+
+A line that is full refuses those whose tenant has its share of it while others wait too (429: it is the tenant's own
+doing), and lets those below their share displace the newest of whoever holds most. With nobody above a share the
+service itself is full (503). The same holds for the bytes that wait, and for the number held while no worker is there.
+Who would in all likelihood wait beyond the deadline is refused at once, and told how long the line is too long.
+Missing data refuses nobody: a rate that has not been watched for long enough predicts nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from paceline_core.errors import Code, RequestError
+from paceline_core.registry.enums import ShedReason
+from paceline_gateway.queues.drain import DrainRate
+from paceline_gateway.queues.line import FairLine
+from paceline_gateway.queues.shares import Shares
+from paceline_gateway.queues.ticket import Ticket
+
+CERTAINTY = 1.5
+"""Requests whose predicted wait is so many times what they may wait are refused at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shed:
+    """Somebody must go: the one who came, or one who waits already. `error` is what it hears."""
+
+    ticket: Ticket
+    reason: ShedReason
+    error: RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """Something that has no room for one more. `why` says so to whoever is refused."""
+
+    shares: Shares
+    amount: int
+    limit: int
+    reason: ShedReason
+    code: Code
+    why: str
+
+
+def judge(ticket: Ticket, full: Full, lines: Iterable[FairLine], after: float) -> Shed:
+    """Who goes. `lines`: where one can be displaced, least urgent first; `after`: when to come again."""
+    shares = full.shares
+    if shares.exceeds(ticket.tenant, ticket.weight, full.amount, full.limit):
+        return Shed(ticket, ShedReason.TENANT, _too_many(after))
+    holder = shares.displaceable(ticket.tenant, ticket.weight, full.amount, full.limit)
+    if holder is not None:
+        for line in lines:
+            newest = line.newest(holder)
+            if newest is not None:
+                return Shed(newest, ShedReason.DISPLACED, _too_many(after))
+    return Shed(ticket, full.reason, RequestError(full.code, full.why, retry_after=after))
+
+
+def too_late(ticket: Ticket, line: FairLine, rate: DrainRate, now: float) -> Shed | None:
+    """Whether it would in all likelihood wait too long."""
+    per_second, patience = rate.per_second(now), ticket.deadline - now
+    if not rate.known(now) or per_second <= 0:
+        return None
+    wait = backlog(ticket, line) / per_second
+    if wait <= CERTAINTY * patience:
+        return None
+    why = f"The request would wait {wait:.0f} s and may wait {patience:.0f} s; retry later."
+    error = RequestError(Code.QUEUE_FULL, why, retry_after=max(wait - patience, 1.0))
+    return Shed(ticket, ShedReason.TOO_LATE, error)
+
+
+def backlog(ticket: Ticket, line: FairLine) -> float:
+    """Tokens to be served until it has gone: all that wait, or less if its tenant has less than its share of them."""
+    own = line.cost_of(ticket.tenant) + ticket.cost
+    weights = line.accounts.weight + (0 if line.shares.of(ticket.tenant) else ticket.weight)
+    return min(line.cost + ticket.cost, own * weights / ticket.weight)
+
+
+def _too_many(after: float) -> RequestError:
+    message = "The line is full, and your requests take more than their share of it; retry later."
+    return RequestError(Code.RATE_LIMIT_EXCEEDED, message, retry_after=after)

@@ -1,0 +1,181 @@
+"""One class's line: fair between tenants, first come first served within each, cached prefixes preferred within limits.
+
+Whose turn it is, his counter says (`accounts`). A request is charged its uncached prompt tokens and twice the output
+that is expected when it goes, and what it really used when it ends. Those who were served no more than one request
+beyond the one whose turn it is may be preferred for what workers have cached (D2LPM, Cao et al. 2025): of CANDIDATES
+tenants the first DEPTH tickets are looked at, and nobody's first ticket is overtaken more than OVERTAKEN times.
+
+Who was served and lost its worker stands before all. Who is past its deadline stands aside until told so: it is never
+given out. Invariant: every ticket that joined stands in exactly one place until it leaves.
+"""
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from paceline_gateway.queues.accounts import Accounts
+from paceline_gateway.queues.shares import Shares
+from paceline_gateway.queues.ticket import OUTPUT_WEIGHT, Ticket
+
+CANDIDATES = 4
+DEPTH = 4
+OVERTAKEN = 8
+FADING = 0.99
+Cached = Callable[[Ticket], int]
+
+
+class FairLine:
+    """`prompt_tokens`, `cost` and `size` are sums over those who wait; `shares` counts them by tenant."""
+
+    def __init__(self) -> None:
+        self.accounts = Accounts()
+        self.shares = Shares()
+        self.prompt_tokens = 0
+        self.cost = 0
+        self.size = 0
+        self._all: OrderedDict[int, Ticket] = OrderedDict()
+        self._own: dict[str, OrderedDict[int, Ticket]] = {}
+        self._costs: dict[str, int] = {}
+        self._resumed: dict[int, Ticket] = {}
+        self._again: dict[int, Ticket] = {}
+        self._late: dict[int, Ticket] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._largest = 0.0
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Ticket]:
+        return iter(self._all.values())
+
+    @property
+    def nearest_deadline(self) -> float | None:
+        """The soonest moment at which somebody here gives up."""
+        while self._deadlines:
+            deadline, number = self._deadlines[0]
+            ticket = self._all.get(number)
+            if ticket is not None and ticket.deadline == deadline and number not in self._late:
+                return deadline
+            heapq.heappop(self._deadlines)
+        return None
+
+    @property
+    def eldest(self) -> Ticket | None:
+        """Who waits longest."""
+        return next(iter(self._all.values()), None)
+
+    @property
+    def oldest(self) -> float | None:
+        """When the one who waits longest joined."""
+        eldest = self.eldest
+        return None if eldest is None else eldest.joined
+
+    @property
+    def late(self) -> list[Ticket]:
+        """Those past their deadline, who still have to be told."""
+        return list(self._late.values())
+
+    @property
+    def willing(self) -> int:
+        """How many wait to be given out."""
+        return len(self._all) - len(self._late)
+
+    @property
+    def resumed(self) -> Ticket | None:
+        """The first of those whose stream has begun and must go on."""
+        return next(iter(self._resumed.values()), None)
+
+    def cost_of(self, tenant: str) -> int:
+        """What a tenant's waiting requests are expected to be charged, were nothing cached."""
+        return self._costs.get(tenant, 0)
+
+    def join(self, ticket: Ticket, *, front: bool = False) -> None:
+        """Stand at the end of the tenant's line, or before all."""
+        self._all[ticket.id] = ticket
+        self._note_deadline(ticket)
+        if front:
+            self._all.move_to_end(ticket.id, last=False)
+            (self._resumed if ticket.resumed else self._again)[ticket.id] = ticket
+        else:
+            self._own.setdefault(ticket.tenant, OrderedDict())[ticket.id] = ticket
+            self.accounts.enter(ticket.tenant, ticket.weight)
+        self._count(ticket, 1)
+        self.shares.add(ticket.tenant, ticket.weight, 1)
+
+    def leave(self, ticket: Ticket) -> bool:
+        """Step out; False when the ticket does not stand here."""
+        if self._all.pop(ticket.id, None) is None:
+            return False
+        if self._late.pop(ticket.id, None) is None:
+            self._step_out(ticket)
+        self._count(ticket, -1)
+        self.shares.remove(ticket.tenant, 1)
+        if not self.shares.of(ticket.tenant):
+            del self._costs[ticket.tenant]
+        return True
+
+    def expire(self, now: float) -> None:
+        """Who is past its deadline is not given out any more."""
+        while (deadline := self.nearest_deadline) is not None and deadline <= now:
+            _, number = heapq.heappop(self._deadlines)
+            ticket = self._late[number] = self._all[number]
+            self._step_out(ticket)
+
+    def next(self, cached: Cached | None) -> Ticket | None:
+        """Whose turn it is. `cached`: how much of a prompt a worker with room has; None if nobody has room."""
+        if self._resumed or self._again:
+            return self.resumed or next(iter(self._again.values()))
+        tenants = self.accounts.first(CANDIDATES if cached else 1, self._largest)
+        if not tenants:
+            return None
+        turn = next(iter(self._own[tenants[0]].values()))
+        if cached is None or turn.overtaken >= OVERTAKEN:
+            return turn
+        return max((c for tenant in tenants for c in self._candidates(tenant)), key=cached)
+
+    def went(self, ticket: Ticket, uncached: int) -> None:
+        """It was given out and is charged, once; whom it overtook is counted."""
+        if ticket.id in self._own.get(ticket.tenant, ()):
+            for tenant in {ticket.tenant, *self.accounts.first(1)}:
+                first = next(iter(self._own[tenant].values()))
+                first.overtaken += first is not ticket
+        if not ticket.charged:
+            ticket.charged = uncached + OUTPUT_WEIGHT * ticket.expected_output
+            self._largest = max(ticket.charged / ticket.weight, self._largest * FADING)
+            self.accounts.charge(ticket.tenant, ticket.charged, ticket.weight)
+        self.leave(ticket)
+
+    def settle(self, ticket: Ticket, used: float) -> None:
+        """It ended, and used so many tokens, output twice."""
+        self.accounts.charge(ticket.tenant, used - ticket.charged, ticket.weight)
+
+    def newest(self, tenant: str) -> Ticket | None:
+        """The one of a tenant who came last, of those who have not been served."""
+        own = self._own.get(tenant)
+        return next(reversed(own.values())) if own else None
+
+    def _candidates(self, tenant: str) -> list[Ticket]:
+        tickets = list(islice(self._own[tenant].values(), DEPTH))
+        return tickets[:1] if tickets[0].overtaken >= OVERTAKEN else tickets
+
+    def _note_deadline(self, ticket: Ticket) -> None:
+        heapq.heappush(self._deadlines, (ticket.deadline, ticket.id))
+        if len(self._deadlines) > 2 * len(self._all) + 64:
+            self._deadlines = [(t.deadline, t.id) for t in self._all.values() if t.id not in self._late]
+            heapq.heapify(self._deadlines)
+
+    def _step_out(self, ticket: Ticket) -> None:
+        if (self._resumed.pop(ticket.id, None) or self._again.pop(ticket.id, None)) is not None:
+            return
+        own = self._own[ticket.tenant]
+        del own[ticket.id]
+        if not own:
+            del self._own[ticket.tenant]
+            self.accounts.leave(ticket.tenant)
+
+    def _count(self, ticket: Ticket, sign: int) -> None:
+        self.prompt_tokens += sign * ticket.prompt_tokens
+        self.cost += sign * ticket.cost
+        self.size += sign * ticket.size
+        self._costs[ticket.tenant] = self._costs.get(ticket.tenant, 0) + sign * ticket.cost

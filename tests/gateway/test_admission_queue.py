@@ -1,0 +1,333 @@
+"""Who may wait, who must make room, how classes share workers; nobody starves, nobody waits beside usable room."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.gateway.pieces import endpoint, report
+
+from paceline_core.errors import Code
+from paceline_core.registry import RequestClass
+from paceline_core.registry.enums import ShedReason
+from paceline_gateway.queues.dispatcher import Caps, Dispatcher
+from paceline_gateway.queues.door import Shed
+from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.queues.turns import STARVED_S
+from paceline_gateway.routing.fleet import Fleet
+from paceline_gateway.routing.pace import Pace
+from paceline_gateway.routing.worker import RAMP_S
+
+NOW = 100.0
+INTERACTIVE, BATCH, OFFLINE = RequestClass
+LIMIT = 12
+
+
+def dispatcher(*workers: str, held: int = 100, size: int = 10**6, slots: int = 4) -> Dispatcher:
+    fleet = Fleet(Pace(0.5), silence_s=1e9, lookahead_s=0.5, prefix_bytes=1 << 20)
+    fleet.update(endpoint(name) for name in workers)
+    for name in workers:
+        fleet.says(name, report(name, slots=slots), NOW - RAMP_S)
+    return Dispatcher(fleet, Caps(held=held, size=size))
+
+
+def ticket(number: int, tenant: str = "a", cls: RequestClass = INTERACTIVE, size: int = 40) -> Ticket:
+    return Ticket(number, cls, 10, size, deadline=NOW + 600, tenant=tenant)
+
+
+def crowded(*tenants: str, slots: int = 1) -> Dispatcher:
+    """A worker that is taken, and one who waits for each letter."""
+    desk = dispatcher("w0", slots=slots)
+    for number in range(slots):
+        desk.join(ticket(-1 - number, "first"), NOW)
+    desk.assign(NOW)
+    for number, tenant in enumerate("".join(tenants)):
+        desk.join(ticket(number, tenant), NOW)
+    return desk
+
+
+def shed(desk: Dispatcher, tenant: str, limit: int, now: float = NOW) -> Shed:
+    found = desk.shed(ticket(99, tenant), limit, now)
+    assert found is not None
+    return found
+
+
+def test_a_tenant_alone_may_fill_the_line() -> None:
+    desk = crowded("aaa")
+    assert desk.shed(ticket(99), 4, NOW) is None
+    full = shed(desk, "a", 3)
+    assert (full.ticket.id, full.reason, full.error.code) == (99, ShedReason.QUEUE_FULL, Code.QUEUE_FULL)
+
+
+def test_one_beyond_his_share_of_a_full_line_is_refused_with_429() -> None:
+    full = shed(crowded("aaab"), "a", 4)
+    assert (full.ticket.id, full.reason, full.error.row.status) == (99, ShedReason.TENANT, 429)
+    assert full.error.retry_after is not None
+
+
+def test_one_below_his_share_takes_the_place_of_the_newest_of_the_largest() -> None:
+    desk = crowded("aaab")
+    full = shed(desk, "b", 4)
+    assert (full.ticket.id, full.reason, full.error.row.status) == (2, ShedReason.DISPLACED, 429)
+    desk.leave(full.ticket)
+    assert desk.shed(ticket(99, "b"), 4, NOW) is None
+
+
+def test_a_full_line_of_equals_refuses_a_stranger_with_503() -> None:
+    full = shed(crowded("abcd"), "e", 4)
+    assert (full.ticket.id, full.reason, full.error.row.status) == (99, ShedReason.QUEUE_FULL, 503)
+
+
+def test_a_begun_stream_is_never_displaced() -> None:
+    desk = crowded("b")
+    for number in range(10, 13):
+        begun = ticket(number, "a")
+        begun.resumed = True
+        desk.rejoin(begun, NOW + 60)
+    assert shed(desk, "c", 4).ticket.id == 99
+
+
+def test_bytes_are_shared_too() -> None:
+    desk = dispatcher(size=100)
+    for number in range(2):
+        desk.join(ticket(number, "a", BATCH), NOW)
+    full = desk.shed(ticket(9, "b", size=50), 100, NOW)
+    assert full is not None
+    assert (full.ticket.id, full.reason) == (1, ShedReason.DISPLACED)
+    desk.leave(full.ticket)
+    assert desk.shed(ticket(9, "b", size=50), 100, NOW) is None
+
+
+def test_held_requests_are_shared_too() -> None:
+    desk = dispatcher(held=3)
+    for number in range(3):
+        desk.join(ticket(number, "a"), NOW)
+    alone = desk.shed(ticket(9, "a"), 100, NOW)
+    assert alone is not None
+    assert (alone.reason, alone.error.code) == (ShedReason.HELD, Code.NO_CAPACITY)
+    other = desk.shed(ticket(9, "b", OFFLINE), 100, NOW)
+    assert other is not None
+    assert (other.ticket.id, other.error.row.status) == (2, 429)
+
+
+def served(desk: Dispatcher, seconds: float, each: float = 1.0) -> float:
+    """A worker with one slot ends a request of 10 tokens every so often; the time then."""
+    now, end, under_way = NOW, NOW + seconds, [ticket(-1)]
+    while now < end:
+        now += each
+        for gone in under_way:
+            desk.free(gone, now, suspect=False)
+        under_way = [gone for gone, _ in desk.assign(now)]
+    return now
+
+
+def test_who_would_wait_beyond_its_deadline_is_refused_at_once_and_told_how_long() -> None:
+    desk = crowded("a" * 80)
+    now = served(desk, 20)
+    patient, hasty = ticket(200), ticket(201)
+    patient.deadline, hasty.deadline = now + 50, now + 20
+    assert desk.shed(patient, 1000, now) is None
+    full = desk.shed(hasty, 1000, now)
+    assert full is not None
+    assert (full.reason, full.error.row.status) == (ShedReason.TOO_LATE, 503)
+    assert full.error.retry_after is not None
+    assert 33 < full.error.retry_after < 50  # 61 wait, one goes each second, and it may wait 20
+
+
+def test_a_quiet_tenant_is_not_told_the_wait_of_a_noisy_one() -> None:
+    desk = crowded("a" * 80)
+    now = served(desk, 20)
+    hasty = ticket(201, "quiet")
+    hasty.deadline = now + 5
+    assert desk.shed(hasty, 1000, now) is None
+
+
+def test_a_rate_that_is_not_known_yet_refuses_nobody() -> None:
+    desk = crowded("a" * 80)
+    now = served(desk, 5)
+    hasty = ticket(201)
+    hasty.deadline = now + 1
+    assert desk.shed(hasty, 1000, now) is None
+
+
+def test_batch_leaves_free_what_interactive_requests_needed_lately() -> None:
+    desk = dispatcher("w0", "w1", slots=8)
+    lately = [ticket(number) for number in range(4)]
+    for each in lately:
+        desk.join(each, NOW)
+    desk.assign(NOW)
+    for each in lately:
+        desk.free(each, NOW + 1, suspect=False)
+    for number in range(10, 40):
+        desk.join(ticket(number, "a", BATCH), NOW + 1)
+    assert len(desk.assign(NOW + 1)) == 12
+    for number in range(50, 60):
+        desk.join(ticket(number), NOW + 2)
+    assert [gone.request_class for gone, _ in desk.assign(NOW + 2)] == [INTERACTIVE] * 4
+
+
+def test_batch_may_fill_all_when_nobody_interactive_came_for_long() -> None:
+    desk = dispatcher("w0", slots=8)
+    for number in range(10):
+        desk.join(ticket(number, "a", BATCH), NOW)
+    assert len(desk.assign(NOW)) == 8
+
+
+def test_interactive_needs_never_take_more_than_half_of_a_worker_from_batch() -> None:
+    desk = dispatcher("w0", slots=8)
+    many = [ticket(number) for number in range(50)]
+    for each in many:
+        desk.join(each, NOW)
+    desk.assign(NOW)
+    for each in many:
+        desk.leave(each)
+        desk.free(each, NOW, suspect=False)
+    for number in range(100, 110):
+        desk.join(ticket(number, "a", BATCH), NOW)
+    assert len(desk.assign(NOW)) == 4
+
+
+def overloaded(seconds: int) -> list[RequestClass]:
+    """Two slots, two seconds each; all classes always have somebody waiting. Who went, in order."""
+    desk, went, number, under_way = dispatcher("w0", slots=2), list[RequestClass](), 0, list[Ticket]()
+    for second in range(seconds):
+        now = NOW + second
+        for name in RequestClass:
+            while len(desk.lines[name]) < 20:
+                number += 1
+                joining = ticket(number, "a", name)
+                joining.deadline = now + 10_000
+                desk.join(joining, now)
+        if second % 2 == 0:
+            for gone in under_way:
+                desk.free(gone, now, suspect=False)
+            under_way = [gone for gone, _ in desk.assign(now)]
+            went += [gone.request_class for gone in under_way]
+    return went
+
+
+def test_sustained_interactive_overload_starves_no_class() -> None:
+    went = overloaded(600)
+    starved = int(STARVED_S[BATCH])
+    assert set(went[:starved]) == {INTERACTIVE}
+    later = went[int(STARVED_S[OFFLINE]) + 10 :]
+    shares = {name: later.count(name) / len(later) for name in RequestClass}
+    assert shares[INTERACTIVE] > 0.6
+    assert 0.1 < shares[BATCH] < 0.3
+    assert 0.05 < shares[OFFLINE] < 0.15
+
+
+def test_a_short_patience_starves_sooner() -> None:
+    desk = dispatcher("w0", slots=1)
+    hasty = ticket(0, "a", BATCH)
+    hasty.deadline = NOW + 10
+    under_way = [ticket(1)]
+    desk.join(under_way[0], NOW)
+    desk.assign(NOW)
+    desk.join(hasty, NOW)
+    for second in range(1, 10):
+        desk.join(ticket(10 + second), NOW + second)
+        for gone in under_way:
+            desk.free(gone, NOW + second, suspect=False)
+        under_way = [gone for gone, _ in desk.assign(NOW + second)]
+        if under_way[0] is hasty:
+            return
+    raise AssertionError("it reached its deadline behind interactive requests that came later")
+
+
+@given(seed=st.integers(0, 2**32))
+def test_everybody_goes_or_expires_in_time(seed: int) -> None:
+    """Random overload of all classes and tenants: nobody is given out late, nobody stands here after the deadline."""
+    dice, desk, under_way = random.Random(seed), dispatcher("w0", "w1", slots=2), list[tuple[float, Ticket]]()
+    for step in range(300):
+        now = NOW + step / 4
+        joining = ticket(step, dice.choice("aaaabc"), dice.choice(list(RequestClass)))
+        joining.deadline = now + dice.choice((1, 5, 60))
+        desk.join(joining, now)
+        for done in [entry for entry in under_way if entry[0] <= now]:
+            under_way.remove(done)
+            desk.free(done[1], now, suspect=False)
+            desk.settle(done[1], dice.randint(1, 100))
+        for gone, _ in desk.assign(now):
+            assert gone.deadline > now
+            under_way.append((now + dice.choice((0.3, 2)), gone))
+        for late in desk.late:
+            desk.leave(late)
+        assert all(now < each.deadline for line in desk.lines.values() for each in line)
+
+
+class Hall(RuleBasedStateMachine):
+    """Random days of a dispatcher whose door is asked by three tenants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.desk = dispatcher("w0", "w1", slots=4, size=40 * 20)
+        self.now = NOW
+        self.number = 0
+        self.gone: dict[int, Ticket] = {}
+
+    @rule(cls=st.sampled_from(RequestClass), tenant=st.sampled_from("abc"), size=st.integers(1, 80))
+    def come(self, cls: RequestClass, tenant: str, size: int) -> None:
+        self.number += 1
+        new = ticket(self.number, tenant, cls, size)
+        new.deadline = self.now + 20
+        for _ in range(100):
+            found = self.desk.shed(new, LIMIT, self.now)
+            if found is None:
+                self.desk.join(new, self.now)
+                return
+            if found.ticket is new:
+                return
+            assert found.ticket.tenant != tenant
+            self.desk.leave(found.ticket)
+        raise AssertionError("the door named somebody for ever")
+
+    @rule()
+    def assign(self) -> None:
+        resumed = {t.id for line in self.desk.lines.values() for t in line if t.resumed and t.deadline > self.now}
+        for each, _ in self.desk.assign(self.now):
+            assert each.resumed or not resumed or not self.desk.fleet.has_room(self.now, each.request_class)
+            resumed.discard(each.id)
+            self.gone[each.id] = each
+        self.nobody_waits_beside_room()
+
+    def nobody_waits_beside_room(self) -> None:
+        for name, line in self.desk.lines.items():
+            if line.willing:
+                assert not self.desk.fleet.has_room(self.now, name)
+                return
+
+    @precondition(lambda self: self.gone)
+    @rule(data=st.data(), again=st.booleans(), resumed=st.booleans())
+    def end(self, data: st.DataObject, again: bool, resumed: bool) -> None:
+        each = self.gone.pop(data.draw(st.sampled_from(sorted(self.gone))))
+        self.desk.free(each, self.now, suspect=False)
+        if again:
+            each.resumed |= resumed
+            self.desk.rejoin(each, self.now + 10)
+        else:
+            self.desk.settle(each, 20.0)
+
+    @rule(seconds=st.floats(0, 30))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @invariant()
+    def bounds_hold(self) -> None:
+        again = {name: sum(t.charged > 0 for t in line) for name, line in self.desk.lines.items()}
+        for name, line in self.desk.lines.items():
+            assert len(line) - again[name] <= LIMIT
+        fresh = [t.size for line in self.desk.lines.values() for t in line if not t.charged]
+        assert sum(fresh) <= 40 * 20
+
+    @invariant()
+    def all_are_counted_once(self) -> None:
+        waiting = [each for line in self.desk.lines.values() for each in line]
+        assert self.desk.waiting == len(waiting)
+        assert self.desk.size == sum(each.size for each in waiting)
+        assert sum(worker.in_flight for worker in self.desk.fleet) == len(self.gone)
+        urgent = {each.id for each in self.gone.values() if each.request_class is INTERACTIVE}
+        assert set[int]().union(*(worker.urgent for worker in self.desk.fleet)) == urgent
+
+
+TestHall = Hall.TestCase
