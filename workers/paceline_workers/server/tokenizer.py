@@ -8,7 +8,7 @@ text takes some 200 bytes a character while it is encoded, so two of 8 MB take 3
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -76,13 +76,18 @@ class Tokenizer:
 
     async def encode_all(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
         """Ids of each text, in order. Raises RequestError when too many long ones wait."""
+        return [ids async for ids in self.encode_each(texts, special=special)]
+
+    async def encode_each(self, texts: Sequence[str], *, special: bool) -> AsyncGenerator[list[int], None]:
+        """The same as they come, so that who has seen enough need not wait for the rest. Raises the same."""
         if sum(map(len, texts)) <= INLINE_CHARACTERS:
-            return [self.encode_now(text, special=special) for text in texts]
-        ids: list[list[int]] = []
+            for text in texts:
+                yield self.encode_now(text, special=special)
+            return
         for part in _slices(texts):
             work = partial(self._encode_unlocked, part, special=special)
-            ids += await self._threads.run(work, sum(map(len, part)))
-        return ids
+            for ids in await self._threads.run(work, sum(map(len, part))):
+                yield ids
 
     def encode_now(self, text: str, *, special: bool) -> list[int]:
         """The same, holding up whoever calls."""

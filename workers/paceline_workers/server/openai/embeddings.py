@@ -14,9 +14,8 @@ from pydantic import Field, PlainValidator
 
 from paceline_workers.messages import Sampling, Started, Submit, Tokens
 from paceline_workers.server.openai.body import Body, invalid
-from paceline_workers.server.openai.inputs import Input, ids_of, inputs, names_of
+from paceline_workers.server.openai.inputs import Input, ids_of, inputs
 from paceline_workers.server.openai.jobs import Asked
-from paceline_workers.server.openai.lengths import room
 from paceline_workers.server.openai.requests import parse
 from paceline_workers.server.openai.served import ServedModel
 
@@ -81,8 +80,6 @@ async def embedding_job(model: ServedModel, asked: Asked) -> EmbeddingJob:
     model.known(request.model)
     _check(request, model, started)
     all_ids = await ids_of(model.tokenizer, request.input, started.max_model_len, "input")
-    for ids, name in zip(all_ids, names_of("input", len(all_ids)), strict=True):
-        room(len(ids), None, None, started.max_model_len, name)
     caller, identity = asked.caller, secrets.token_hex(12)
     submits = (
         Submit(

@@ -1,10 +1,11 @@
 """Prompts and inputs: one text, one list of token ids, or a list of either; and their ids."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 from paceline_workers.server.openai.body import invalid
-from paceline_workers.server.openai.lengths import refuse_overlong
+from paceline_workers.server.openai.lengths import refuse_overlong, room
 from paceline_workers.server.tokenizer import Tokenizer
 
 Input = str | list[int]
@@ -27,10 +28,14 @@ async def ids_of(tokenizer: Tokenizer, given: Sequence[Input], context: int, fie
     names = names_of(field, len(given))
     for one, name in zip(given, names, strict=True):
         refuse_overlong(tokenizer.least(one) if isinstance(one, str) else len(one), context, name)
-    encoded = iter(await tokenizer.encode_all([one for one in given if isinstance(one, str)], special=True))
-    all_ids = [next(encoded) if isinstance(one, str) else one for one in given]
-    for ids, name in zip(all_ids, names, strict=True):
-        _check(ids, tokenizer.size, name)
+    all_ids = []
+    texts = [one for one in given if isinstance(one, str)]
+    async with contextlib.aclosing(tokenizer.encode_each(texts, special=True)) as encoded:
+        for one, name in zip(given, names, strict=True):
+            ids = await anext(encoded) if isinstance(one, str) else one
+            room(len(ids), None, None, context, name)
+            _check(ids, tokenizer.size, name)
+            all_ids.append(ids)
     return all_ids
 
 
