@@ -32,10 +32,13 @@ def posted(worker: WorkerProcess, content: bytes, headers: dict[str, str]) -> by
 
 
 def parts(body: bytes) -> list[tuple[list[int], str]]:
-    """Ids and text of each event that has ids."""
-    lines = body.split(b"\n")
-    pairs = [(line, lines[at + 1]) for at, line in enumerate(lines) if line.startswith(b": p ")]
-    return [([int(token) for token in line.split(b" ")[3].split(b",")], text_of(data)) for line, data in pairs]
+    """Ids and text of the events behind each comment that tells ids."""
+    told = body.split(b": p ")[1:]
+    ids = [part.split(b"\n", 1)[0].split(b" ")[1] for part in told]
+    return [
+        ([] if own == b"-" else [int(token) for token in own.split(b",")], text_of(part))
+        for own, part in zip(ids, told, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
