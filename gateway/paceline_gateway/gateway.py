@@ -21,7 +21,7 @@ from paceline_gateway.proxy import Call
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.quota.nouns import Reservation, Use
 from paceline_gateway.requests import events as e
-from paceline_gateway.routes import Route, find_route
+from paceline_gateway.routes import Route, find_route, find_socket
 from paceline_gateway.telemetry.access import AccessLog
 
 _log = get_logger(__name__)
@@ -39,7 +39,9 @@ class Gateway:
     def gate(self, head: Head) -> RequestError | None:
         """Judge a request by its head: route, method, key."""
         try:
-            if find_route(head.method, head.path) is not Route.HEALTH:
+            if head.upgrade:
+                find_socket(head.path)
+            if head.upgrade or find_route(head.method, head.path) is not Route.HEALTH:
                 head.tenant = authenticate(head.headers, self._floor.picture)
         except RequestError as error:
             return error

@@ -21,7 +21,15 @@ _PATHS = {
     "/v1/models": Route.MODELS,
     "/health": Route.HEALTH,
 }
+_SOCKETS = frozenset({"/v1/chat/completions", "/v1/completions"})
 MODELS_PREFIX = "/v1/models/"
+
+
+def find_socket(path: str) -> None:
+    """Whether a path takes WebSocket connections. Raises RequestError `route_not_found`."""
+    if path not in _SOCKETS:
+        message = f"{path[:128]} takes no WebSocket; /v1/chat/completions and /v1/completions do."
+        raise RequestError(Code.ROUTE_NOT_FOUND, message)
 
 
 def find_route(method: str, path: str) -> Route:

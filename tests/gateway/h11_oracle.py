@@ -27,7 +27,7 @@ STRICTER = {
     "Expected space after method": "llhttp knows the methods by name",
     "Expected HTTP/2 Connection Preface": "PRI is no method of HTTP/1.1",
     "Pause on PRI/Upgrade": "the preface of HTTP/2",
-    "Protocol upgrades and tunnels": "CONNECT and upgrades; h11 leaves them to its user",
+    "Tunnels and upgrades": "CONNECT, and upgrades but to WebSocket; h11 leaves them to its user",
     "Unexpected char in url": "h11 lets any printable target pass",
     "Invalid characters in url": "the same",
     "Unexpected start char in url": "the same",

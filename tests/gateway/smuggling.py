@@ -7,6 +7,10 @@ unusual but has one meaning, given as (method, path, body) of each request.
 POST = b"POST /v1/completions HTTP/1.1\r\nhost: a\r\n"
 CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
 GET = b"GET /v1/models HTTP/1.1\r\nhost: a\r\n\r\n"
+WEBSOCKET = (
+    b"GET /v1/completions HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+    b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+)
 OLD = POST.replace(b"1.1", b"1.0")
 _EMPTY = b"\r\n0\r\n\r\n"
 
@@ -85,6 +89,11 @@ REFUSED = {
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "upgrade to HTTP/2": b"GET / HTTP/1.1\r\nhost: a\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n",
+    "WebSocket with a body": WEBSOCKET + b"sec-websocket-version: 13\r\ncontent-length: 5\r\n\r\nhello",
+    "WebSocket of another version": WEBSOCKET + b"sec-websocket-version: 8\r\n\r\n",
+    "WebSocket without a version": WEBSOCKET + b"\r\n",
+    "WebSocket by POST": WEBSOCKET.replace(b"GET", b"POST") + b"sec-websocket-version: 13\r\n\r\n",
+    "WebSocket with a bad key": WEBSOCKET.replace(b"AAAA", b"A") + b"sec-websocket-version: 13\r\n\r\n",
     "tunnel": b"CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n",
 }
 

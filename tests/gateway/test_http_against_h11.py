@@ -31,7 +31,7 @@ def read(packets: Sequence[bytes]) -> Heard:
             break
         head = item.head
         heard.messages.append(Message((head.method, head.path), plain(head.headers.items()), item.body))
-        if not item.keep_alive:
+        if not item.keep_alive or head.upgrade:
             heard.closed = True
             break
     reader.close()

@@ -64,6 +64,10 @@ class House(Protocol):
         """Count it out."""
         ...
 
+    def switch(self, connection: "Connection", head: Head, transport: asyncio.Transport) -> None:
+        """Let the connection be a WebSocket from now on."""
+        ...
+
 
 class Connection(asyncio.Protocol):
     """`deadline` is when `expire` is due; the server looks at it a few times a second."""
@@ -190,9 +194,19 @@ class Connection(asyncio.Protocol):
             self._reply = reply = Reply(self, keep_alive=item.keep_alive, chunked=item.chunked)
             if isinstance(item, Refusal):
                 self._house.application.refuse(item, reply)
+            elif item.head.upgrade:
+                self._switch(item.head)
             else:
                 self._held = len(item.body)
                 self._house.application.handle(item, reply)
+
+    def _switch(self, head: Head) -> None:
+        """The connection is a WebSocket from here on. Its client may send only after our answer to the handshake."""
+        transport, self._transport = self._transport, None
+        self._reply, self._over = None, True
+        self._reader.close()
+        if transport is not None:
+            self._house.switch(self, head, transport)
 
     def _client_gone(self) -> None:
         reply, self._reply = self._reply, None

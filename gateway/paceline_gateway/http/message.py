@@ -11,12 +11,16 @@ Headers = dict[bytes, bytes]
 
 @dataclass(slots=True)
 class Head:
-    """A request before its body; header names are lower case. The gate fills in `tenant`."""
+    """A request before its body; header names are lower case. The gate fills in `tenant`.
+
+    `upgrade`: it is the handshake of a WebSocket.
+    """
 
     method: str
     path: str
     headers: Headers
     tenant: ResolvedTenant | None = None
+    upgrade: bool = False
 
 
 @dataclass(frozen=True, slots=True)

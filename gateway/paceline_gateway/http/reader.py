@@ -3,8 +3,8 @@
 Framing that two parsers could read differently never gets past here: llhttp refuses content-length beside
 transfer-encoding, repeated or odd content-length, bare line feeds, folded headers and blanks before colons; this file
 adds transfer codings other than one `chunked` of HTTP/1.1, versions that are neither 1.0 nor 1.1, a missing or repeated
-Host, repeated Authorization, and upgrades. Two things pass that RFC 9112 lets pass: empty lines before a request, and
-several blanks between the parts of its first line.
+Host, repeated Authorization, and upgrades but to WebSocket. Two things pass that RFC 9112 lets pass: empty lines before
+a request, and several blanks between the parts of its first line.
 Limits hold before anything is buffered: the head by raw bytes fed, the body by its announced and its actual length.
 After a fault of framing or of size the reader is deaf: the answers it owes are given, nothing more is parsed.
 """
@@ -17,6 +17,7 @@ import httptools
 
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.config import Limits
+from paceline_gateway.http.handshake import is_handshake
 from paceline_gateway.http.message import Head, Request
 
 PIPELINE_LIMIT = 16
@@ -96,7 +97,7 @@ class RequestReader:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self.deaf = True  # the request itself was refused by its head
+            self.deaf = True  # refused by its head, or the last one that is HTTP: nothing may follow before our answer
         except httptools.HttpParserError as error:
             self._refuse(Code.INVALID_REQUEST, f"The request is not valid HTTP/1.1: {error}.")
         if self._begun and not self.deaf:
@@ -208,9 +209,16 @@ class RequestReader:
         if b"host" not in headers and version == "1.1":
             self._note(Code.INVALID_REQUEST, "The header host is missing.")
         if self._parser.should_upgrade():
-            self._note(Code.INVALID_REQUEST, "Protocol upgrades and tunnels are not served here; use plain HTTP/1.1.")
+            self._check_upgrade()
         if int(headers.get(b"content-length", b"0")) > self._limits.body_bytes:
             self._too_large()
+
+    def _check_upgrade(self) -> None:
+        if self._head is not None and is_handshake(self._head.method, self._headers):
+            self._head.upgrade = True
+        else:
+            message = "Tunnels and upgrades but WebSocket (version 13) are not served here; use plain HTTP/1.1."
+            self._note(Code.INVALID_REQUEST, message)
 
     def _too_large(self) -> None:
         limit = self._limits.body_bytes

@@ -12,7 +12,10 @@ from email.utils import format_datetime
 from paceline_core.clock import Clock
 from paceline_gateway.config import Limits
 from paceline_gateway.http.connection import Application, Connection
-from paceline_gateway.http.reader import Memory, RequestReader
+from paceline_gateway.http.message import Head, Request
+from paceline_gateway.http.reader import Memory, Refusal, RequestReader
+from paceline_gateway.http.reply import Reply
+from paceline_gateway.http.websocket import WebSocket
 
 
 class Server:
@@ -26,7 +29,7 @@ class Server:
         self._gate = application.gate
         self.now = clock.monotonic
         self._clock = clock
-        self._connections: set[Connection] = set()
+        self._connections: set[Connection | WebSocket] = set()
         self._listener: asyncio.Server | None = None
         self.date = self._date()
 
@@ -46,9 +49,30 @@ class Server:
         self._connections.add(connection)
         return True
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: Connection | WebSocket) -> None:
         """Count it out."""
         self._connections.discard(connection)
+
+    def switch(self, connection: Connection, head: Head, transport: asyncio.Transport) -> None:
+        """Let the connection be a WebSocket from now on."""
+        self._connections.discard(connection)
+        socket = WebSocket(self, head, transport)
+        self._connections.add(socket)
+        transport.set_protocol(socket)
+        if self.closing:
+            socket.settle()
+
+    def judge(self, head: Head) -> Refusal | None:
+        """Judge a message by the handshake's headers."""
+        error = self.application.gate(head)
+        return None if error is None else Refusal(error, head, keep_alive=True)
+
+    def serve(self, request: Request | Refusal, reply: Reply) -> None:
+        """Answer a message."""
+        if isinstance(request, Refusal):
+            self.application.refuse(request, reply)
+        else:
+            self.application.handle(request, reply)
 
     def sweep(self) -> None:
         """Enforce every connection's limits; call it a few times a second."""
@@ -60,6 +84,9 @@ class Server:
     def settle(self) -> None:
         """Serve on, but let each answer be the last of its connection: clients move on to somebody else."""
         self.closing = True
+        for connection in list(self._connections):
+            if isinstance(connection, WebSocket):
+                connection.settle()
 
     def drain(self) -> None:
         """Turn new connections away; those that were there before may finish what they began or begin now."""

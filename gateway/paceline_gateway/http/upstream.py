@@ -145,7 +145,9 @@ class Upstream(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """httptools: one header, or one trailer, which nobody reads."""
         if not self._status:
-            self._headers[name.lower()] = value.strip()
+            name = name.lower()
+            self._broken = self._broken or (name == b"transfer-encoding" and name in self._headers)
+            self._headers[name] = value.strip()
 
     def on_headers_complete(self) -> None:
         """httptools: the head is complete."""
@@ -164,7 +166,7 @@ class Upstream(asyncio.Protocol):
         """httptools: the response is complete, or was only an interim one."""
         if self._status < 200:
             self._headers, self._status = {}, 0
-        elif not self._complete:
+        elif not self._complete and not self._broken:
             self._complete, self._keep = True, self._parser.should_keep_alive()
 
     def _clear(self) -> None:

@@ -1,0 +1,73 @@
+"""A reply over WebSocket: what would be server-sent events are messages, and a whole answer or an error is one message.
+
+The same texts as the worker's own WebSocket sends (docs/api.md). Status and headers have no place there; the error
+objects say what matters.
+"""
+
+from typing import Protocol
+
+from paceline_core.errors import RequestError, answer
+from paceline_gateway.http.reply import Reply, Wire
+
+_DATA = b"data:"
+
+
+class Channel(Wire, Protocol):
+    """A WebSocket connection, as its replies see it."""
+
+    def send(self, messages: list[bytes]) -> None:
+        """Send texts, in one write."""
+        ...
+
+
+class SocketReply(Reply):
+    """One message's answer."""
+
+    __slots__ = ("_channel", "_rest")
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__(channel, keep_alive=True, chunked=True)
+        self._channel = channel
+        self._rest = b""
+
+    def whole(self, status: int, fields: bytes, body: bytes) -> None:  # noqa: ARG002 - a message has neither
+        """One message."""
+        if not self.done:
+            self._channel.send([body])
+            self._end(keep_alive=True)
+
+    def begin(self, status: int, fields: bytes, first: bytes) -> None:  # noqa: ARG002 - as above
+        """The first events."""
+        self.begun = True
+        self.more(first)
+
+    def more(self, data: bytes) -> None:
+        """Further bytes of the stream; an event is sent when it is whole."""
+        if self.done:
+            return
+        *events, self._rest = (self._rest + data).split(b"\n\n")
+        messages = [payload for event in events if (payload := _payload(event))]
+        if messages:
+            self._channel.send(messages)
+
+    def end(self, last: bytes = b"") -> None:
+        """The last bytes; an event that the worker left half sent goes nowhere."""
+        if not self.done:
+            self.more(last)
+            self._end(keep_alive=True)
+
+    def fail(self, error: RequestError, fields: bytes = b"") -> None:
+        """The error object, and where events have been sent already, their end."""
+        if self.done:
+            return
+        spoken = answer(error)
+        if self.begun:
+            self._rest = b""
+            self.end(spoken.event)
+        else:
+            self.whole(spoken.status, fields, spoken.body)
+
+
+def _payload(event: bytes) -> bytes:
+    lines = [line[len(_DATA) :].strip() for line in event.split(b"\n") if line.startswith(_DATA)]
+    return b"\n".join(lines)

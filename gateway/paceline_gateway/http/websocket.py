@@ -1,0 +1,244 @@
+"""The generating routes over WebSocket: each message is a request of its own, answered by one message or many.
+
+Nothing is passed through raw: the model stands in the message, so only a message can be given to a worker. It takes the
+same way as a POST with the handshake's headers would: key and limits are looked at anew, quota is reserved and settled,
+the queue chooses the worker, a lost stream goes on elsewhere. Towards workers it is a POST. Bounds: a message has
+`body_bytes` and counts in the memory of bodies from its first byte on; one is answered, WAITING may wait; time limits
+are those of HTTP. Whoever closes or goes away ends the answer under way. A gateway that ends closes with 1001, after
+the answer under way; whatever it has not answered then was not begun.
+"""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from websockets.frames import Frame, Opcode
+from websockets.protocol import SERVER, State
+from websockets.protocol import Protocol as Frames
+from websockets.utils import accept_key
+
+from paceline_gateway.config import Limits
+from paceline_gateway.http.message import Head, Request
+from paceline_gateway.http.reader import Memory, Refusal
+from paceline_gateway.http.reply import Reply
+from paceline_gateway.http.socket_reply import SocketReply
+
+WAITING = 1
+NORMAL, AWAY, POLICY, TRY_LATER = 1000, 1001, 1008, 1013
+_FOREVER = float("inf")
+_DATA_FRAMES = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
+
+
+class Host(Protocol):
+    """What a WebSocket connection needs of its server."""
+
+    limits: Limits
+    memory: Memory
+    date: bytes
+    closing: bool
+    now: Callable[[], float]
+
+    def serve(self, request: Request | Refusal, reply: Reply) -> None:
+        """Answer a message."""
+        ...
+
+    def judge(self, head: Head) -> Refusal | None:
+        """Judge a message by the handshake's headers."""
+        ...
+
+    def closed(self, connection: "WebSocket") -> None:
+        """Count it out."""
+        ...
+
+
+class WebSocket(asyncio.Protocol):
+    """One connection, from the answer to its handshake on."""
+
+    def __init__(self, host: Host, head: Head, transport: asyncio.Transport) -> None:
+        self._host = host
+        self._head = head
+        self._transport = transport
+        self._frames = Frames(SERVER, max_size=host.limits.body_bytes)
+        self._name = head.headers.get(b"x-request-id", b"")[:48] or secrets.token_hex(8).encode()
+        self._parts: list[bytes] = []
+        self._inbox: deque[bytes] = deque()
+        self._reply: SocketReply | None = None
+        self._unread = self._answering = self._held = self._count = 0
+        self._over = False
+        self._stalled = _FOREVER
+        self._reading = host.now() + host.limits.idle_s
+        accept = accept_key(head.headers[b"sec-websocket-key"].decode()).encode()
+        transport.write(
+            b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+            b"sec-websocket-accept: " + accept + b"\r\n" + host.date + b"\r\n"
+        )
+
+    @property
+    def deadline(self) -> float:
+        """The nearest limit, in monotonic seconds."""
+        return min(self._stalled, _FOREVER if self._reply is not None else self._reading)
+
+    @property
+    def busy(self) -> bool:
+        """A message has begun to arrive, or is being answered."""
+        return not self._over and bool(self._reply or self._inbox or self._parts or self._unread)
+
+    @property
+    def date(self) -> bytes:
+        """The Date header's line."""
+        return self._host.date
+
+    @property
+    def closing(self) -> bool:
+        """The answer under way shall be the last."""
+        return self._host.closing
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: bytes from the client."""
+        if self._over:
+            self._end(data)
+            return
+        fresh = not (self._parts or self._unread)
+        self._unread += len(data)
+        self._frames.receive_data(data)
+        for frame in self._frames.events_received():
+            if isinstance(frame, Frame):
+                self._take(frame)
+        self._rearm(fresh)
+        self._flush()
+        if not self._weigh():
+            self._close(TRY_LATER, "The gateway holds as many messages as it may; retry.")
+        elif len(self._inbox) > WAITING + (self._reply is None):
+            self._close(POLICY, f"One message is answered at a time, and {WAITING} may wait.")
+        else:
+            self._advance()
+
+    def eof_received(self) -> bool:
+        """asyncio: the client sends no more, so it is gone."""
+        self._gone()
+        return False
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """asyncio: the connection is closed."""
+        self._over = True
+        self._gone()
+        self._host.closed(self)
+
+    def pause_writing(self) -> None:
+        """asyncio: the client reads slower than we write; what it sends, pings too, waits as well."""
+        self._stalled = self._host.now() + self._host.limits.write_s
+        self._transport.pause_reading()
+        if self._reply is not None:
+            self._reply.on_pressure(True)
+
+    def resume_writing(self) -> None:
+        """asyncio: the client has read."""
+        self._stalled = _FOREVER
+        self._transport.resume_reading()
+        if self._reply is not None:
+            self._reply.on_pressure(False)
+        self._advance()
+
+    def send(self, messages: list[bytes]) -> None:
+        """Send texts, in one write."""
+        if self._frames.state is State.OPEN:
+            for message in messages:
+                self._frames.send_text(message)
+            self._flush()
+
+    def write(self, data: bytes) -> None:
+        """Replies send messages instead."""
+        self.send([data])
+
+    def answered(self, *, keep_alive: bool) -> None:  # noqa: ARG002 - a handshake is for many messages
+        """The message is answered: on to the next one, or close."""
+        self._reply, self._answering = None, 0
+        self._weigh()
+        self._reading = self._host.now() + self._host.limits.idle_s
+        self.settle() if self._host.closing else self._advance()
+
+    def settle(self) -> None:
+        """Close once nothing is being answered: the gateway ends."""
+        if self._reply is None:
+            self._close(AWAY, "The gateway shuts down; what it has not answered was not begun.")
+
+    def expire(self) -> None:
+        """A limit has passed: who reads nothing is cut, who sends nothing is told."""
+        if self._stalled <= self._host.now() or self._over:
+            self.abort()
+        elif self._parts or self._unread:
+            self._close(POLICY, "The message did not arrive in time.")
+        else:
+            self._close(NORMAL, "Nothing was asked for too long.")
+
+    def abort(self) -> None:
+        """Close at once, unsent bytes lost."""
+        self._transport.abort()
+
+    def _take(self, frame: Frame) -> None:
+        self._unread = 0
+        if frame.opcode in _DATA_FRAMES:
+            self._parts.append(bytes(frame.data))
+            if frame.fin:
+                self._inbox.append(b"".join(self._parts))
+                self._parts = []
+
+    def _rearm(self, fresh: bool) -> None:
+        """A message that has begun has the limit of a body, counted from its first byte."""
+        if fresh and (self._parts or self._unread):
+            self._reading = self._host.now() + self._host.limits.body_s
+
+    def _advance(self) -> None:
+        while self._reply is None and self._inbox and not self._over and self._stalled == _FOREVER:
+            body = self._inbox.popleft()
+            self._answering, self._count = len(body), self._count + 1
+            name = self._name + b"-%d" % self._count
+            head = Head("POST", self._head.path, self._head.headers | {b"x-request-id": name})
+            self._reply = reply = SocketReply(self)
+            refusal = self._host.judge(head)
+            self._host.serve(refusal or Request(head, body, self._host.now(), True, True), reply)
+
+    def _weigh(self) -> bool:
+        """Count what is held of messages in the gateway's memory; False if it does not fit."""
+        held = 0 if self._over else self._unread + self._answering + sum(map(len, (*self._parts, *self._inbox)))
+        more, memory = held - self._held, self._host.memory
+        if more > 0 and not memory.take(more):
+            return False
+        memory.give(max(0, -more))
+        self._held = held
+        return True
+
+    def _flush(self) -> None:
+        """Send what there is to send, in one write; the end of the frames' protocol is the connection's."""
+        data = self._frames.data_to_send()
+        if out := b"".join(data):
+            self._transport.write(out)
+        if self._frames.state is not State.OPEN:
+            self._gone()
+            self._transport.close() if b"" in data else None
+
+    def _close(self, code: int, reason: str) -> None:
+        if self._frames.state is State.OPEN:
+            self._frames.send_close(code, reason)
+        self._reading = self._host.now() + self._host.limits.linger_s
+        self._flush()
+
+    def _end(self, data: bytes) -> None:
+        """Only the client's own word of the end is still heard."""
+        self._frames.receive_data(data)
+        self._frames.events_received()
+        self._flush()
+
+    def _gone(self) -> None:
+        """Nobody waits for an answer any more; the connection itself is closed by the client's word or by `expire`."""
+        if not self._over:
+            self._over, self._reading = True, self._host.now() + self._host.limits.linger_s
+        reply, self._reply, self._answering = self._reply, None, 0
+        self._inbox.clear()
+        self._parts = []
+        self._unread = 0
+        self._weigh()
+        if reply is not None:
+            reply.gone()
