@@ -116,7 +116,7 @@ async def test_random_ends_leave_nothing_reserved_and_nothing_taken(tmp_path: Pa
 
             await asyncio.gather(*[client() for _ in range(100)])
             for node in group:
-                assert node.quotas.totals.open == (0.0,) * SIZE
+                assert node.quotas.totals.open == [0.0] * SIZE
         async with nodes(server.config, 1) as (late,):
             still = [await late.reserve(who, ONE) for _ in range(300)]
             assert all(isinstance(result, Reservation) for result in still)

@@ -133,7 +133,7 @@ def test_who_left_while_it_waited_has_nothing_set_aside() -> None:
     member.quotas.abandon(waiter)
     member.deliver(pool, 0.0)
     assert member.answers == []
-    assert member.quotas.totals.reserved == (0.0,) * SIZE
+    assert member.quotas.totals.reserved == [0.0] * SIZE
     assert isinstance(one(member, pool, who, Use(1, 1, 100), 0.0), Reservation)
 
 
@@ -280,7 +280,7 @@ def test_whatever_happens_to_the_store_reserved_is_settled_and_refunded_and_open
             member.quotas.settle(reservation, Use(), now)
         _balanced(member, [])
         assert member.quotas.waiting == 0
-        assert member.quotas.totals.open == (0.0,) * SIZE
+        assert member.quotas.totals.open == [0.0] * SIZE
 
 
 def _step(
@@ -375,7 +375,7 @@ def test_ten_thousand_random_ends_leak_nothing() -> None:
     for member, reservation in still:
         member.quotas.settle(reservation, Use(), now)
     for member in group:
-        assert member.quotas.totals.open == (0.0,) * SIZE
+        assert member.quotas.totals.open == [0.0] * SIZE
         member.quotas.leave(now)
         member.deliver(pool, now)
     assert pool.exchange(probe("o", who), now + 120.0).levels[1:] == (10**7, 10**7, 500)

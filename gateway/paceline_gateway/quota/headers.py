@@ -3,10 +3,12 @@
 Of input and output tokens the one is told that has the smaller part left; a limit that does not exist is not told.
 """
 
+from collections.abc import Sequence
+
 from paceline_gateway.quota.nouns import UNLIMITED, Vector
 
 
-def ratelimit_fields(limits: Vector, left: Vector) -> bytes:
+def ratelimit_fields(limits: Vector, left: Sequence[float]) -> bytes:
     """Complete header lines for these limits and what is left of them."""
     fields = b"" if limits[0] == UNLIMITED else _lines(b"requests", limits[0], left[0])
     tokens = [kind for kind in (1, 2) if limits[kind] != UNLIMITED]

@@ -2,6 +2,7 @@
 
 A slice is sized by what the tenant spends here in a second, and is at most `SHARE` of the limit over all gateways, so
 that little is stranded; where that is less than one request, nothing is kept and each request asks for what it needs.
+`goal` is the slice that was last asked for.
 `have` below zero is overdrawn: an answer was longer than reserved. `owed` was spent from this gateway's own share while
 the store was away. Both are paid with the next ask, before anything else is granted.
 """
@@ -44,6 +45,7 @@ class Purse:
         "asked",
         "asked_at",
         "epoch",
+        "goal",
         "have",
         "kinds",
         "limits",
@@ -65,6 +67,7 @@ class Purse:
         self.asked: Ask | None = None
         self.asked_at = self.used_at = self._told = now
         self.epoch = 0
+        self.goal: Vector = NOTHING
         self._levels: Vector | None = None
         self._spent = [0.0] * SIZE
         self._pace = [0.0] * SIZE
@@ -86,6 +89,9 @@ class Purse:
                     self.have[kind] = 0.0
             self.limits, self.kinds = limits, _limited(limits)
         self.tenant = tenant
+
+    def refresh(self, now: float) -> None:
+        """Bring what is there up to date; a slice does not refill by itself."""
 
     def fits(self, need: Vector) -> bool:
         """Whether the slice has all of it."""
@@ -137,6 +143,7 @@ class Purse:
             want[kind] = max(total - stay, 0.0)
             self.have[kind], self.owed[kind] = stay, 0.0
         self._measure(now)
+        self.goal = target
         vectors = (tuple(back), tuple(held), tuple(least), tuple(want))
         return Ask(self.tenant.name, holder, seq, self.limits, *vectors, self.epoch, belief)
 

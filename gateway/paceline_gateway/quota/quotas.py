@@ -1,19 +1,20 @@
 """Reserve on admission, settle on use: tenants' limits on requests, tokens and concurrency. Pure.
 
 A request reserves what it is expected to use, so that many at once cannot pass a limit together; when it ends, the
-difference to what it used comes back or is charged. Every reservation is one exchange with a Pool: this gateway's own,
-or, among several gateways, the shared one behind `send`, of which each gateway keeps a slice. While the slice suffices
-nobody waits; else a request waits until `answered` or `lost`. While the shared pool is away a tenant's `onStoreFailure`
+difference to what it used comes back or is charged. A gateway that is alone has all of a limit in its purse; of several
+each has a slice of the Pool that they share, and asks it through `send` for more. While the slice suffices nobody
+waits; else a request waits until `answered` or `lost`. While the shared pool is away a tenant's `onStoreFailure`
 counts: `open` is served from an own pool of a part of the limits, and what it lends is paid back; `closed` is refused.
 Invariant: reserved = settled + refunded + open (`Totals`), each reservation settled once, whatever the store does.
 """
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 
 from paceline_core.objects.resolved import ResolvedTenant
+from paceline_gateway.quota.alone import Alone
 from paceline_gateway.quota.headers import ratelimit_fields
 from paceline_gateway.quota.nouns import NEVER, NOTHING, SIZE, Ask, Grant, Reservation, Then, Use, Vector, Waiter
 from paceline_gateway.quota.pool import TTL_S, Pool
@@ -36,10 +37,23 @@ OWN_SHARE = b"x-paceline-quota: own-share\r\n"
 class Totals:
     """Amounts since the start, all tenants together. `refunded` is negative where more was used than reserved."""
 
-    reserved: Vector = NOTHING
-    settled: Vector = NOTHING
-    refunded: Vector = NOTHING
-    open: Vector = NOTHING
+    reserved: list[float] = field(default_factory=lambda: [0.0] * SIZE)
+    settled: list[float] = field(default_factory=lambda: [0.0] * SIZE)
+    refunded: list[float] = field(default_factory=lambda: [0.0] * SIZE)
+    open: list[float] = field(default_factory=lambda: [0.0] * SIZE)
+
+    def reserve(self, amounts: Vector) -> None:
+        """So much is set aside."""
+        for kind, amount in enumerate(amounts):
+            self.reserved[kind] += amount
+            self.open[kind] += amount
+
+    def settle(self, reserved: Vector, used: Vector) -> None:
+        """What was set aside is open no more, and so much of it was used."""
+        for kind, amount in enumerate(reserved):
+            self.open[kind] -= amount
+            self.settled[kind] += used[kind]
+            self.refunded[kind] += amount - used[kind]
 
 
 class Quotas:
@@ -78,9 +92,11 @@ class Quotas:
         The waiter that is returned then is for `abandon`.
         """
         purse = self._purse(tenant, now)
+        purse.refresh(now)
         if not purse.waiters and purse.fits(use.vector):
             self._take(purse, use, then, now)
-            self._top_up(purse, now)
+            if self._send is not None:
+                self._top_up(purse, now)
         elif self._send is None or self.away:
             self._here(purse, use, then, now)
         elif len(purse.waiters) >= WAITERS:
@@ -96,8 +112,9 @@ class Quotas:
     def settle(self, reservation: Reservation, used: Use, now: float) -> None:
         """The request has ended: charge what it used instead of what was reserved."""
         purse = self._purses[reservation.tenant]
-        self._count(reservation.use.vector, used.vector)
-        purse.give(reservation, used.vector, now)
+        amounts = used.vector
+        self.totals.settle(reservation.use.vector, amounts)
+        purse.give(reservation, amounts, now)
         if self._send is not None and self._stranded(purse):
             self._exchange(purse, now)
 
@@ -159,25 +176,21 @@ class Quotas:
     def _purse(self, tenant: ResolvedTenant, now: float) -> Purse:
         purse = self._purses.get(tenant.name)
         if purse is None:
-            purse = self._purses[tenant.name] = Purse(tenant, now)
+            purse = self._purses[tenant.name] = Alone(tenant, now) if self._send is None else Purse(tenant, now)
         elif purse.tenant is not tenant:
             purse.bind(tenant, now)
         return purse
 
     def _take(self, purse: Purse, use: Use, then: Then, now: float) -> None:
-        purse.take(use.vector, now)
-        self.totals.reserved = _plus(self.totals.reserved, use.vector)
-        self.totals.open = _plus(self.totals.open, use.vector)
+        amounts = use.vector
+        purse.take(amounts, now)
+        self.totals.reserve(amounts)
         then(Reservation(purse.tenant.name, use, purse.kinds, now, self._fields(purse, now)))
 
     def _here(self, purse: Purse, use: Use, then: Then, now: float) -> None:
-        """Ask the own pool: the only one, or a part of the limits while the shared one is away."""
-        if self._send is None:
-            ask = purse.ask(next(self._sequence), self._holder, NOTHING, (use.vector,), now)
-            purse.granted(self._own.exchange(ask, now), now)
+        """Without the shared pool: decide by what is there, or out of a part of the limits while it is away."""
+        if self._send is None or purse.fits(use.vector):
             self._decide(purse, use, then, now)
-        elif purse.fits(use.vector):
-            self._take(purse, use, then, now)
         elif purse.tenant.on_store_failure == "closed":
             then(no_store(RETRY_S))
         else:
@@ -222,11 +235,11 @@ class Quotas:
 
     def _top_up(self, purse: Purse, now: float) -> None:
         """Renew a slice before it is used up."""
-        if self._send is None or self.away or purse.asked is not None:
-            return
-        target = purse.target(self.gateways)
-        if any(purse.have[kind] < target[kind] / 2 for kind in purse.kinds):
-            self._exchange(purse, now)
+        if purse.asked is None and not self.away:
+            for kind in purse.kinds:
+                if purse.have[kind] < purse.goal[kind] / 2:
+                    self._exchange(purse, now)
+                    return
 
     def _exchange(self, purse: Purse, now: float) -> None:
         """Ask the shared pool for what the waiting ones need and for the slice; one ask at a time."""
@@ -242,22 +255,17 @@ class Quotas:
 
     def _stranded(self, purse: Purse) -> bool:
         """More came back than is worth keeping: others may lack it."""
-        target = purse.target(self.gateways)
-        return any(
-            purse.have[kind] - target[kind] >= max(SHARE * purse.limits[kind] / self.gateways, 1.0)
-            for kind in purse.kinds
-        )
+        for kind in purse.kinds:
+            if purse.have[kind] - purse.goal[kind] >= max(SHARE * purse.limits[kind] / self.gateways, 1.0):
+                return True
+        return False
 
     def _fields(self, purse: Purse, now: float) -> bytes:
-        levels = purse.levels(now)
-        fields = ratelimit_fields(purse.limits, _plus(levels, tuple(purse.have)))
-        return fields + OWN_SHARE if self.away and purse.kinds else fields
-
-    def _count(self, reserved: Vector, used: Vector) -> None:
-        totals = self.totals
-        totals.settled = _plus(totals.settled, used)
-        totals.refunded = _plus(totals.refunded, _minus(reserved, used))
-        totals.open = _minus(totals.open, reserved)
+        if not purse.kinds:
+            return b""
+        left = [level + have for level, have in zip(purse.levels(now), purse.have, strict=True)]
+        fields = ratelimit_fields(purse.limits, left)
+        return fields + OWN_SHARE if self.away else fields
 
 
 def _due(purse: Purse, now: float) -> bool:
@@ -267,11 +275,3 @@ def _due(purse: Purse, now: float) -> bool:
     holds = any(purse.have[kind] > 0 for kind in purse.kinds)
     renew = (holds or purse.open > 0) and now - purse.asked_at >= RENEW_S
     return renew or (holds and now - purse.used_at >= SLICE_S)
-
-
-def _plus(left: Vector, right: Vector) -> Vector:
-    return tuple(left[kind] + right[kind] for kind in range(SIZE))
-
-
-def _minus(left: Vector, right: Vector) -> Vector:
-    return tuple(left[kind] - right[kind] for kind in range(SIZE))
