@@ -10,6 +10,7 @@ import asyncio
 import json
 import math
 import multiprocessing
+import re
 import statistics
 import tempfile
 import time
@@ -34,7 +35,7 @@ GAP_S = 2.0
 SHARES = (0.0, 0.001, 0.01, 0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.97)
 """How much of all tokens has come when a worker is killed; 0: the requests have only just been sent."""
 QUICK_SHARES = (0.0, 0.3, 0.97)
-NONE = b"\n"
+_CONTENT = re.compile(rb'"content":"([^"]*)"')
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class Got:
     @property
     def words(self) -> list[str]:
         """Each word is a token."""
-        events = [json.loads(line[6:]) for line in self.body.split(NONE) if line.startswith(b"data: {")]
+        events = [json.loads(line[6:]) for line in self.body.split(b"\n") if line.startswith(b"data: {")]
         return "".join(c["delta"].get("content", "") for e in events for c in e.get("choices", ())).split()
 
     @property
@@ -99,9 +100,11 @@ class Crowd:
         """Until the last has ended."""
         await asyncio.gather(*(self._stream(number, got) for number, got in enumerate(self.got)))
 
-    async def far(self, share: float) -> None:
+    async def far(self, share: float, running: asyncio.Task[None]) -> None:
         """Wait until this share of all tokens has come."""
-        while self.seen < share * len(self.got) * self._tokens:  # noqa: ASYNC110 - a poll costs less than a wake each
+        while self.seen < share * len(self.got) * self._tokens:
+            if running.done():
+                raise RuntimeError("the streams ended before a worker was killed")
             await asyncio.sleep(0.001)
 
     async def _stream(self, number: int, got: Got) -> None:
@@ -109,11 +112,11 @@ class Crowd:
         writer.write(self._request(number))
         while data := await reader.read(1 << 16):
             got.body += data
-            if fresh := data.count(b'"content":" '):
+            if words := _CONTENT.findall(data):
                 got.times.append(time.monotonic())
-                self.seen += fresh
+                self.seen += sum(content.count(b" ") for content in words)  # an event of a busy worker brings several
         writer.close()
-        got.body = got.body.replace(b"\r\n", NONE)
+        got.body = got.body.replace(b"\r\n", b"\n")
 
     def _request(self, number: int) -> bytes:
         asked = {"model": "chat", "stream": True, "max_tokens": self._tokens, "ignore_eos": True, "seed": number}
@@ -129,7 +132,7 @@ class Gateway:
     def __init__(self, hop_key: bytes) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_gateway, args=(theirs, hop_key))
+        self._process = context.Process(target=_gateway, args=(theirs, hop_key), daemon=True)
         self._process.start()
         self.port, self.key = self._pipe.recv()
 
@@ -220,7 +223,7 @@ def _ready(front: Gateway, fleet: Sequence[Replica]) -> None:
 async def _killed(crowd: Crowd, victim: Replica, share: float) -> None:
     running = asyncio.create_task(crowd.run())
     await asyncio.sleep(0.05)
-    await crowd.far(share)
+    await crowd.far(share, running)
     victim.kill()
     await running
 
