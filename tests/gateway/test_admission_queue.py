@@ -284,11 +284,12 @@ class Hall(RuleBasedStateMachine):
 
     @rule()
     def assign(self) -> None:
-        resumed = {t.id for line in self.desk.lines.values() for t in line if t.resumed and t.deadline > self.now}
-        for each, _ in self.desk.assign(self.now):
-            assert each.resumed or not resumed or not self.desk.fleet.has_room(self.now, each.request_class)
-            resumed.discard(each.id)
-            self.gone[each.id] = each
+        assigned = [each for each, _ in self.desk.assign(self.now)]
+        self.gone |= {each.id: each for each in assigned}
+        # room only shrinks meanwhile: whoever goes late could have gone first
+        assert [each.resumed for each in assigned] == sorted((each.resumed for each in assigned), reverse=True)
+        fresh = {each.request_class for each in assigned if not each.resumed}
+        assert not [name for name in fresh if self.desk.lines[name].resumed]
         self.nobody_waits_beside_room()
 
     def nobody_waits_beside_room(self) -> None:
