@@ -32,7 +32,7 @@ class RedisServer:
         """Start, and return when it answers."""
         program = shutil.which("redis-server")
         assert program is not None, "redis-server is not on PATH; scripts/services.sh installs it"
-        self.port = self.port or _free_port()
+        self.port = self.port or free_port()
         self.process = await asyncio.create_subprocess_exec(
             program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory), "--save", "",
             *self.arguments, stdout=DEVNULL, stderr=DEVNULL,
@@ -69,7 +69,8 @@ async def redis_server(directory: Path, *arguments: str) -> AsyncIterator[RedisS
         await server.kill()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on just now."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
     return port
