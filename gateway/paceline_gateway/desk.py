@@ -122,10 +122,11 @@ class Desk:
             tally.good += kept
             tally.bad += not kept
         if record.outcome is Outcome.OK:
-            tally.completed += 1
-            tally.output_tokens += record.meter.output
             self.ratio.learn(size, record.meter.prompt)
-            self.outputs[name].learn(record.tenant, record.meter.output, choices)
+            if record.meter.output:  # what has none, like an embedding, says nothing of how long answers are
+                tally.completed += 1
+                tally.output_tokens += record.meter.output
+                self.outputs[name].learn(record.tenant, record.meter.output, choices)
 
     def show(self, now: float) -> None:
         """Bring the gauges up to date."""

@@ -21,7 +21,7 @@ from paceline_gateway.proxy import Call
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.quota.nouns import Reservation, Use
 from paceline_gateway.requests import events as e
-from paceline_gateway.routes import Route, find_route, find_socket
+from paceline_gateway.routes import WITHOUT_OUTPUT, Route, find_route, find_socket
 from paceline_gateway.telemetry.access import AccessLog
 
 _log = get_logger(__name__)
@@ -92,12 +92,13 @@ class Gateway:
         tokens, deadline = desk.prompt_tokens(size), now + service.classes[name].hold_timeout_s
         ticket = Ticket(next(self._tickets), name, tokens, size, deadline, stream=admission.stream)
         ticket.tenant, ticket.weight = tenant.name, tenant.weight
-        ticket.expected_output = desk.expected_output(name, admission.max_tokens)
+        writes = call.request.head.path not in WITHOUT_OUTPUT
+        ticket.expected_output = desk.expected_output(name, admission.max_tokens) if writes else 0
         if admission.prefix is not None:
             ticket.keys, ticket.prompt_bytes = admission.prefix.keys, admission.prefix.size
         call.admitted(desk, admission, ticket)
         floor.open_call(call)
-        output = desk.outputs[name].expected(tenant.name, admission.max_tokens, admission.choices)
+        output = desk.outputs[name].expected(tenant.name, admission.max_tokens, admission.choices) if writes else 0
         call.waiter = floor.quotas.reserve(tenant, Use(1, tokens, output), now, partial(self._reserved, call))
 
     def _reserved(self, call: Call, result: Reservation | RequestError) -> None:

@@ -21,6 +21,8 @@ _PATHS = {
     "/v1/models": Route.MODELS,
     "/health": Route.HEALTH,
 }
+WITHOUT_OUTPUT = frozenset({"/v1/embeddings"})
+"""Routes whose answers have no output tokens."""
 _SOCKETS = frozenset({"/v1/chat/completions", "/v1/completions"})
 MODELS_PREFIX = "/v1/models/"
 

@@ -1,0 +1,36 @@
+"""Embeddings at the gateway: the prompt counts, and nothing is reserved or learned for an output that never comes."""
+
+import json
+
+import pytest
+from tests.gateway.conftest import MakeWorker
+from tests.gateway.stand import CHAT, Stand
+from tests.gateway.test_quota_front import limit
+from tests.gateway.worker_double import Script
+
+from paceline_core.registry import RequestClass
+from paceline_gateway.quota.outputs import PRIOR
+
+pytestmark = pytest.mark.real
+OUTPUT = 2
+VECTOR = {
+    "object": "list",
+    "data": [{"index": 0, "embedding": [1.0]}],
+    "usage": {"prompt_tokens": 7, "total_tokens": 7},
+}
+
+
+async def test_an_embedding_uses_its_prompt_alone(stand: Stand, make_worker: MakeWorker) -> None:
+    worker = await make_worker()
+    worker.script = lambda seen: Script(body=json.dumps(VECTOR) if seen.path == "/v1/embeddings" else "")
+    stand.work(worker)
+    await limit(stand, outputTokensPerMinute=10_000)
+    for _ in range(30):
+        response = await stand.client.post("/v1/embeddings", json={"model": "chat", "input": "some text"})
+        assert (response.status_code, response.json()) == (200, VECTOR)
+    desk = stand.process.floor.desks["default/chat"]
+    assert desk.ratio.bytes_per_token == len(worker.seen[0].body) / 7
+    assert desk.outputs[RequestClass.INTERACTIVE].expected("team", None, 1) == PRIOR
+    assert stand.process.floor.quotas.totals.reserved[OUTPUT] == 0
+    assert (await stand.client.post("/v1/chat/completions", json=CHAT)).status_code == 200
+    assert stand.process.floor.quotas.totals.reserved[OUTPUT] == PRIOR
