@@ -13,6 +13,7 @@ from tests.worker.scripted_engine import Script
 
 from paceline_core.errors import ERRORS, Code, RequestError
 from paceline_core.wire import LoadReport, WorkerState, decode
+from paceline_workers.messages import Sampling, Submit
 from paceline_workers.server.body import read_body
 from paceline_workers.server.conduct import ComputingRoute
 from paceline_workers.server.edge import Edge
@@ -260,6 +261,33 @@ async def test_the_load_stream_tells_the_state_and_follows_it(rig: Rig) -> None:
     call.leave()
     await call.done()
     await eventually(lambda: rig.worker.board.subscribers == 0)
+
+
+async def test_gateways_hear_how_many_of_them_share_the_slots(rig: Rig) -> None:
+    first, second = (rig.call("/internal/load", headers=rig.hop) for _ in range(2))
+    assert await first.status() == await second.status() == 200
+    while decode(LoadReport, await first.write()).gateways != 2:
+        pass
+    second.leave()
+    while decode(LoadReport, await first.write()).gateways != 1:
+        pass
+    first.leave()
+    await first.done()
+
+
+async def test_the_keys_of_a_prompt_are_told_while_it_is_under_way_and_taken_back_with_it(rig: Rig) -> None:
+    reader = rig.call("/internal/load", headers=rig.hop)
+    assert await reader.status() == 200
+    prompt = Submit(
+        id="s", prompt=[5, 6], max_tokens=2, sampling=Sampling(temperature=0.0), prefix_keys=[("a" * 16, 1)]
+    )
+    with rig.worker.parts.engine.submit(prompt):
+        while decode(LoadReport, await reader.write()).prefix.added != ("a" * 16,):
+            pass
+    while decode(LoadReport, await reader.write()).prefix.evicted != ("a" * 16,):
+        pass
+    reader.leave()
+    await reader.done()
 
 
 async def test_load_readers_are_capped(rig: Rig) -> None:
