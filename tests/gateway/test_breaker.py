@@ -40,6 +40,10 @@ def test_those_under_way_together_fail_as_one() -> None:
     for ticket in range(1, 60):
         breaker.failed(ticket, now + 0.01)
     assert breaker.until == until
+    breaker.sent(100, until)
+    breaker.succeeded(100)
+    breaker.failed(101, until)
+    assert breaker.until == until + PAUSE_S
 
 
 def test_what_was_sent_before_it_failed_proves_nothing() -> None:

@@ -85,9 +85,9 @@ class Breaker:
 
     def failed(self, ticket: int, now: float) -> None:
         """The worker failed it. Those that were under way together fail together, and count as one."""
-        self._outcomes.append(False)
         if self._broken and ticket not in self._probes:
             return
+        self._outcomes.append(False)
         self._probes.clear()
         self._broken = True
         self._pauses += 1
