@@ -30,7 +30,7 @@ GATEWAYS = 3
 FP8 = 2.0
 """Times the pages of a cache in bf16."""
 HOT_BLOCKS = 32
-HOT_RATE = 10.0
+HOT_RATE = 40.0
 OURS, PLAIN = Way("pace"), Way("round_robin")
 SEVERAL = Way("pace", GATEWAYS)
 
@@ -40,9 +40,9 @@ def measure(quick: bool) -> Measured:
     share = 4 if quick else 1
     machine = Machine.h100(BLOCK, FP8)
     traces: dict[str, tuple[Callable[[], list[Call]], float, Sequence[Way]]] = {
-        "conversation": (lambda: mooncake(800 // share), 2.2, [*map(Way, get_args(Name)), SEVERAL]),
-        "synthetic": (lambda: mooncake(1000 // share, "synthetic"), 1.6, [OURS, PLAIN, Way("prefix"), SEVERAL]),
-        "hot": (lambda: hot(600 // share), 1.0, [OURS, PLAIN, Way("prefix"), SEVERAL]),
+        "conversation": (lambda: mooncake(600 // share), 2.2, [*map(Way, get_args(Name)), SEVERAL]),
+        "synthetic": (lambda: mooncake(700 // share, "synthetic"), 1.6, [OURS, PLAIN, Way("prefix"), SEVERAL]),
+        "hot": (lambda: hot(1000 // share), 1.0, [OURS, PLAIN, Way("prefix"), SEVERAL]),
     }
     rows: list[Row] = []
     details: dict[str, Any] = {}

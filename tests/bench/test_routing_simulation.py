@@ -57,4 +57,5 @@ def test_three_gateways_find_nearly_as_much_as_one() -> None:
 def test_one_document_for_all_gives_no_worker_more_than_the_guard_says() -> None:
     calls = [Call(0.05 * number, 17 * BLOCK, 20, (*range(16), 100 + number)) for number in range(200)]
     works = [sum(windows.values()) for windows in run("pace", calls=calls)[1].work]
-    assert max(works) <= LIMIT * sum(works) / 3 + SLACK_S
+    one = MACHINE.model.seconds(prefill_tokens=17 * BLOCK, sequences=0, kv_tokens=0)
+    assert max(works) <= LIMIT * sum(works) / 3 + SLACK_S + one

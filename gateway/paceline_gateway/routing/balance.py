@@ -14,8 +14,8 @@ from math import exp
 
 from paceline_gateway.routing.worker import Worker
 
-LIMIT = 1.2
-SLACK_S = 1.0
+LIMIT = 1.1
+SLACK_S = 0.5
 MEMORY_S = 30.0
 _RESCALE_S = 600.0
 _MOST = 700.0

@@ -22,7 +22,7 @@ from paceline_gateway.routing.worker import PLACES
 BARRIER_S = 0.15
 FULL = 0.99
 TOLERANCE = 0.1
-TOLERANCE_S = 0.01
+TOLERANCE_S = 0.002
 
 
 class Pace:

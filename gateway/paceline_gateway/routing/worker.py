@@ -151,12 +151,12 @@ class Worker:
         return (self.behind + 1) * output * self.step_s / max(self.report.slots, 1)
 
     def work_s(self, tokens: int, cached: int, output: int) -> float:
-        """Seconds of its time that a request takes: its prompt's, and its share of the steps that it decodes in."""
+        """Seconds that a request adds to steps, prompt and answer; not what each takes, however little is in it."""
         if self.report is None:
             return 0.0
         model = self.report.step_time
         prompt = tokens * (model.prefill + model.context * (cached + tokens / 2))
-        step = model.base / max(self.in_flight, 1) + model.sequence + model.kv * (cached + tokens + output / 2)
+        step = model.sequence + model.kv * (cached + tokens + output / 2)
         return prompt + output * step
 
     def fullness(self, tokens: int) -> float:
