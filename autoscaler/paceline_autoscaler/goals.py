@@ -7,7 +7,7 @@ from paceline_autoscaler.nouns import Goal, PoolGoal, Target
 from paceline_core.errors import InvalidInput
 from paceline_core.objects import ResolvedPool, ResolvedService
 from paceline_planner.coldstart import PULL, SCHEDULE, WARM
-from paceline_planner.cost import replica_price
+from paceline_planner.cost import pool_price, replica_devices
 from paceline_planner.hardware import Accelerator, accelerator
 
 _LOAD_PRIOR_S = 60.0
@@ -55,10 +55,7 @@ def start_prior_s(service: ResolvedService) -> float:
 
 def _pool(pool: ResolvedPool, service: ResolvedService, find: Find) -> PoolGoal:
     """GPUs and price are of what is emulated where it is emulated: the numbers are about that, not about the laptop."""
-    emulation = service.engine.emulation
-    gpus = pool.tensor * service.engine.pipeline if emulation else pool.gpus
-    device = find(emulation.accelerator if emulation else pool.accelerator)
-    price = replica_price(device, max(gpus, 1)) if device else None
+    gpus, price = replica_devices(service, pool), pool_price(service, pool, find)
     return PoolGoal(pool.name, pool.role, pool.min, pool.max, gpus, float(price or 0))
 
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "status": "paceline_cli.commands.status",
     "why": "paceline_cli.commands.why",
     "keys": "paceline_cli.commands.keys",
+    "usage": "paceline_cli.commands.usage",
     "bench": "paceline_cli.bench.command",
     "version": "paceline_cli.commands.version",
 }
@@ -33,6 +34,7 @@ CLUSTER_COMMANDS = {
     "freeze": "paceline_cli.cluster.commands.freeze:freeze_app",
     "unfreeze": "paceline_cli.cluster.commands.freeze:unfreeze_app",
     "keys": "paceline_cli.cluster.commands.keys:app",
+    "usage": "paceline_cli.cluster.commands.usage:app",
     "bundle": "paceline_cli.cluster.commands.bundle:app",
     "version": "paceline_cli.commands.version",
 }

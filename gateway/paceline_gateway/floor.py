@@ -14,6 +14,7 @@ from paceline_core.kube import Endpoint
 from paceline_core.registry.enums import RequestClass, ShedReason
 from paceline_core.telemetry import Metrics
 from paceline_core.wire import LoadReport
+from paceline_gateway.billing import Billing
 from paceline_gateway.config import Limits
 from paceline_gateway.demand import Bell
 from paceline_gateway.desk import Desk
@@ -54,6 +55,7 @@ class Parts:
     follow: Callable[[str, tuple[Endpoint, ...]], None]
     policy: Callable[[], Policy]
     quotas: Quotas
+    name: str
 
 
 class Floor:
@@ -71,6 +73,7 @@ class Floor:
         self.tenants = TenantSeries(parts.metrics)
         self._quota_series = QuotaSeries(parts.metrics)
         self.quotas = parts.quotas
+        self.billing = Billing(parts.name, parts.clock, parts.metrics, self.tenants)
         self._parts = parts
         self._endpoints: dict[str, tuple[Endpoint, ...]] = {}
         self._calls: dict[int, Call] = {}
@@ -138,12 +141,14 @@ class Floor:
         desk, name = call.desk, call.ticket.request_class
         verdicts = judge(record, desk.service.classes[name].targets)
         self._calls.pop(call.ticket.id, None)
+        self.billing.release(call.ticket.id)
         if call.waiter is not None:
             self.quotas.abandon(call.waiter)
         if call.reservation is not None:
             use = used(record, call.reservation.use)
             self.quotas.settle(call.reservation, use, self.now())
             desk.settled(call.ticket, use, record.meter.cached)
+            self.billing.charged(record, use, desk, name, self.picture)
             desk.ended(record, verdicts, name, call.ticket.size, call.choices)
         desk.series.classes[name].ended(record, verdicts)
         desk.series.ended(record, phases(record))
@@ -199,6 +204,7 @@ class Floor:
         for desk in self.desks.values():
             self.moved(desk)
         self.quotas.tick(now)
+        self.billing.roll()
         self.pool.sweep()
         self._parts.access.flush()
 
@@ -208,6 +214,7 @@ class Floor:
             desk.show(self.now())
         self._parts.metrics.gauge("paceline_demand_subscribers").set(self.bell.readers)
         self._quota_series.show(self.quotas)
+        self.billing.show(self.picture)
 
     def cut(self) -> None:
         """End every open call with an error: the grace period is over."""
@@ -250,3 +257,4 @@ class Floor:
         for call in [call for call in self._calls.values() if call.desk is desk and call.waiting]:
             call.on(e.Refused(gone))
         forget(self._parts.metrics, desk.service.namespace, desk.service.name)
+        self.billing.forget(key)

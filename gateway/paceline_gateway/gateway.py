@@ -99,7 +99,12 @@ class Gateway:
         call.admitted(desk, admission, ticket)
         floor.open_call(call)
         output = desk.outputs[name].expected(tenant.name, admission.max_tokens, admission.choices) if writes else 0
-        call.waiter = floor.quotas.reserve(tenant, Use(1, tokens, output), now, partial(self._reserved, call))
+        use = Use(1, tokens, output)
+        refusal = floor.billing.reserve(ticket.id, tenant, desk, use, floor.picture)
+        if refusal is not None:
+            self._reserved(call, refusal)
+            return
+        call.waiter = floor.quotas.reserve(tenant, use, now, partial(self._reserved, call))
 
     def _reserved(self, call: Call, result: Reservation | RequestError) -> None:
         """The tenant's leave, or why there is none."""

@@ -23,6 +23,7 @@ from paceline_core.serving import admin_server
 from paceline_core.tasks import first
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_gateway.admin import AUDIENCE, Seen, create_admin
+from paceline_gateway.checkpoint import Checkpoint
 from paceline_gateway.config import GatewayConfig
 from paceline_gateway.floor import Floor, Parts
 from paceline_gateway.gateway import Gateway
@@ -68,7 +69,17 @@ class GatewayProcess:
         counts = counters(config, Surroundings(cluster, signer, clock, metrics, admin))
         self._pump = counts.pump
         loads.listener = floor = Floor(
-            Parts(config.limits, clock, signer, metrics, access, loads.follow, _policies(config), counts.quotas)
+            Parts(
+                config.limits,
+                clock,
+                signer,
+                metrics,
+                access,
+                loads.follow,
+                _policies(config),
+                counts.quotas,
+                config.name,
+            )
         )
         self.floor = floor
         self._config = config
@@ -78,6 +89,8 @@ class GatewayProcess:
         self._gateway = Gateway(floor, access)
         self.server = Server(self._gateway, config.limits, clock)
         self._watcher = Watcher(cluster, config.namespace, floor.on_picture, floor.on_workers, metrics)
+        self._watcher.on_tenants = floor.billing.on_tenants
+        self._checkpoint = Checkpoint(floor.billing.ledger, cluster, config.namespace, clock)
         trust = TrustFile(config.trust, AUDIENCE, clock)
         seen = Seen(floor, metrics, clock, config.name, trust, self._unready, counts.peers)
         self._http = admin_server(create_admin(seen))
@@ -87,12 +100,18 @@ class GatewayProcess:
         self._watcher.start()
         if self._pump is not None:
             self._pump.start(self.floor.quotas)
+        self._checkpoint.start()
         await self.server.start(self._ports.public)
         serving = asyncio.create_task(self._http.serve([self._ports.admin]))
         sweeping = asyncio.create_task(self._sweep())
         _log.info("listening", extra={"public": _where(self._ports.public), "admin": _where(self._ports.admin)})
         try:
-            await first(self._watcher.wait(), *([] if self._pump is None else [self._pump.wait()]), stop.wait())
+            await first(
+                self._watcher.wait(),
+                self._checkpoint.wait(),
+                *([] if self._pump is None else [self._pump.wait()]),
+                stop.wait(),
+            )
             await self._drain(cut)
         finally:
             sweeping.cancel()
@@ -123,6 +142,7 @@ class GatewayProcess:
             self.floor.sweep()
 
     async def _close(self) -> None:
+        await self._checkpoint.close()
         await self._watcher.close()
         if self._pump is not None:
             await self._pump.close(self.floor.quotas)

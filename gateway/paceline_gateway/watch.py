@@ -14,6 +14,7 @@ from paceline_core.auth.keys import TENANT_LABEL
 from paceline_core.errors import PacelineError
 from paceline_core.kube import Changed, Cluster, Endpoint, Gone, Listed, Lost, ServiceEndpoints
 from paceline_core.kube.cluster import Manifest, WatchEvent
+from paceline_core.objects.accelerator import AcceleratorProfile
 from paceline_core.objects.metadata import Object
 from paceline_core.objects.route import InferenceRoute
 from paceline_core.objects.service import InferenceService
@@ -22,10 +23,12 @@ from paceline_core.objects.validate import read
 from paceline_core.tasks import cancel
 from paceline_core.telemetry import Complaints, Metrics, get_logger
 from paceline_gateway.routing.directory import Directory, directory
+from paceline_planner.hardware import Accelerator, from_profile
 
 O = TypeVar("O", bound=Object)  # noqa: E741 - an object's type
 T = TypeVar("T")
 WORKERS = "EndpointSlice"
+TENANT = "Tenant"
 _log = get_logger(__name__)
 
 
@@ -37,14 +40,16 @@ class Shelf(dict[str, T]):
         self._read = read_item
 
     def take(self, event: WatchEvent[Manifest]) -> bool:
-        """Apply an event; False when it changes nothing."""
+        """Apply an event; False when it changes nothing that requests are judged by, as a status does."""
         match event:
             case Listed(items):
                 self.clear()
                 for item in items:
                     self._put(item)
             case Changed(item):
+                before = self.get(_key(item))
                 self._put(item)
+                return _judged_by(before) != _judged_by(self.get(_key(item)))
             case Gone(item):
                 self.pop(_key(item), None)
             case Lost():
@@ -60,7 +65,9 @@ class Shelf(dict[str, T]):
 
 
 class Watcher:
-    """Keeps the picture. `on_picture` gets each new one, `on_workers` a service's endpoints."""
+    """Keeps the picture. `on_picture` gets each new one, `on_workers` a service's endpoints, `on_tenants` honoured
+    Tenants with their statuses, before the picture that has them.
+    """
 
     def __init__(
         self,
@@ -78,6 +85,8 @@ class Watcher:
         self._routes = Shelf(lambda item: _read_object(InferenceRoute, item))
         self._tenants = Shelf(lambda item: _read_object(Tenant, item))
         self._keys = Shelf(self._read_key)
+        self._accelerators = Shelf(_read_profile)
+        self.on_tenants: Callable[[Listed[Tenant] | Changed[Tenant]], None] = _ignore
         self._followed: set[str] = set()
         self._listed: set[str] = set()
         self._metrics = metrics
@@ -97,7 +106,9 @@ class Watcher:
 
     async def wait(self) -> None:
         """Return never; raise what a watch raised: a picture that no longer follows the cluster must not be used."""
-        await asyncio.gather(*self._tasks)
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:  # who stops waiting does not stop the watches: a gateway that drains still needs them
+            task.result()
 
     async def close(self) -> None:
         """Stop watching."""
@@ -108,8 +119,9 @@ class Watcher:
         return {
             "InferenceService": self._services,
             "InferenceRoute": self._routes,
-            "Tenant": self._tenants,
+            TENANT: self._tenants,
             "Secret": self._keys,
+            "AcceleratorProfile": self._accelerators,
         }
 
     def _why(self, kind: str) -> str:
@@ -130,8 +142,21 @@ class Watcher:
     async def _watch(self, kind: str, shelf: Shelf[Any]) -> None:
         async for event in self._cluster.watch(kind):
             self._note(kind, event)
-            if shelf.take(event):
+            news = shelf.take(event)
+            if kind == TENANT:
+                self._tell_tenants(event)
+            if news:
                 self._on_picture(self._picture())
+
+    def _tell_tenants(self, event: WatchEvent[Manifest]) -> None:
+        match event:
+            case Changed(item):
+                tenant = self._tenants.get(_key(item))
+                if tenant is not None and tenant.namespace == self._namespace:
+                    self.on_tenants(Changed(tenant))
+            case Listed() | Gone():
+                tenants = self._tenants.values()
+                self.on_tenants(Listed(tuple(tenant for tenant in tenants if tenant.namespace == self._namespace)))
 
     async def _watch_endpoints(self, events: AsyncIterator[WatchEvent[ServiceEndpoints]]) -> None:
         async for event in events:
@@ -159,7 +184,7 @@ class Watcher:
 
     def _picture(self) -> Directory:
         shelves = (self._services.values(), self._routes.values(), self._tenants.values(), self._keys.values())
-        return directory(*shelves, self._namespace)
+        return directory(*shelves, self._namespace, self._accelerators.values())
 
     def _read_key(self, item: Manifest) -> KeyRecord | None:
         metadata = item.get("metadata", {})
@@ -180,6 +205,23 @@ def _read_object(kind: type[O], item: Manifest) -> O | None:
     except PacelineError as error:
         _log.warning("an object cannot be read", extra={"kind": kind.__name__, "object": _key(item), "why": str(error)})
         return None
+
+
+def _read_profile(item: Manifest) -> Accelerator | None:
+    profile = _read_object(AcceleratorProfile, item)
+    return None if profile is None else from_profile(profile.name, profile.spec)
+
+
+def _judged_by(item: object) -> object:
+    """All of an object but its status and what changes with it."""
+    if not isinstance(item, Object):
+        return item
+    metadata = item.metadata
+    return (getattr(item, "spec", None), metadata.uid, metadata.annotations, metadata.creation_timestamp)
+
+
+def _ignore(_: object) -> None:
+    """Nobody wants to know."""
 
 
 def _key(item: Manifest) -> str:

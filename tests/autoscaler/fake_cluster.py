@@ -54,7 +54,9 @@ class FakeCluster:
         self.written.append((target, replicas))
         return self.scales[target]
 
-    async def patch_status(self, kind: str, key: Key, status: Mapping[str, Any], manager: str) -> None:
+    async def patch_status(
+        self, kind: str, key: Key, status: Mapping[str, Any], manager: str, version: str = ""
+    ) -> None:
         self._break("patch_status")
         self.statuses.append((key, dict(status)))
 

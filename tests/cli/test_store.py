@@ -79,6 +79,15 @@ async def test_a_status_that_changes_nothing_is_not_published() -> None:
     assert await drained(feed) == []
 
 
+def test_a_status_for_another_version_is_refused() -> None:
+    it = store()
+    seen = it.objects.get("InferenceService", CHAT)["metadata"]["resourceVersion"]
+    it.objects.patch_status("InferenceService", CHAT, {"x": 1}, "m", seen)
+    with pytest.raises(Conflict):
+        it.objects.patch_status("InferenceService", CHAT, {"x": 2}, "m", seen)
+    assert it.objects.get("InferenceService", CHAT)["status"] == {"x": 1}
+
+
 def test_the_status_survives_a_new_spec() -> None:
     it = store()
     it.objects.patch_status("InferenceService", CHAT, {"x": 1}, "m")

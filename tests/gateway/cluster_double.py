@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Generic, TypeVar
 
+from paceline_core.errors import Conflict
 from paceline_core.kube import (
     Changed,
     Endpoint,
@@ -62,15 +63,21 @@ class ClusterDouble:
         self.boards: dict[str, Board[Manifest]] = {}
         self.leases: dict[str, str] = {}
         self.endpoints: Board[ServiceEndpoints] = Board()
+        self._version = 0
 
     def board(self, kind: str) -> Board[Manifest]:
         """The objects of a kind."""
         return self.boards.setdefault(kind, Board())
 
     def put(self, manifest: Manifest) -> None:
-        """Create or change an object."""
-        metadata = manifest["metadata"]
-        self.board(manifest["kind"]).put(f"{metadata.get('namespace', 'default')}/{metadata['name']}", manifest)
+        """Create or change an object; it gets a new version."""
+        self._version += 1
+        metadata = {**manifest["metadata"], "resourceVersion": str(self._version)}
+        place = f"{metadata.get('namespace', 'default')}/{metadata['name']}"
+        self.board(manifest["kind"]).put(place, {**manifest, "metadata": metadata})
+
+    async def before_write(self) -> None:
+        """A test may raise here what a write meets."""
 
     def drop(self, kind: str, key: str) -> None:
         """Delete an object."""
@@ -102,9 +109,16 @@ class ClusterDouble:
         """Not the gateway's."""
         raise AssertionError(f"the gateway scaled {target} to {replicas} at {version}")
 
-    async def patch_status(self, kind: str, key: Key, status: Mapping[str, Any], manager: str) -> None:
-        """Not the gateway's, yet."""
-        raise AssertionError(f"the gateway patched {kind} {key}: {status} as {manager}")
+    async def patch_status(
+        self, kind: str, key: Key, status: Mapping[str, Any], manager: str, version: str = ""
+    ) -> None:
+        """A Tenant's usage, guarded by a version, is all that a gateway writes."""
+        assert (kind, manager, list(status)) == ("Tenant", "paceline-gateway", ["usage"])
+        await self.before_write()
+        item = self.board(kind).items[str(key)]
+        if item["metadata"]["resourceVersion"] != version:
+            raise Conflict(f"{key} is not at {version}")
+        self.put({**item, "status": {**item.get("status", {}), **status}})
 
     async def get_config(self, key: Key) -> Mapping[str, str] | None:
         """Not the gateway's."""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from decimal import Decimal
 
 import pytest
 from tests.gateway import manifests
@@ -10,7 +11,8 @@ from tests.gateway.cluster_double import ClusterDouble
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, Stand, until
 
-from paceline_core.kube import Listed, Lost
+from paceline_core.kube import Changed, Listed, Lost
+from paceline_core.tasks import cancel
 from paceline_core.telemetry import Metrics
 from paceline_gateway.routing.directory import Directory
 from paceline_gateway.watch import WORKERS, Watcher
@@ -91,4 +93,49 @@ async def test_a_right_that_is_missing_is_named_until_it_comes_back(caplog: pyte
 
 
 def test_before_the_first_lists_every_kind_is_missing() -> None:
-    assert Picture().watcher.unlisted.count("is not listed yet") == 5
+    assert Picture().watcher.unlisted.count("is not listed yet") == 6
+
+
+async def test_a_status_alone_makes_no_new_picture_and_tenants_are_told_before_it() -> None:
+    picture, told = Picture(), list[tuple[object, Directory | None]]()
+    picture.watcher.on_tenants = lambda event: told.append((event, picture.directory))
+    tenant = manifests.tenant()
+    picture.cluster.put(tenant)
+    picture.watcher.start()
+    await until(lambda: picture.watcher.unlisted == "")
+    before = picture.directory
+    usage = {"month": "2026-11", "gateways": [{"id": "other", "requests": 3}]}
+    picture.cluster.put({**tenant, "status": {"usage": usage}})
+    await until(lambda: isinstance(told[-1][0], Changed))
+    assert picture.directory is before
+    picture.cluster.put(manifests.tenant(limits={"monthly": {"tokens": 5}}))
+    await until(lambda: picture.directory is not before)
+    assert len(told) == 3
+    assert told[-1][1] is before
+    await picture.watcher.close()
+
+
+async def test_a_profile_replaces_the_built_in_accelerator_of_its_name() -> None:
+    picture = Picture()
+    spec = {"memory": "80G", "bandwidth": "3350G", "teraflops": {"bf16": 989}, "dollarsPerHour": "9.99"}
+    metadata = {"name": "h100"}
+    picture.cluster.put({"apiVersion": manifests.API, "kind": "AcceleratorProfile", "metadata": metadata, "spec": spec})
+    picture.watcher.start()
+    await until(lambda: picture.watcher.unlisted == "")
+    assert picture.directory is not None
+    assert picture.directory.accelerators["h100"].price == Decimal("9.99")
+    assert picture.directory.accelerators["l4"].price == Decimal("0.80")
+    await picture.watcher.close()
+
+
+async def test_who_stops_waiting_for_the_watches_does_not_stop_them() -> None:
+    """A gateway that drains waits no longer, and still has to hear of workers and of its own statuses."""
+    picture = Picture()
+    picture.watcher.start()
+    await until(lambda: picture.watcher.unlisted == "")
+    waiting = asyncio.create_task(picture.watcher.wait())
+    await asyncio.sleep(0)
+    await cancel(waiting)
+    picture.cluster.put(manifests.tenant("late"))
+    await until(lambda: picture.directory is not None and "late" in picture.directory.tenants)
+    await picture.watcher.close()

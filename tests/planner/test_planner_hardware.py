@@ -1,15 +1,17 @@
 """Catalogue, profiles, prices and cold starts."""
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import InvalidInput
+from paceline_core.objects import InferenceService, read, resolve
 from paceline_core.objects.accelerator import AcceleratorSpec
 from paceline_planner.coldstart import Stage, stages
-from paceline_planner.cost import replica_price
+from paceline_planner.cost import pool_price, replica_price
 from paceline_planner.dtypes import Dtype
 from paceline_planner.hardware import CATALOGUE, H100, H200, accelerator, from_profile
 from paceline_planner.shapes import LLAMA_3_1_8B, LLAMA_3_3_70B, ModelShape
@@ -59,6 +61,19 @@ def test_a_profile_without_price_and_link_leaves_them_unknown() -> None:
 def test_a_replica_costs_its_devices() -> None:
     assert replica_price(H100, 4) == Decimal("15.72")
     assert replica_price(H200) == Decimal("4.98")
+
+
+def test_a_pools_price_is_that_of_its_devices_or_of_those_it_emulates() -> None:
+    manifest: dict[str, Any] = {
+        "apiVersion": "paceline.dev/v1alpha1", "kind": "InferenceService", "metadata": {"name": "chat"},
+        "spec": {"model": {"source": "builtin://demo"}, "pools": [{"name": "main", "accelerator": "cpu"}]},
+    }  # fmt: skip
+    plain = resolve(read(InferenceService, manifest))
+    emulated = {"engine": {"emulate": {"accelerator": "h100", "model": "llama-3.1-8b"}}}
+    posing = resolve(read(InferenceService, {**manifest, "spec": {**manifest["spec"], **emulated}}))
+    assert pool_price(plain, plain.pools[0], CATALOGUE.get) == Decimal("0.10")
+    assert pool_price(posing, posing.pools[0], CATALOGUE.get) == Decimal("3.93")
+    assert pool_price(plain, plain.pools[0], lambda _: None) is None
 
 
 def test_a_cold_start_loads_the_weights_at_the_speed_of_the_disk() -> None:

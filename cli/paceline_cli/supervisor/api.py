@@ -30,10 +30,11 @@ class ScaleBody(BaseModel):
 
 
 class StatusBody(BaseModel):
-    """A manager's partial status."""
+    """A manager's partial status; with a version only onto that one."""
 
     manager: str = Field(min_length=1, max_length=128)
     status: dict[str, Any]
+    version: str = ""
 
 
 class ConfigBody(BaseModel):
@@ -103,7 +104,7 @@ def _add_scales(app: FastAPI, store: Store, on_change: Callable[[], None]) -> No
 def _add_status_and_configs(app: FastAPI, store: Store) -> None:
     @app.patch("/status/{kind}/{key:path}", status_code=NO_CONTENT)
     async def patch_status(kind: str, key: str, body: StatusBody) -> None:
-        store.objects.patch_status(kind, Key.parse(key), body.status, body.manager)
+        store.objects.patch_status(kind, Key.parse(key), body.status, body.manager, body.version)
 
     @app.get("/config/{key:path}")
     async def get_config(key: str) -> dict[str, str]:

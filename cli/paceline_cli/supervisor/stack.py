@@ -97,7 +97,7 @@ class Stack:
             "parts": {name: part.state for name, part in self._parts.items()},
             "metrics": {name: f"http://{HOST}:{part.spec.port}/metrics" for name, part in self._parts.items()},
             "logs": str(self._site.run.logs),
-            "tenants": self._tenants(),
+            "tenants": [tenant["metadata"]["name"] for tenant in self._tenants()],
             "services": self.store.objects.list(KIND),
             "workers": self._fleet.workers,
             "watches_cut": self.store.topics.cuts,
@@ -115,12 +115,16 @@ class Stack:
         )
 
     def app(self) -> FastAPI:
-        """The API of the socket, with two routes for other commands of this program."""
+        """The API of the socket, with three routes for other commands of this program."""
         app = make_app(self.store, self._site.clock, self._fleet.wake)
 
         @app.get("/run")
         async def run() -> dict[str, Any]:
             return self.snapshot()
+
+        @app.get("/tenants")
+        async def tenants() -> list[dict[str, Any]]:
+            return self._tenants()
 
         @app.post("/keys/refresh", status_code=NO_CONTENT)
         async def refresh() -> None:
@@ -132,10 +136,9 @@ class Stack:
         """A part's log file."""
         return self._parts[name].log
 
-    def _tenants(self) -> list[str]:
+    def _tenants(self) -> list[dict[str, Any]]:
         """Those that the gateway honours."""
-        found = (tenant["metadata"] for tenant in self.store.objects.list("Tenant"))
-        return [metadata["name"] for metadata in found if metadata["namespace"] == NAMESPACE]
+        return [item for item in self.store.objects.list("Tenant") if item["metadata"]["namespace"] == NAMESPACE]
 
     def _on_end(self, name: str, sentence: str) -> None:
         event = {"kind": "Process", "key": name, "type": "Warning", "reason": "BackOff", "message": sentence}

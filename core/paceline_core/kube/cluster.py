@@ -131,8 +131,13 @@ class Cluster(Protocol):
         """Set desired replicas; Conflict when `version` is no longer current."""
         ...
 
-    async def patch_status(self, kind: str, key: Key, status: Mapping[str, Any], manager: str) -> None:
-        """Apply a partial status under a field manager: only the fields given are that manager's."""
+    async def patch_status(
+        self, kind: str, key: Key, status: Mapping[str, Any], manager: str, version: str = ""
+    ) -> None:
+        """Apply a partial status under a field manager: only the fields given are that manager's.
+
+        With a `version` (the object's resourceVersion) only onto that one; else Conflict.
+        """
         ...
 
     async def get_config(self, key: Key) -> Mapping[str, str] | None:

@@ -116,9 +116,13 @@ class KubernetesCluster:
         body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": replicas}}
         return _scale(await self._api.replace(RESOURCES["Deployment"], key, body, "scale", SCALER))
 
-    async def patch_status(self, kind: str, key: Key, status: Mapping[str, Any], manager: str) -> None:
+    async def patch_status(
+        self, kind: str, key: Key, status: Mapping[str, Any], manager: str, version: str = ""
+    ) -> None:
         """Apply a partial status."""
         body = {**_head(RESOURCES[kind], key), "status": dict(status)}
+        if version:
+            body["metadata"] = {**body["metadata"], "resourceVersion": version}
         await self._api.apply(RESOURCES[kind], body, manager, subresource="status")
 
     async def get_config(self, key: Key) -> Mapping[str, str] | None:

@@ -68,9 +68,13 @@ class LocalCluster:
         """Set desired replicas against a version."""
         return Scale(**await self._call("PUT", scale_path(target), {"replicas": replicas, "version": version}))
 
-    async def patch_status(self, kind: str, key: Key, status: Mapping[str, Any], manager: str) -> None:
+    async def patch_status(
+        self, kind: str, key: Key, status: Mapping[str, Any], manager: str, version: str = ""
+    ) -> None:
         """Apply a partial status."""
-        await self._call("PATCH", f"/status/{kind}/{key}", {"manager": manager, "status": dict(status)})
+        await self._call(
+            "PATCH", f"/status/{kind}/{key}", {"manager": manager, "status": dict(status), "version": version}
+        )
 
     async def get_config(self, key: Key) -> Mapping[str, str] | None:
         """A ConfigMap's data."""

@@ -66,10 +66,11 @@ class TenantSpec(Part):
 
 
 class Usage(Part):
-    """What was used since the month began, as one gateway counted it."""
+    """What was used in a month, as one gateway counted it."""
 
     id: ShortText
-    """The gateway's pod UID; `settled` holds what gateways that are gone had counted."""
+    """The gateway's name, in a cluster its pod's; `settled` holds what gateways that are gone had counted. With
+    `@2026-01` after it: the numbers are of that month, the one before or after the status's."""
     requests: Total = 0
     """Requests."""
     input_tokens: Total = 0
@@ -83,12 +84,12 @@ class Usage(Part):
 
 
 class MonthlyUsage(Part):
-    """Month to date. Written by the gateways, each its own entry."""
+    """Month to date, and the month before. Written by the gateways, each adding to its own entries."""
 
     month: Annotated[str, Field(pattern=MONTH_PATTERN, max_length=7)] | None = None
     """The month that the numbers are of, UTC."""
     gateways: Annotated[tuple[Usage, ...], bounded(256), keyed("id")] = ()
-    """One entry per gateway, and one named `settled`."""
+    """One entry per gateway and month, and those named `settled`."""
 
 
 class TenantStatus(Part):
@@ -99,7 +100,7 @@ class TenantStatus(Part):
     conditions: Conditions = ()
     """Accepted: whether the tenant is honoured."""
     usage: MonthlyUsage = MonthlyUsage()
-    """Month to date."""
+    """Month to date, and the month before."""
 
 
 class Tenant(Object):

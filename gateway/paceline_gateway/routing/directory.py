@@ -1,7 +1,7 @@
 """The immutable picture of all objects that the gateway decides by; a new one is made whenever an object changes."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from paceline_core.auth import KeyRecord
@@ -11,11 +11,15 @@ from paceline_core.objects.resolved import ResolvedRoute, ResolvedService, Resol
 from paceline_core.objects.route import InferenceRoute
 from paceline_core.objects.service import InferenceService
 from paceline_core.objects.tenant import Tenant
+from paceline_planner.hardware import CATALOGUE, Accelerator
 
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """`services` by `namespace/name`, oldest first; `names` and `routes` by what clients may write, oldest first."""
+    """`services` by `namespace/name`, oldest first; `names` and `routes` by what clients may write, oldest first.
+
+    `accelerators` by name: the cluster's profiles, and the built-in ones that they do not replace.
+    """
 
     services: Mapping[str, ResolvedService]
     created: Mapping[str, str]
@@ -23,18 +27,20 @@ class Directory:
     routes: Mapping[str, tuple[ResolvedRoute, ...]]
     tenants: Mapping[str, ResolvedTenant]
     keys: Mapping[str, KeyRecord]
+    accelerators: Mapping[str, Accelerator] = field(default_factory=lambda: CATALOGUE)
 
 
 T = TypeVar("T")
 NOTHING = Directory({}, {}, {}, {}, {}, {})
 
 
-def directory(
+def directory(  # noqa: PLR0913, PLR0917 - one argument a kind
     services: Iterable[InferenceService],
     routes: Iterable[InferenceRoute],
     tenants: Iterable[Tenant],
     keys: Iterable[KeyRecord],
     namespace: str,
+    accelerators: Iterable[Accelerator] = (),
 ) -> Directory:
     """Index the objects. Tenants outside `namespace` are not honoured."""
     by_age = sorted(services, key=_age)
@@ -46,6 +52,7 @@ def directory(
         routes=_grouped((route.spec.model, resolve_route(route)) for route in sorted(routes, key=_age)),
         tenants={tenant.name: resolve_tenant(tenant) for tenant in tenants if tenant.namespace == namespace},
         keys={key.key_id: key for key in keys},
+        accelerators={**CATALOGUE, **{item.name: item for item in accelerators}},
     )
 
 

@@ -25,7 +25,7 @@ class TenantSeries:
 
     def ended(self, record: Record) -> None:
         """Count one request."""
-        label = self._label(record.tenant) if record.tenant else NOBODY
+        label = self.label(record.tenant) if record.tenant else NOBODY
         self._request(label, record.outcome)
         for kind, tokens in (("input", record.meter.prompt), ("output", record.meter.output)):
             if tokens:
@@ -34,6 +34,10 @@ class TenantSeries:
     def refused(self, outcome: Outcome) -> None:
         """Count a request that was refused before anything was known of it."""
         self._request(NOBODY, outcome)
+
+    def known(self, tenant: str) -> str:
+        """The label that a tenant has without asking for one."""
+        return tenant if tenant in self._labels else OTHER
 
     def _request(self, label: str, outcome: Outcome) -> None:
         child = self._requests.get((label, outcome))
@@ -48,7 +52,8 @@ class TenantSeries:
             child = self._tokens[label, kind] = self._metrics.counter("paceline_tenant_tokens_total", label, kind)
         child.inc(tokens)
 
-    def _label(self, tenant: str) -> str:
+    def label(self, tenant: str) -> str:
+        """The tenant's own label, or the one that all beyond the limit share."""
         if tenant in self._labels:
             return tenant
         if len(self._labels) < self._limit:

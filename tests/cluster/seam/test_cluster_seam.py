@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from paceline_core.kube.events import EventRecorder
 from paceline_core.kube.kubernetes import KubernetesCluster
 from paceline_core.kube.lease import Leases
 from paceline_core.kube.series import GAP_S
+from paceline_gateway.usage.entries import status_of
+from paceline_gateway.usage.nouns import Entry, Spent
 
 pytestmark = pytest.mark.real
 
@@ -129,6 +132,29 @@ async def test_two_managers_share_the_conditions_of_one_status(
     after = (await api.get(SERVICE, key))["status"]
     assert "scaling" not in after
     assert len(after["conditions"]) == 2
+
+
+async def test_a_tenants_usage_is_written_onto_the_version_that_was_read_and_leaves_the_operators_part(
+    api: ApiServer, cluster: KubernetesCluster, place: str
+) -> None:
+    tenants, key = RESOURCES["Tenant"], Key(place, "team")
+    head = {"apiVersion": tenants.api_version, "kind": "Tenant", "metadata": {"namespace": place, "name": "team"}}
+    made = await api.apply(tenants, {**head, "spec": {"services": ["*"]}}, "kubectl")
+    first = made["metadata"]["resourceVersion"]
+    await cluster.patch_status("Tenant", key, _usage("g0", "g1"), "paceline-gateway", first)
+    with pytest.raises(Conflict):
+        await cluster.patch_status("Tenant", key, _usage("g2"), "paceline-gateway", first)
+    await cluster.patch_status("Tenant", key, {"conditions": [condition("Accepted")]}, OPERATOR)
+    second = (await api.get(tenants, key))["metadata"]["resourceVersion"]
+    await cluster.patch_status("Tenant", key, _usage("settled", "g1"), "paceline-gateway", second)
+    status = (await api.get(tenants, key))["status"]
+    assert status["usage"] == _usage("settled", "g1")["usage"]
+    assert [found["type"] for found in status["conditions"]] == ["Accepted"]
+
+
+def _usage(*gateways: str) -> dict[str, Any]:
+    spent = Spent(1, 10, 20, Decimal("0.000001"))
+    return status_of([Entry(each, "2026-11", spent, "2026-11-22T10:00:00Z") for each in gateways], "2026-11")
 
 
 def condition(kind: str, status: str = "True") -> dict[str, Any]:

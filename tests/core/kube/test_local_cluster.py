@@ -140,6 +140,13 @@ async def test_two_managers_share_a_status(cluster: LocalCluster, store: Store) 
     assert status == {"workload": {"summary": "1/1"}, "scaling": {"desired": 1}}
 
 
+async def test_a_status_is_patched_once_a_version(cluster: LocalCluster, store: Store) -> None:
+    seen = store.objects.get("InferenceService", CHAT)["metadata"]["resourceVersion"]
+    await cluster.patch_status("InferenceService", CHAT, {"scaling": {"desired": 1}}, "autoscaler", seen)
+    with pytest.raises(Conflict):
+        await cluster.patch_status("InferenceService", CHAT, {"scaling": {"desired": 2}}, "autoscaler", seen)
+
+
 async def test_a_config_comes_back_as_it_was_put(cluster: LocalCluster) -> None:
     place = Key("default", "chat-learned")
     assert await cluster.get_config(place) is None

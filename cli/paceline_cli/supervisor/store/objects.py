@@ -5,7 +5,7 @@ from typing import Any
 
 from paceline_cli.supervisor.store import status as statuses
 from paceline_cli.supervisor.store.feed import Topics
-from paceline_core.errors import NotFound
+from paceline_core.errors import Conflict, NotFound
 from paceline_core.kube.cluster import Key, Manifest
 
 KINDS = ("InferenceService", "Tenant", "InferenceRoute", "AcceleratorProfile", "Secret")
@@ -43,9 +43,12 @@ class Objects:
         self._parts.pop((kind, key), None)
         self._topics.publish(kind, {"type": "GONE", "item": last})
 
-    def patch_status(self, kind: str, key: Key, status: Mapping[str, Any], manager: str) -> None:
-        """Apply a partial status; nothing is published when nothing changed."""
+    def patch_status(self, kind: str, key: Key, status: Mapping[str, Any], manager: str, version: str = "") -> None:
+        """Apply a partial status; nothing is published when nothing changed. Conflict unless at that version."""
         current = self.get(kind, key)
+        found = current["metadata"].get("resourceVersion", "")
+        if version and version != found:
+            raise Conflict(f"{kind} {key} is at version {found}, not {version}")
         parts = statuses.apply(self._parts.get((kind, key), {}), status, manager)
         self._parts[kind, key] = parts
         whole = statuses.merged(parts)

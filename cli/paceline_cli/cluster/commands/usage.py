@@ -1,0 +1,41 @@
+"""`kubectl paceline usage export`: what a cluster's tenants used in a month, from the statuses of their objects."""
+
+import typer
+
+from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, System, place
+from paceline_cli.cluster.session import run
+from paceline_cli.commands import command_app
+from paceline_cli.commands.usage import Form, Month, OneTenant, Written, checked_month, exported
+from paceline_core.errors import NotFound
+from paceline_core.kube.api.resource import RESOURCES
+from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.cluster import Manifest
+
+app = command_app("What tenants use, month to date.")
+
+
+@app.callback()
+def group() -> None:
+    """One command so far; the callback keeps its name."""
+
+
+@app.command(help="Print what each tenant used in a month; statuses hold this month and the last.")
+def export(  # noqa: PLR0913, PLR0917 - one argument an option
+    month: Month = "",
+    form: Written = Form.CSV,
+    tenant: OneTenant = "",
+    system: System = SYSTEM,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Needs to list Tenants in paceline's namespace."""
+    where, chosen = place(kubeconfig, context, "", system), checked_month(month)
+    tenants = run(where, lambda api: _tenants(api, where.system))
+    typer.echo(exported(tenants, chosen, form, tenant), nl=False)
+
+
+async def _tenants(api: ApiServer, namespace: str) -> list[Manifest]:
+    try:
+        return await api.list(RESOURCES["Tenant"], namespace)
+    except NotFound:
+        raise NotFound(f"there is no paceline in namespace {namespace}; choose another --system-namespace") from None

@@ -1,0 +1,62 @@
+"""`paceline usage export`: what tenants of a local run used in a month, for whoever writes the bills."""
+
+import enum
+import re
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from paceline_cli.commands import command_app
+from paceline_cli.commands.state import DEFAULT, State, ask
+from paceline_cli.commands.tenant import checked
+from paceline_cli.view.usage import as_csv, as_json, usage_rows
+from paceline_core.clock import SystemClock
+from paceline_core.errors import InvalidInput, NotFound
+from paceline_core.kube.cluster import Manifest
+from paceline_core.objects.fields import FIXES, MONTH_PATTERN
+from paceline_core.objects.problems import did_you_mean
+
+
+class Form(enum.StrEnum):
+    """How the rows are written."""
+
+    CSV = "csv"
+    JSON = "json"
+
+
+Month = Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="UTC; default: this month.")]
+Written = Annotated[Form, typer.Option("--format", help="How rows are written.")]
+OneTenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Default: all.")]
+
+app = command_app("What tenants use, month to date.")
+
+
+@app.callback()
+def group() -> None:
+    """One command so far; the callback keeps its name."""
+
+
+@app.command(help="Print what each tenant used in a month; statuses hold this month and the last.")
+def export(month: Month = "", form: Written = Form.CSV, tenant: OneTenant = "", state: State = DEFAULT) -> None:
+    """Asks the supervisor of the run in `state`."""
+    chosen = checked_month(month)
+    typer.echo(exported(ask(state, "GET", "/tenants"), chosen, form, tenant), nl=False)
+
+
+def checked_month(month: str) -> str:
+    """The month asked for, or this one; raises InvalidInput."""
+    if month and not re.fullmatch(MONTH_PATTERN, month):
+        raise InvalidInput("--month", f"{month!r} is no month ({FIXES[MONTH_PATTERN]})")
+    return month or f"{SystemClock().utc():%Y-%m}"
+
+
+def exported(tenants: Iterable[Manifest], month: str, form: Form, tenant: str) -> str:
+    """The rows as text; raises NotFound for a tenant that is not there."""
+    rows = usage_rows(tenants, month)
+    if tenant:
+        names = [row["tenant"] for row in rows]
+        rows = [row for row in rows if row["tenant"] == checked(tenant)]
+        if not rows:
+            raise NotFound(f"there is no Tenant {tenant}{did_you_mean(tenant, names)}")
+    return as_csv(rows) if form is Form.CSV else as_json(rows)

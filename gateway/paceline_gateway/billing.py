@@ -1,0 +1,107 @@
+"""Who pays for a request: reserves a monthly budget before it, prices and charges what it used after it.
+
+A thin joint between the floor and the pure ledger; never waits, so that a request depends on no API server.
+"""
+
+from decimal import Decimal
+
+from paceline_core.clock import Clock
+from paceline_core.errors import RequestError
+from paceline_core.kube import Changed, Listed
+from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
+from paceline_core.objects.tenant import Tenant
+from paceline_core.registry import RequestClass
+from paceline_core.telemetry import Metrics
+from paceline_gateway.desk import Desk
+from paceline_gateway.quota.nouns import Use
+from paceline_gateway.requests.nouns import Record
+from paceline_gateway.routing.directory import Directory
+from paceline_gateway.routing.worker import Worker
+from paceline_gateway.telemetry.tenants import TenantSeries
+from paceline_gateway.telemetry.usage import UsageSeries
+from paceline_gateway.usage.cost import Replica
+from paceline_gateway.usage.entries import read_usage
+from paceline_gateway.usage.ledger import Ledger
+from paceline_gateway.usage.nouns import ZERO, Spent, Stored
+from paceline_planner.cost import pool_price
+
+
+class Billing:
+    """One gateway's. `name` is the gateway's, unique among them and the same after a restart in its place."""
+
+    def __init__(self, name: str, clock: Clock, metrics: Metrics, tenants: TenantSeries) -> None:
+        self.ledger = Ledger(name, clock.utc())
+        self._clock = clock
+        self._series = UsageSeries(metrics, tenants)
+
+    def reserve(
+        self, request: int, tenant: ResolvedTenant, desk: Desk, use: Use, picture: Directory
+    ) -> RequestError | None:
+        """Set aside what a request may use of its tenant's month, or say why there is too little left."""
+        replica = None if tenant.monthly_dollars is None else _any_replica(desk, picture)
+        dollars = _cost(replica, use, 0)
+        return self.ledger.reserve(request, tenant, Spent(use.requests, use.input_tokens, use.output_tokens, dollars))
+
+    def release(self, request: int) -> None:
+        """A request has ended."""
+        self.ledger.release(request)
+
+    def charged(self, record: Record, use: Use, desk: Desk, name: RequestClass, picture: Directory) -> None:
+        """A request has used so much, at the worker that ended it."""
+        if not use.requests:
+            return
+        worker = desk.fleet.get(record.worker)
+        replica = None if worker is None else _replica(desk.service, worker, picture)
+        dollars = _cost(replica or _any_replica(desk, picture), use, record.meter.cached)
+        spent = Spent(use.requests, use.input_tokens, use.output_tokens, dollars)
+        self.ledger.charged(record.tenant, spent, self._clock.monotonic())
+        self._series.charged(desk.key, name, record.tenant, spent)
+
+    def on_tenants(self, event: Listed[Tenant] | Changed[Tenant]) -> None:
+        """What the API server has of tenants."""
+        match event:
+            case Listed(items):
+                self.ledger.keep({tenant.name: tenant for tenant in items})
+                for tenant in items:
+                    self._seen(tenant)
+            case Changed(tenant):
+                self._seen(tenant)
+
+    def roll(self) -> None:
+        """Give the calendar its say."""
+        self.ledger.roll(self._clock.utc())
+
+    def forget(self, service: str) -> None:
+        """A service is gone."""
+        self._series.forget(service)
+
+    def show(self, picture: Directory) -> None:
+        """Bring the gauges up to date, for a scrape."""
+        oldest = max((age for _, age in self.ledger.holds(self._clock.monotonic())), default=0.0)
+        self._series.show(picture.tenants.values(), self.ledger.used, oldest)
+
+    def _seen(self, tenant: Tenant) -> None:
+        entries = read_usage(tenant.status.usage)
+        self.ledger.seen(tenant.name, Stored(tenant.metadata.resource_version, entries))
+
+
+def _any_replica(desk: Desk, picture: Directory) -> Replica | None:
+    """Where a request would run if it ran now, as far as that is known beforehand."""
+    worker = next((worker for worker in desk.fleet if worker.report is not None), None)
+    return None if worker is None else _replica(desk.service, worker, picture)
+
+
+def _replica(service: ResolvedService, worker: Worker, picture: Directory) -> Replica | None:
+    """None while the worker has not said how fast it is, or its price is unknown."""
+    report = worker.report
+    pool = next((pool for pool in service.pools if pool.name == worker.endpoint.pool), None)
+    if report is None or pool is None:
+        return None
+    price = pool_price(service, pool, picture.accelerators.get)
+    return None if price is None else Replica(report.step_time, report.slots, service.engine.step_tokens, price)
+
+
+def _cost(replica: Replica | None, use: Use, cached: int) -> Decimal:
+    if replica is None:
+        return ZERO
+    return replica.cost(prompt=use.input_tokens, cached=cached, output=use.output_tokens)

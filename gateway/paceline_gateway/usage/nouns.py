@@ -1,0 +1,89 @@
+"""Usage's nouns: an amount, what one gateway counted in one month, and what the API server has of a tenant.
+
+Money is decimal. A charge is exact to a billionth of a dollar, an entry in a status to a millionth.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+SETTLED: Final = "settled"
+"""Whose entry holds what gateways that are gone had counted."""
+ZERO: Final = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """An amount of use."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    dollars: Decimal = ZERO
+
+    @property
+    def tokens(self) -> int:
+        """Input and output."""
+        return self.input_tokens + self.output_tokens
+
+    def __bool__(self) -> bool:
+        return bool(self.requests or self.input_tokens or self.output_tokens or self.dollars)
+
+    def __add__(self, other: "Spent") -> "Spent":
+        return Spent(
+            self.requests + other.requests,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.dollars + other.dollars,
+        )
+
+    def __sub__(self, other: "Spent") -> "Spent":
+        return Spent(
+            self.requests - other.requests,
+            self.input_tokens - other.input_tokens,
+            self.output_tokens - other.output_tokens,
+            self.dollars - other.dollars,
+        )
+
+
+NOTHING: Final = Spent()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a gateway, or all that are gone, counted in a month (`2026-11`). `time`: RFC 3339, when it last grew."""
+
+    gateway: str
+    month: str
+    spent: Spent
+    time: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the API server has of a tenant. `version` guards the next write; empty while the current one is unknown."""
+
+    version: str
+    entries: tuple[Entry, ...] = ()
+
+    def total(self, month: str) -> Spent:
+        """Of all gateways together."""
+        return sum((entry.spent for entry in self.entries if entry.month == month), NOTHING)
+
+    def own(self, gateway: str) -> dict[str, Spent]:
+        """What one gateway has there, by month."""
+        return {entry.month: entry.spent for entry in self.entries if entry.gateway == gateway}
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One guarded change of a tenant's status: `delta` by month is added to the writer's own entries.
+
+    `entries` is everything as it shall be.
+    """
+
+    version: str
+    month: str
+    delta: Mapping[str, Spent]
+    entries: tuple[Entry, ...]

@@ -1,0 +1,40 @@
+"""What a request costs, by the worker's step times and its pool's price."""
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline_core.wire import StepTime
+from paceline_gateway.usage.cost import GRAIN, Replica
+
+MODEL = StepTime(base=0.01, prefill=0.0001, sequence=0.001, kv=1e-6, context=1e-9)
+HERE = Replica(MODEL, slots=10, step_tokens=1000, per_hour=Decimal("3.60"))
+TOKENS = st.integers(0, 100_000)
+
+
+def test_prompt_tokens_cost_their_part_of_full_steps_and_output_tokens_their_part_of_steps_with_every_slot() -> None:
+    plain = Replica(StepTime(base=0.01, prefill=0.0001), slots=10, step_tokens=1000, per_hour=Decimal("3.60"))
+    assert plain.seconds(prompt=1000, cached=0, output=0) == pytest.approx(0.1 + 0.01)
+    assert plain.seconds(prompt=0, cached=0, output=10) == pytest.approx(0.01)
+    assert plain.cost(prompt=1000, cached=0, output=0) == Decimal("0.000110000")
+
+
+def test_cached_prompt_tokens_are_free() -> None:
+    assert HERE.cost(prompt=1000, cached=1000, output=0) == 0
+    assert HERE.cost(prompt=1000, cached=500, output=5) < HERE.cost(prompt=1000, cached=0, output=5)
+
+
+def test_a_price_is_per_hour() -> None:
+    hour = Replica(StepTime(base=0.0, prefill=1.0), slots=1, step_tokens=1, per_hour=Decimal("3.93"))
+    assert hour.cost(prompt=3600, cached=0, output=0) == Decimal("3.93")
+
+
+@given(TOKENS, TOKENS, TOKENS, st.integers(0, 100))
+def test_more_tokens_never_cost_less_and_the_cost_is_exact_to_the_billionth(
+    prompt: int, cached: int, output: int, more: int
+) -> None:
+    cost = HERE.cost(prompt=prompt, cached=min(cached, prompt), output=output)
+    assert 0 <= cost <= HERE.cost(prompt=prompt, cached=min(cached, prompt), output=output + more)
+    assert cost == cost.quantize(GRAIN)

@@ -1,0 +1,163 @@
+"""Monthly budgets and usage as clients, Prometheus and the API server see them."""
+
+import asyncio
+from typing import Any
+
+import openai
+import pytest
+from tests.gateway import manifests
+from tests.gateway.conftest import MakeWorker
+from tests.gateway.stand import CHAT, Stand, until
+from tests.gateway.worker_double import Script
+
+from paceline_core.clock import SystemClock
+from paceline_core.errors import Unreachable
+from paceline_gateway.checkpoint import Checkpoint
+
+pytestmark = pytest.mark.real
+STREAM = CHAT | {"stream": True}
+TEAM = "paceline-system/team"
+
+
+async def budget(stand: Stand, **monthly: Any) -> None:
+    """Change the tenant's budget, and wait until the gateway has it."""
+    known = stand.cluster.board("Tenant").items[TEAM]
+    spec = manifests.tenant(limits={"monthly": monthly})["spec"]
+    before = stand.process.floor.picture
+    stand.cluster.put({**known, "spec": spec})
+    await until(lambda: stand.process.floor.picture is not before)
+
+
+def entries(stand: Stand) -> dict[str, dict[str, Any]]:
+    """What the status says."""
+    usage = stand.cluster.board("Tenant").items[TEAM].get("status", {}).get("usage", {})
+    return {entry["id"]: entry for entry in usage.get("gateways", ())}
+
+
+def name(stand: Stand) -> str:
+    """The gateway's."""
+    return stand.process.floor.billing.ledger.gateway
+
+
+def used(stand: Stand) -> int:
+    """Tokens that the gateway knows of."""
+    return stand.process.floor.billing.ledger.used("team").tokens
+
+
+async def ended(stand: Stand) -> None:
+    """A client has its answer a moment before the gateway has counted it."""
+    await until(lambda: stand.process.floor.open == 0)
+
+
+async def test_concurrent_requests_cannot_pass_a_monthly_budget_together(stand: Stand, make_worker: MakeWorker) -> None:
+    worker = await make_worker()
+    worker.script = lambda _: Script(tokens=("a",) * 40, delay_s=0.01)
+    stand.work(worker)
+    await budget(stand, tokens=150)
+    posts = [stand.client.post("/v1/chat/completions", json=STREAM | {"max_tokens": 40}) for _ in range(6)]
+    answers = await asyncio.gather(*posts)
+    await ended(stand)
+    statuses = [answer.status_code for answer in answers]
+    assert set(statuses) == {200, 429}
+    assert used(stand) <= 150
+
+
+async def test_a_used_up_budget_is_insufficient_quota_until_it_is_raised(stand: Stand) -> None:
+    await budget(stand, tokens=1)
+    client = openai.AsyncOpenAI(api_key=stand.key, base_url=f"http://127.0.0.1:{stand.port}/v1", max_retries=3)
+    async with client:
+        with pytest.raises(openai.RateLimitError) as caught:
+            await client.chat.completions.create(model="chat", messages=[{"role": "user", "content": "hi"}])
+    assert caught.value.code == "insufficient_quota"
+    assert caught.value.response.headers["x-should-retry"] == "false"
+    assert "retry-after" not in caught.value.response.headers
+    assert "the month ends at" in caught.value.message
+    assert await stand.metric("paceline_requests_total", outcome="quota") == 1
+
+
+async def test_a_raised_budget_lets_requests_in_at_once(stand: Stand, make_worker: MakeWorker) -> None:
+    stand.work(await make_worker())
+    await budget(stand, tokens=1)
+    assert (await stand.client.post("/v1/chat/completions", json=CHAT)).status_code == 429
+    await budget(stand, tokens=100_000)
+    assert (await stand.client.post("/v1/chat/completions", json=CHAT)).status_code == 200
+    await ended(stand)
+    assert 0 < await stand.metric("paceline_tenant_budget_ratio", tenant="team", kind="tokens") < 1
+
+
+async def test_use_and_cost_are_told_by_service_class_and_tenant(stand: Stand, make_worker: MakeWorker) -> None:
+    stand.work(await make_worker())
+    answer = await stand.client.post("/v1/chat/completions", json=CHAT, headers={"x-paceline-class": "batch"})
+    await ended(stand)
+    usage = answer.json()["usage"]
+    place = {"pisvc_namespace": "default", "pisvc": "chat", "class": "batch", "tenant": "team"}
+    assert await stand.metric("paceline_usage_requests_total", **place) == 1
+    assert await stand.metric("paceline_usage_tokens_total", **place, kind="input") == usage["prompt_tokens"]
+    assert await stand.metric("paceline_usage_tokens_total", **place, kind="output") == usage["completion_tokens"]
+    assert await stand.metric("paceline_usage_dollars_total", **place) > 0
+
+
+async def test_what_others_used_counts_and_is_read_at_the_start(stand: Stand, make_worker: MakeWorker) -> None:
+    stand.work(await make_worker())
+    await budget(stand, tokens=100_000)
+    tenant = stand.cluster.board("Tenant").items[TEAM]
+    month = stand.process.floor.billing.ledger.month
+    theirs = {"id": "other", "requests": 9, "inputTokens": 50_000, "outputTokens": 50_000, "dollars": "1.5"}
+    stand.cluster.put({**tenant, "status": {"usage": {"month": month, "gateways": [theirs]}}})
+    await until(lambda: used(stand) == 100_000)
+    assert (await stand.client.post("/v1/chat/completions", json=CHAT)).status_code == 429
+
+
+async def test_an_orderly_end_writes_everything(stand: Stand, make_worker: MakeWorker) -> None:
+    stand.work(await make_worker())
+    for _ in range(3):
+        await stand.client.post("/v1/chat/completions", json=CHAT)
+    await ended(stand)
+    assert await stand.metric("paceline_usage_checkpoint_age_seconds") > 0
+    stand.stop.set()
+    await stand.run
+    assert entries(stand)[name(stand)]["requests"] == 3
+
+
+async def test_an_end_while_somebody_else_writes_still_writes_everything(stand: Stand, make_worker: MakeWorker) -> None:
+    stand.work(await make_worker())
+    await stand.client.post("/v1/chat/completions", json=CHAT)
+    await ended(stand)
+    cluster, rivals = stand.cluster, iter(range(3))
+
+    async def rival() -> None:
+        if next(rivals, None) is not None:
+            cluster.put(cluster.board("Tenant").items[TEAM])
+
+    cluster.before_write = rival  # type: ignore[method-assign]
+    stand.stop.set()
+    await stand.run
+    assert entries(stand)[name(stand)]["requests"] == 1
+
+
+async def test_an_api_server_that_is_away_blocks_nothing_and_hears_of_it_later(
+    stand: Stand, make_worker: MakeWorker
+) -> None:
+    stand.work(await make_worker())
+    cluster, asked = stand.cluster, asyncio.Event()
+
+    async def away() -> None:
+        asked.set()
+        raise Unreachable("it is away")
+
+    async def back() -> None:
+        pass
+
+    cluster.before_write = away  # type: ignore[method-assign]
+    await stand.client.post("/v1/chat/completions", json=CHAT)
+    await ended(stand)
+    floor = stand.process.floor
+    eager = Checkpoint(floor.billing.ledger, cluster, manifests.NAMESPACE, SystemClock(), every_s=0.0)
+    eager.start()
+    await asyncio.wait_for(asked.wait(), 20)
+    assert (await stand.client.post("/v1/chat/completions", json=CHAT)).status_code == 200
+    await ended(stand)
+    assert not entries(stand)
+    cluster.before_write = back  # type: ignore[method-assign]
+    await eager.close()
+    assert entries(stand)[name(stand)]["requests"] == 2
