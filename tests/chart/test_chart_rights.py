@@ -59,9 +59,10 @@ RIGHTS = {
             "paceline.dev/inferenceroutes": WATCH,
             "discovery.k8s.io/endpointslices": WATCH,
         },
-        CLUSTER: {},
+        CLUSTER: {"paceline.dev/acceleratorprofiles": WATCH},
         HOME: {
             "paceline.dev/tenants": WATCH,
+            "paceline.dev/tenants/status": "patch",
             "secrets": WATCH,
             "coordination.k8s.io/leases": "create",
             "coordination.k8s.io/leases[paceline-quota]": "get update",
