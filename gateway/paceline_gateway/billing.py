@@ -15,7 +15,7 @@ from paceline_core.telemetry import Metrics
 from paceline_gateway.desk import Desk
 from paceline_gateway.quota.nouns import Use
 from paceline_gateway.requests.nouns import Record
-from paceline_gateway.routing.directory import Directory
+from paceline_gateway.routing.directory import NOTHING, Directory
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.telemetry.tenants import TenantSeries
 from paceline_gateway.telemetry.usage import UsageSeries
@@ -33,12 +33,14 @@ class Billing:
         self.ledger = Ledger(name, clock.utc())
         self._clock = clock
         self._series = UsageSeries(metrics, tenants)
+        self._prices: dict[tuple[str, str], Decimal | None] = {}
+        self._priced = NOTHING
 
     def reserve(
         self, request: int, tenant: ResolvedTenant, desk: Desk, use: Use, picture: Directory
     ) -> RequestError | None:
         """Set aside what a request may use of its tenant's month, or say why there is too little left."""
-        replica = None if tenant.monthly_dollars is None else _any_replica(desk, picture)
+        replica = None if tenant.monthly_dollars is None else self._any_replica(desk, picture)
         dollars = _cost(replica, use, 0)
         return self.ledger.reserve(request, tenant, Spent(use.requests, use.input_tokens, use.output_tokens, dollars))
 
@@ -51,8 +53,8 @@ class Billing:
         if not use.requests:
             return
         worker = desk.fleet.get(record.worker)
-        replica = None if worker is None else _replica(desk.service, worker, picture)
-        dollars = _cost(replica or _any_replica(desk, picture), use, record.meter.cached)
+        replica = None if worker is None else self._replica(desk.service, worker, picture)
+        dollars = _cost(replica or self._any_replica(desk, picture), use, record.meter.cached)
         spent = Spent(use.requests, use.input_tokens, use.output_tokens, dollars)
         self.ledger.charged(record.tenant, spent, self._clock.monotonic())
         self._series.charged(desk.key, name, record.tenant, spent)
@@ -84,21 +86,27 @@ class Billing:
         entries = read_usage(tenant.status.usage)
         self.ledger.seen(tenant.name, Stored(tenant.metadata.resource_version, entries))
 
+    def _any_replica(self, desk: Desk, picture: Directory) -> Replica | None:
+        """Where a request would run if it ran now, as far as that is known beforehand."""
+        worker = next((worker for worker in desk.fleet if worker.report is not None), None)
+        return None if worker is None else self._replica(desk.service, worker, picture)
 
-def _any_replica(desk: Desk, picture: Directory) -> Replica | None:
-    """Where a request would run if it ran now, as far as that is known beforehand."""
-    worker = next((worker for worker in desk.fleet if worker.report is not None), None)
-    return None if worker is None else _replica(desk.service, worker, picture)
+    def _replica(self, service: ResolvedService, worker: Worker, picture: Directory) -> Replica | None:
+        """None while the worker has not said how fast it is, or its price is unknown."""
+        report, price = worker.report, self._price(service, worker.endpoint.pool, picture)
+        if report is None or price is None:
+            return None
+        return Replica(report.step_time, report.slots, service.engine.step_tokens, price)
 
-
-def _replica(service: ResolvedService, worker: Worker, picture: Directory) -> Replica | None:
-    """None while the worker has not said how fast it is, or its price is unknown."""
-    report = worker.report
-    pool = next((pool for pool in service.pools if pool.name == worker.endpoint.pool), None)
-    if report is None or pool is None:
-        return None
-    price = pool_price(service, pool, picture.accelerators.get)
-    return None if price is None else Replica(report.step_time, report.slots, service.engine.step_tokens, price)
+    def _price(self, service: ResolvedService, name: str, picture: Directory) -> Decimal | None:
+        """A replica's price in this pool; looked up once a picture."""
+        if picture is not self._priced:
+            self._priced, self._prices = picture, {}
+        key = (service.key, name)
+        if key not in self._prices:
+            pool = next((pool for pool in service.pools if pool.name == name), None)
+            self._prices[key] = None if pool is None else pool_price(service, pool, picture.accelerators.get)
+        return self._prices[key]
 
 
 def _cost(replica: Replica | None, use: Use, cached: int) -> Decimal:

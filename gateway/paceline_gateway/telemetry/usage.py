@@ -8,8 +8,9 @@ from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.registry import RequestClass
 from paceline_core.telemetry import Metrics
 from paceline_gateway.telemetry.tenants import TenantSeries
-from paceline_gateway.usage.nouns import Spent
+from paceline_gateway.usage.nouns import NOTHING, Spent
 
+Key = tuple[str, RequestClass, str]
 Children = tuple[Counter, Counter, Counter, Counter]
 
 
@@ -19,29 +20,26 @@ class UsageSeries:
     def __init__(self, metrics: Metrics, tenants: TenantSeries) -> None:
         self._metrics = metrics
         self._tenants = tenants
-        self._children: dict[tuple[str, RequestClass, str], Children] = {}
+        self._children: dict[Key, Children] = {}
+        self._fresh: dict[Key, Spent] = {}
         self._budgets: set[tuple[str, str]] = set()
         self._age = metrics.gauge("paceline_usage_checkpoint_age_seconds")
 
     def charged(self, service: str, name: RequestClass, tenant: str, spent: Spent) -> None:
-        """Count a request's use."""
-        label = self._tenants.label(tenant)
-        children = self._children.get((service, name, label))
-        if children is None:
-            children = self._children[service, name, label] = self._made(service, name, label)
-        amounts = (spent.requests, spent.input_tokens, spent.output_tokens, float(spent.dollars))
-        for child, amount in zip(children, amounts, strict=True):
-            if amount:
-                child.inc(amount)
+        """Count a request's use; it is shown with the next scrape."""
+        key = (service, name, self._tenants.label(tenant))
+        self._fresh[key] = self._fresh.get(key, NOTHING) + spent
 
     def forget(self, service: str) -> None:
         """A service is gone; `series.forget` has dropped what it showed."""
-        for key in [key for key in self._children if key[0] == service]:
-            del self._children[key]
+        for known in (self._children, self._fresh):
+            for key in [key for key in known if key[0] == service]:
+                del known[key]
 
     def show(self, tenants: Iterable[ResolvedTenant], used: Callable[[str], Spent], age_s: float) -> None:
         """Bring the gauges up to date; `age_s` is that of the oldest use that is not stored."""
         self._age.set(age_s)
+        self._tell()
         ratios: dict[tuple[str, str], float] = {}
         for tenant in tenants:
             spent, label = used(tenant.name), self._tenants.known(tenant.name)
@@ -57,6 +55,16 @@ class UsageSeries:
         for (label, kind), ratio in ratios.items():
             self._metrics.gauge("paceline_tenant_budget_ratio", label, kind).set(ratio)
         self._budgets = set(ratios)
+
+    def _tell(self) -> None:
+        fresh, self._fresh = self._fresh, {}
+        for key, spent in fresh.items():
+            children = self._children.get(key)
+            if children is None:
+                children = self._children[key] = self._made(*key)
+            amounts = (spent.requests, spent.input_tokens, spent.output_tokens, float(spent.dollars))
+            for child, amount in zip(children, amounts, strict=True):
+                child.inc(amount)
 
     def _made(self, service: str, name: RequestClass, label: str) -> Children:
         namespace, _, own = service.partition("/")
