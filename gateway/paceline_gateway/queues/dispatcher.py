@@ -111,7 +111,7 @@ class Dispatcher:
         for line in self.lines.values():
             line.expire(now)
         assigned: list[tuple[Ticket, Worker]] = []
-        while (gone := self._next(now)) is not None:
+        while self._numbers.total and (gone := self._next(now)) is not None:
             assigned.append(gone)
         return assigned
 

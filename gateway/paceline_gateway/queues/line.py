@@ -136,7 +136,7 @@ class FairLine:
 
     def went(self, ticket: Ticket, uncached: int) -> None:
         """It was given out and is charged, once; whom it overtook is counted."""
-        if ticket.id in self._own.get(ticket.tenant, ()):
+        if len(self._all) > 1 and ticket.id in self._own.get(ticket.tenant, ()):
             for tenant in {ticket.tenant, *self.accounts.first(1)}:
                 first = next(iter(self._own[tenant].values()))
                 first.overtaken += first is not ticket
