@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from math import inf
+from typing import Any, ClassVar
 
 from benchmarks.scheduling.simulation import END, GREEDY, MAX_TOKENS, SEQUENCES, STEP_TOKENS, WORD, Machine
 from benchmarks.scheduling.traces import BLOCK, Call
@@ -39,10 +40,12 @@ SERVICE = "sim/chat"
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to route."""
+    """One way to route, and at most so many sequences at a worker at once, for so many seconds."""
 
     policy: Name
     gateways: int = 1
+    sequences: int = SEQUENCES
+    until: float = inf
 
 
 @dataclass(slots=True)
@@ -54,6 +57,7 @@ class Job:
     call: Call
     prefix: PrefixKeys | None
     ask: Ask
+    tenant: str = ""
     request: Request | None = None
     worker: Worker | None = None
     gateway: "Front | None" = None
@@ -107,16 +111,17 @@ class Outcome:
 class Engine:
     """One worker: its scheduler, and the step under way."""
 
-    def __init__(self, name: str, machine: Machine, gateways: int) -> None:
+    def __init__(self, name: str, machine: Machine, way: Way) -> None:
         self.name = name
         self.machine = machine
-        self.gateways = gateways
+        self.gateways = way.gateways
+        self.sequences = way.sequences
         self.memory = KvMemory(machine.pages, machine.page_tokens)
         limits = Limits(
             max_model_len=machine.context,
             vocab_size=1 << 31,
             page_tokens=machine.page_tokens,
-            max_seqs=SEQUENCES,
+            max_seqs=way.sequences,
             step_tokens=STEP_TOKENS,
             max_waiting=1 << 20,
         )
@@ -138,7 +143,7 @@ class Engine:
             max_tokens=max(MAX_TOKENS, job.call.output),
             sampling=GREEDY,
             arrival=now,
-            request_class=RequestClass.INTERACTIVE,
+            request_class=job.ask.request_class,
             stop_ids=frozenset({END}),
         )
         if refusal := self.core.submit(job.request):
@@ -182,7 +187,7 @@ class Engine:
             revision="r1",
             pool="main",
             state=WorkerState.READY,
-            slots=SEQUENCES,
+            slots=self.sequences,
             running=len(self.core.running),
             waiting=self.core.waiting.counts(),
             queued_tokens=self.core.queued_tokens(),
@@ -211,6 +216,20 @@ class Front:
         self.fleet.update(Endpoint(e.name, "main", "stable", "r1", "10.0.0.1", 1, ready=True) for e in engines)
         self.queue: deque[Job] = deque()
 
+    def arrive(self, job: Job, now: float) -> None:  # noqa: ARG002 - for lines that count time
+        """A call comes."""
+        self.queue.append(job)
+
+    def began(self, job: Job, now: float) -> None:  # noqa: ARG002 - as above
+        """Its first token came."""
+        if job.worker is not None:
+            job.worker.began(job.number)
+
+    def ended(self, job: Job, now: float) -> None:
+        """Its last token came."""
+        if job.worker is not None:
+            job.worker.give(job.number, now)
+
     def dispatch(self, now: float) -> list[Job]:
         """Everybody who can go."""
         gone = []
@@ -223,28 +242,35 @@ class Front:
 
 
 class Simulation:
-    """All of it; `run` once."""
+    """All of it; `run` once, until the last call has ended or the way's time is over."""
+
+    front: ClassVar[type[Front]] = Front
 
     def __init__(self, calls: Sequence[Call], machine: Machine, way: Way, workers: int, rate: float) -> None:
-        self.engines = [Engine(f"worker-{number}", machine, way.gateways) for number in range(workers)]
-        self.fronts = [Front(way, number, self.engines) for number in range(way.gateways)]
+        self.engines = [Engine(f"worker-{number}", machine, way) for number in range(workers)]
+        self.fronts = [self.front(way, number, self.engines) for number in range(way.gateways)]
         self.outcome = Outcome(work=[{} for _ in self.engines])
-        self._jobs = jobs(calls, rate)
+        self._jobs = self.made(calls, rate)
+        self._until = way.until
         self._by_name = {engine.name: number for number, engine in enumerate(self.engines)}
         self._events: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self._order = count()
-        self._left = len(calls)
+        self._left = len(self._jobs)
         self.now = 0.0
 
+    def made(self, calls: Sequence[Call], rate: float) -> list[Job]:
+        """What arrives, and when."""
+        return jobs(calls, rate)
+
     def run(self) -> Outcome:
-        """Until the last call has ended."""
+        """All of it."""
         for engine in self.engines:
             for front in self.fronts:
                 front.fleet.says(engine.name, engine.report(), -RAMP_S)
             self._at(REPORT_S * self._by_name[engine.name] / len(self.engines), self._report, engine)
         for job in self._jobs:
             self._at(job.at, self._arrive, job)
-        while self._left:
+        while self._left and self.now < self._until:
             self.now, _, do, what = heapq.heappop(self._events)
             do(what)
         self.outcome.ttft.sort()
@@ -256,7 +282,7 @@ class Simulation:
 
     def _arrive(self, job: Job) -> None:
         front = self.fronts[job.number % len(self.fronts)]
-        front.queue.append(job)
+        front.arrive(job, self.now)
         self._dispatch(front)
 
     def _dispatch(self, front: Front) -> None:
@@ -289,12 +315,12 @@ class Simulation:
         if job.worker is None or job.gateway is None:
             raise RuntimeError("a request that nobody sent")
         if request.produced == 1:
-            job.worker.began(job.number)
+            job.gateway.began(job, self.now)
             self.outcome.ttft.append(self.now - job.at)
             self.outcome.cached += request.cached
             self.outcome.prompts += request.prompt_len
         if engine.over(request):
-            job.worker.give(job.number, self.now)
+            job.gateway.ended(job, self.now)
             engine.end(request)
             self._left -= 1
         return job.gateway
@@ -312,14 +338,14 @@ def jobs(calls: Sequence[Call], rate: float) -> list[Job]:
     made = []
     mean = sum(call.output for call in calls) // len(calls)
     for number, call in enumerate(calls):
-        keys = prefix_keys({"prompt": _text(call)}, "tenant")
+        keys = prefix_keys({"prompt": text(call)}, "tenant")
         told, size = ((), 0) if keys is None else (keys.keys, keys.size)
         ask = Ask(call.prompt, RequestClass.INTERACTIVE, mean, told, size)
         made.append(Job(number, call.at / rate, call, keys, ask))
     return made
 
 
-def _text(call: Call) -> str:
+def text(call: Call) -> str:
     """As many bytes as its tokens have, equal where they are."""
     blocks = (f"{block:08x}" * (BLOCK * BYTES_PER_TOKEN // 8) for block in call.blocks)
     return "".join(blocks)[: call.prompt * BYTES_PER_TOKEN]
