@@ -27,7 +27,7 @@ def test_the_chart_carries_the_same_files() -> None:
     charts = {Path(name).name: text for name, text in FILES.items() if name.startswith("charts/paceline/files/rules")}
     assert ours == charts
     boards = {Path(name).name for name in FILES if name.startswith("charts/paceline/files/dashboards")}
-    assert boards == {"paceline-service.json", "paceline-control.json"}
+    assert boards == {"paceline-service.json", "paceline-control.json", "paceline-tenants.json"}
 
 
 def test_a_check_lists_what_drifted_writes_nothing_and_fails(

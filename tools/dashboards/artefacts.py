@@ -1,6 +1,6 @@
 """Every generated file with its text: boards and rules, and the chart's copies of both."""
 
-from tools.dashboards import alerts, control_board, recording, service_board
+from tools.dashboards import alerts, control_board, recording, service_board, tenant_board
 from tools.dashboards.panels import Board
 from tools.dashboards.render import render
 from tools.dashboards.rules import rule_file
@@ -10,7 +10,7 @@ CHART = "charts/paceline/files"
 
 def boards() -> list[Board]:
     """All boards."""
-    return [service_board.board(), control_board.board()]
+    return [service_board.board(), control_board.board(), tenant_board.board()]
 
 
 def rule_files() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from tools.dashboards.decisions import decisions
 from tools.dashboards.engine_rows import engine_row
+from tools.dashboards.gateway_rows import gateway_row
 from tools.dashboards.panels import Board, Panel, Query, Row, View, tile
 from tools.dashboards.promql import TARGET
 from tools.dashboards.scoped import mean, percentiles, promised, quantile_of, rate, ratio, total
@@ -20,7 +21,7 @@ def board() -> Board:
         "paceline / Service",
         "Whether a service keeps its promise, where its requests spend their time, and what it runs on.",
         ("pisvc_namespace", "pisvc", "class"),
-        (_verdict(), _promise(), _latency(), _traffic(), worker_row(), engine_row(), cost_row()),
+        (_verdict(), _promise(), _latency(), _traffic(), gateway_row(), worker_row(), engine_row(), cost_row()),
         decisions(),
     )
 

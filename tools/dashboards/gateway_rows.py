@@ -1,0 +1,97 @@
+"""A row about the gateways of a service: who waits and who is turned away, streams moved about, workers left out."""
+
+from tools.dashboards.panels import Panel, Query, Row, View
+from tools.dashboards.scoped import percentiles, rate, total
+
+_NONE = "No gateway"
+
+
+def gateway_row() -> Row:
+    """Fair queues, streams that changed workers, and what routing knows."""
+    return Row("Gateways", (*_queues(), *_streams(), *_routing()))
+
+
+def _queues() -> tuple[Panel, ...]:
+    return (
+        Panel(
+            "Turned away",
+            "Requests per second that were not let in or gave up waiting, and those sent ahead because they starved.",
+            "One tenant's `tenant_full` is its own doing; anything else asks for replicas.",
+            "reqps",
+            (
+                Query(rate("paceline_queue_shed_total", ("class", "reason")), "{{class}} {{reason}}", quiet=True),
+                Query(rate("paceline_queue_promoted_total", ("class",)), "{{class}} promoted", quiet=True),
+            ),
+            "PacelineAvailabilityBurnFast", empty="Nobody",
+        ),
+        Panel(
+            "Tenants waiting",
+            "Tenants with requests in a class queue, and slots that are left free for interactive requests.",
+            "Many tenants in a line share it by weight; slots kept are what batch must not take.",
+            "none",
+            (
+                Query(total("paceline_queue_tenants", ("class",)), "{{class}}", quiet=True),
+                Query(total("paceline_queue_kept_slots"), "slots kept", quiet=True),
+            ),
+            "PacelineQueueHeadOfLine", empty=_NONE,
+        ),
+        Panel(
+            "Spread of service",
+            "Tokens between the most and the least served of the tenants that wait, over their weights.",
+            "It stays within a few requests' tokens; growing without end would be unfair.",
+            "none",
+            (Query(total("paceline_queue_service_spread_tokens", ("class",), how="max"), "{{class}}", quiet=True),),
+            "PacelineQueueHeadOfLine", empty=_NONE,
+        ),
+    )  # fmt: skip
+
+
+def _streams() -> tuple[Panel, ...]:
+    return (
+        Panel(
+            "Streams moved",
+            "Streams per second that went on at another worker, and those that could not, each by reason.",
+            "Moved streams are whole for their clients; any that was cut is a broken answer.",
+            "reqps",
+            (
+                Query(rate("paceline_stream_resumed_total", ("reason",)), "moved: {{reason}}", quiet=True),
+                Query(rate("paceline_stream_cut_total", ("reason",)), "cut: {{reason}}", quiet=True),
+            ),
+            "PacelineAvailabilityBurnFast", empty="None",
+        ),
+        Panel(
+            "Gap of moved streams",
+            "From the last token of one worker to the first of the next, as the client sees it.",
+            "It is the prefill of all that was said, and a wait for room.",
+            "s", percentiles("paceline_stream_resume_gap_seconds", quiet=True), empty="None",
+        ),
+        Panel(
+            "Diverted",
+            "Requests per second that a route sent to another service because the first had no room.",
+            "Lasting: the first service is too small.",
+            "reqps", (Query(rate("paceline_diverted_requests_total"), "diverted", quiet=True),), empty="None",
+        ),
+    )  # fmt: skip
+
+
+def _routing() -> tuple[Panel, ...]:
+    return (
+        Panel(
+            "Circuits",
+            "Workers by the state of their circuit breaker, over all gateways.",
+            "open: it failed and rests; half_open: one request tries it.",
+            "none", (Query(total("paceline_upstream_circuits", ("circuit",)), "{{circuit}}", quiet=True),),
+            "PacelineAvailabilityBurnFast", View.STACK, empty=_NONE,
+        ),
+        Panel(
+            "Memory of queue and index",
+            "Bytes of bodies that wait, by class, and of what gateways remember of workers' caches.",
+            "Both are capped; at its cap the index forgets what was used least recently.",
+            "bytes",
+            (
+                Query(total("paceline_queue_bytes", ("class",)), "{{class}}", quiet=True),
+                Query(total("paceline_prefix_index_bytes"), "prefix index", quiet=True),
+            ),
+            empty=_NONE,
+        ),
+    )  # fmt: skip
