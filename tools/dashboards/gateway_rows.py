@@ -16,7 +16,7 @@ def _queues() -> tuple[Panel, ...]:
         Panel(
             "Turned away",
             "Requests per second that were not let in or gave up waiting, and those sent ahead because they starved.",
-            "One tenant's `tenant_full` is its own doing; anything else asks for replicas.",
+            "tenant and displaced are one tenant's own doing; anything else asks for replicas.",
             "reqps",
             (
                 Query(rate("paceline_queue_shed_total", ("class", "reason")), "{{class}} {{reason}}", quiet=True),
