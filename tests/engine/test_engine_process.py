@@ -65,7 +65,8 @@ def test_a_configuration_that_cannot_be_served_is_told_and_exits_with_1(settings
         run.peer.until(lambda peer: peer.seen)
         (message,) = run.peer.seen
         assert isinstance(message, Failed)
-        assert message.message.startswith("engine.emulate.model: 'gpt-9' is not a known shape")
+        assert message.field == "engine.emulate.model"
+        assert message.message.startswith("'gpt-9' is not a known shape")
         assert run.status() == 1
 
 
@@ -74,7 +75,8 @@ def test_without_a_configuration_file_it_says_so(tmp_path: Path) -> None:
         run.peer.until(lambda peer: peer.seen)
         (message,) = run.peer.seen
         assert isinstance(message, Failed)
-        assert "absent.yaml: cannot be read" in message.message
+        assert message.field.endswith("absent.yaml")
+        assert message.message.startswith("cannot be read")
 
 
 def test_the_demo_model_is_served_on_the_cpu_with_the_tokens_of_transformers(
@@ -102,5 +104,6 @@ def test_damaged_weights_are_told_before_anything_is_served(
         run.peer.until(lambda peer: peer.seen)
         (message,) = run.peer.seen
         assert isinstance(message, Failed)
-        assert message.message.startswith(f"{folder}/model.safetensors: is damaged or cut short")
+        assert message.field == f"{folder}/model.safetensors"
+        assert message.message.startswith("is damaged or cut short")
         assert run.status() == 1
