@@ -19,14 +19,15 @@ from paceline_gateway.routing.prefix_keys import prefix_keys
 class Admission:
     """`body` is what goes to the worker: the client's own bytes, but for a model name that the worker does not know.
 
-    `ours`: the workers are of our own runtime, so a stream that loses one can go on at another. `prefix` names the
-    prompt's beginnings for them; None for others, and for short prompts.
+    `max_tokens` is what was asked for, else the class's limit. `ours`: the workers are of our own runtime, so a stream
+    that loses one can go on at another. `prefix` names the prompt's beginnings for them; None for others, and for short
+    prompts.
     """
 
     destination: Destination
     request_class: RequestClass
     stream: bool
-    max_tokens: int | None
+    max_tokens: int
     body: bytes
     prefix: PrefixKeys | None = None
     choices: int = 1
@@ -58,5 +59,5 @@ def admit(  # noqa: PLR0913 - all that a judgement rests on
     ours = destination.service.runtime.name == "paceline"
     prefix = prefix_keys(asked.data, tenant.name) if ours else None
     return Admission(
-        destination, request_class, asked.stream, asked.max_tokens, body, prefix, choices=asked.choices, ours=ours
+        destination, request_class, asked.stream, asked.max_tokens or limit, body, prefix, asked.choices, ours
     )

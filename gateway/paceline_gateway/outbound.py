@@ -40,7 +40,7 @@ class Outbound:
             f"x-paceline-class: {admission.request_class}\r\nx-paceline-tenant: {tenant}\r\n"
         )
         if admission.ours:
-            same += f"{SEED}: {random.getrandbits(31)}\r\n"
+            same += f"{SEED}: {random.getrandbits(31)}\r\nx-paceline-max-tokens: {admission.max_tokens}\r\n"
         if admission.prefix is not None:
             same += f"{PREFIX}: {admission.prefix.header()}\r\n"
         if promise := round(sender.tpot_s * 1000):

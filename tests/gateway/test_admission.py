@@ -36,3 +36,8 @@ def test_output_limits_are_the_class_own() -> None:
     assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, "max_tokens")
     assert ask({b"x-paceline-class": b"batch"}, model="llama", max_tokens=100)[1].request_class is RequestClass.BATCH
     assert ask(model="llama", max_tokens=101)[1].request_class is RequestClass.INTERACTIVE
+
+
+def test_who_asks_for_no_limit_gets_that_of_the_class() -> None:
+    assert ask({b"x-paceline-class": b"batch"}, model="llama")[1].max_tokens == 100
+    assert ask({b"x-paceline-class": b"batch"}, model="llama", max_tokens=7)[1].max_tokens == 7

@@ -79,6 +79,15 @@ async def test_the_worker_is_told_who_asks_and_believes_it(stand: Stand, make_wo
     assert "cookie" not in seen.headers
 
 
+async def test_the_worker_is_told_the_limit_of_the_class_and_no_client_is_believed_one(
+    stand: Stand, make_worker: MakeWorker
+) -> None:
+    worker = await make_worker()
+    stand.work(worker)
+    await stand.client.post("/v1/chat/completions", json=CHAT, headers={"x-paceline-max-tokens": "1"})
+    assert worker.seen[0].headers["x-paceline-max-tokens"] == "4096"
+
+
 async def test_the_worker_is_told_the_strictest_time_per_token_that_is_promised_now(
     stand: Stand, make_worker: MakeWorker
 ) -> None:

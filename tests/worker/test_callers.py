@@ -13,6 +13,7 @@ HINTS = {
     "x-paceline-tenant": "acme",
     "x-paceline-deadline-ms": "1500",
     "x-paceline-tpot-ms": "40",
+    "x-paceline-max-tokens": "300",
 }
 
 
@@ -26,7 +27,14 @@ def read(headers: dict[str, str], *, trusted: bool) -> Caller:
 def test_a_trusted_hop_is_believed() -> None:
     known = read({**HINTS, "x-request-id": "r-1"}, trusted=True)
     told = Caller(
-        "r-1", trusted=True, gateway=True, request_class=RequestClass.BATCH, tenant="acme", deadline_s=1.5, tpot_s=0.04
+        "r-1",
+        trusted=True,
+        gateway=True,
+        request_class=RequestClass.BATCH,
+        tenant="acme",
+        deadline_s=1.5,
+        tpot_s=0.04,
+        max_tokens=300,
     )
     assert known == told
 

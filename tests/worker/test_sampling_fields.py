@@ -8,7 +8,7 @@ from msgspec import structs
 
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
-from paceline_workers.messages import Sampling, Started
+from paceline_workers.messages import Sampling, Started, Submit
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.openai.jobs import Asked, completion_job
 from paceline_workers.server.openai.served import ServedModel
@@ -17,13 +17,17 @@ from paceline_workers.server.tokenizer import Tokenizer
 STARTED = Started(8, 16, 1, 100, 8, [0], False, {})
 
 
-async def sampling(
+async def submit(
     tokenizer: Tokenizer, caller: Caller | None = None, started: Started = STARTED, **fields: Any
-) -> Sampling:
+) -> Submit:
     model = ServedModel(("m",), tokenizer, None, SystemClock(), lambda: 99)
     body = json.dumps({"model": "m", "prompt": [1, 2]} | fields).encode()
     job = await completion_job(model, Asked(body, caller or Caller("r"), started))
-    return job.choices[0].submit.sampling
+    return job.choices[0].submit
+
+
+async def sampling(*given: Any, **fields: Any) -> Sampling:
+    return (await submit(*given, **fields)).sampling
 
 
 async def test_a_plain_request_changes_nothing(tokenizer: Tokenizer) -> None:
@@ -46,6 +50,14 @@ async def test_the_bodys_seed_comes_before_the_gateways_and_that_before_a_drawn_
     assert (await sampling(tokenizer, gateway, seed=7)).seed == 7
     assert (await sampling(tokenizer, gateway)).seed == 0
     assert (await sampling(tokenizer)).seed == 99
+
+
+@pytest.mark.parametrize(("limit", "told"), [(9, 9), (0, 16), (300, 16)])
+async def test_the_gateways_limit_is_for_who_names_none(tokenizer: Tokenizer, limit: int, told: int) -> None:
+    """A completion that names none gets OpenAI's 16."""
+    gateway = Caller("r", trusted=True, max_tokens=limit)
+    assert (await submit(tokenizer, gateway)).max_tokens == told
+    assert (await submit(tokenizer, gateway, max_tokens=20)).max_tokens == 20
 
 
 async def test_a_bias_on_an_id_that_the_model_has_not_is_refused(tokenizer: Tokenizer) -> None:

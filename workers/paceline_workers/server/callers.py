@@ -24,7 +24,8 @@ class Caller:
     promised, 0 is none.
 
     `resume`: how many bytes at the body's end say what the stream has given out already; -1: the header makes no sense.
-    `seed` is for a request that names none. `prefix`: the gateway's keys for the prompt. `traceparent` is anybody's.
+    `seed` and `max_tokens` are for a request that names none. `prefix`: the gateway's keys for the prompt.
+    `traceparent` is anybody's.
     """
 
     request_id: str
@@ -34,6 +35,7 @@ class Caller:
     tenant: str = ""
     deadline_s: float = 0.0
     tpot_s: float = 0.0
+    max_tokens: int | None = None
     resume: int = 0
     seed: int | None = None
     prefix: PrefixKeys | None = None
@@ -57,6 +59,7 @@ def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], Hop |
         tenant=values.get("x-paceline-tenant", ""),
         deadline_s=_deadline(values.get("x-paceline-deadline-ms", "")),
         tpot_s=(_whole(values.get("x-paceline-tpot-ms", "")) or 0) / 1000,
+        max_tokens=_whole(values.get("x-paceline-max-tokens", "")),
         resume=(_whole(values[RESUME]) or -1) if RESUME in values else 0,
         seed=_whole(values.get(SEED, "")),
         prefix=PrefixKeys.read(values.get(PREFIX, "")),

@@ -105,7 +105,8 @@ async def chat_job(model: ServedModel, asked: Asked) -> Job:
     text = model.render(request.messages, request.offered)
     refuse_overlong(model.tokenizer.least(text), context, "messages")
     ids = await model.tokenizer.encode_chat(text, asked.caller.tenant)
-    max_tokens = room(len(ids), request.max_completion_tokens or request.max_tokens, None, context, "messages")
+    wished = request.max_completion_tokens or request.max_tokens
+    max_tokens = room(len(ids), wished, asked.caller.max_tokens, context, "messages")
     token_bytes = model.tokenizer.token_bytes if request.logprobs else None
     logprobs = request.top_logprobs if request.logprobs else -1
     decode = model.tokenizer.decoder(tools.form.marker) if tools else model.tokenizer.decode
@@ -122,10 +123,11 @@ async def completion_job(model: ServedModel, asked: Asked) -> Job:
     all_ids = await ids_of(model.tokenizer, request.prompt, context, "prompt")
     token_bytes = None if request.logprobs is None else model.tokenizer.token_bytes
     logprobs = -1 if request.logprobs is None else request.logprobs
+    default = min(COMPLETION_TOKENS, asked.caller.max_tokens or COMPLETION_TOKENS)
     prompts = [
         _Prompt(
             ids,
-            room(len(ids), request.max_tokens, COMPLETION_TOKENS, context, name),
+            room(len(ids), request.max_tokens, default, context, name),
             partial(CompletionShape, token_bytes=token_bytes, echo=_echo(model, given, request.echo)),
         )
         for given, ids, name in zip(request.prompt, all_ids, names_of("prompt", len(all_ids)), strict=True)
