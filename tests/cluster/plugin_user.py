@@ -34,7 +34,7 @@ def administrator(run: Call, bench: Workbench, namespace: str) -> Call:
 
     def called(*arguments: str) -> tuple[int, str, str]:
         system = () if arguments[0] in {"status", "freeze", "unfreeze"} else ("--system-namespace", namespace)
-        place = () if arguments[0] == "keys" else ("-n", namespace)
+        place = () if arguments[0] in {"keys", "usage"} else ("-n", namespace)
         return run(*arguments, *place, *system, "--kubeconfig", str(bench.kubeconfig))
 
     return called
