@@ -41,8 +41,7 @@ class Billing:
     ) -> RequestError | None:
         """Set aside what a request may use of its tenant's month, or say why there is too little left."""
         replica = None if tenant.monthly_dollars is None else self._any_replica(desk, picture)
-        dollars = _cost(replica, use, 0)
-        return self.ledger.reserve(request, tenant, Spent(use.requests, use.input_tokens, use.output_tokens, dollars))
+        return self.ledger.reserve(request, tenant, _spent(replica, use, 0))
 
     def release(self, request: int) -> None:
         """A request has ended."""
@@ -54,8 +53,7 @@ class Billing:
             return
         worker = desk.fleet.get(record.worker)
         replica = None if worker is None else self._replica(desk.service, worker, picture)
-        dollars = _cost(replica or self._any_replica(desk, picture), use, record.meter.cached)
-        spent = Spent(use.requests, use.input_tokens, use.output_tokens, dollars)
+        spent = _spent(replica or self._any_replica(desk, picture), use, record.meter.cached)
         self.ledger.charged(record.tenant, spent, self._clock.monotonic())
         self._series.charged(desk.key, name, record.tenant, spent)
 
@@ -109,7 +107,9 @@ class Billing:
         return self._prices[key]
 
 
-def _cost(replica: Replica | None, use: Use, cached: int) -> Decimal:
-    if replica is None:
-        return ZERO
-    return replica.cost(prompt=use.input_tokens, cached=cached, output=use.output_tokens)
+def _spent(replica: Replica | None, use: Use, cached: int) -> Spent:
+    """With what it costs there; nothing where that is unknown."""
+    dollars = ZERO
+    if replica is not None:
+        dollars = replica.cost(prompt=use.input_tokens, cached=cached, output=use.output_tokens)
+    return Spent(use.requests, use.input_tokens, use.output_tokens, dollars)

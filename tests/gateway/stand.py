@@ -24,6 +24,7 @@ from paceline_gateway.process import GatewayProcess, Ports
 
 PATIENCE_S = 20.0
 CHAT = {"model": "chat", "messages": [{"role": "user", "content": "What is TTFT?"}]}
+STREAM = CHAT | {"stream": True}
 
 
 @dataclass(slots=True)

@@ -19,14 +19,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.gateway.conftest import MakeWorker
-from tests.gateway.stand import CHAT, PATIENCE_S, Stand, until
+from tests.gateway.stand import CHAT, PATIENCE_S, STREAM, Stand, until
 from tests.gateway.worker_double import Script
 from tests.prometheus_server import free_port
 from websockets.asyncio.client import connect
 
 pytestmark = pytest.mark.real
 EXAMPLE = Path(__file__).parents[2] / "examples" / "envoy" / "gateway.yaml"
-STREAM = CHAT | {"stream": True}
 
 
 def certificate(directory: Path) -> ssl.SSLContext:

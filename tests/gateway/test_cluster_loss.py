@@ -9,15 +9,13 @@ import pytest
 from tests.gateway import manifests
 from tests.gateway.cluster_double import ClusterDouble
 from tests.gateway.conftest import MakeWorker
-from tests.gateway.stand import CHAT, Stand, until
+from tests.gateway.stand import CHAT, STREAM, Stand, until
 
 from paceline_core.kube import Changed, Listed, Lost
 from paceline_core.tasks import cancel
 from paceline_core.telemetry import Metrics
 from paceline_gateway.routing.directory import Directory
 from paceline_gateway.watch import WORKERS, Watcher
-
-STREAM = CHAT | {"stream": True}
 
 
 @pytest.mark.real

@@ -8,11 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.gateway.conftest import MakeWorker
-from tests.gateway.stand import CHAT, PATIENCE_S, Stand, gateway, plain_client, until
+from tests.gateway.stand import CHAT, PATIENCE_S, STREAM, Stand, gateway, plain_client, until
 from tests.gateway.worker_double import Script
 
 pytestmark = pytest.mark.real
-STREAM = CHAT | {"stream": True}
 LONG_S = 60.0
 
 

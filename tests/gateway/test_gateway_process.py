@@ -16,7 +16,7 @@ import pytest
 import yaml
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.pieces import endpoint
-from tests.gateway.stand import CHAT, PATIENCE_S, Stand, gateway, plain_client, until
+from tests.gateway.stand import CHAT, PATIENCE_S, STREAM, Stand, gateway, plain_client, until
 from tests.gateway.worker_double import Script, as_argument
 
 from paceline_core.auth import new_hop_key
@@ -24,7 +24,6 @@ from paceline_core.config import load
 from paceline_gateway.config import GatewayConfig
 
 pytestmark = pytest.mark.real
-STREAM = CHAT | {"stream": True}
 
 
 @dataclass

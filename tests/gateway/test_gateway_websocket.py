@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 from tests.gateway import manifests
 from tests.gateway.conftest import MakeWorker
-from tests.gateway.stand import CHAT, PATIENCE_S, Stand, gateway, until
+from tests.gateway.stand import CHAT, PATIENCE_S, STREAM, Stand, gateway, until
 from tests.gateway.worker_double import Script, Seen
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 pytestmark = pytest.mark.real
-STREAM = CHAT | {"stream": True}
 NAMED: dict[str, Any] = {"x-request-id": "mine", "x-paceline-class": "batch"}
 TOKENS = (" a", " stream", " over", " WebSocket")
 

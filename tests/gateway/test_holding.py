@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 from tests.gateway import manifests
 from tests.gateway.conftest import MakeWorker
-from tests.gateway.stand import CHAT, Stand, gateway, until
+from tests.gateway.stand import STREAM, Stand, gateway, until
 from tests.gateway.worker_double import Script
 
 from paceline_core.wire import WorkerState
 
 pytestmark = pytest.mark.real
-STREAM = CHAT | {"stream": True}
 
 
 def waits(stand: Stand, **interactive: Any) -> None:

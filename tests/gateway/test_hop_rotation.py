@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.gateway.conftest import MakeWorker
-from tests.gateway.stand import CHAT, Stand, until
+from tests.gateway.stand import STREAM, Stand, until
 from tests.gateway.worker_double import Script, WorkerDouble
 
 from paceline_core.auth import HopSigner, TrustFile, new_hop_key, trust_entry
@@ -17,7 +17,6 @@ from paceline_core.clock import SystemClock
 from paceline_gateway.admin import AUDIENCE
 
 pytestmark = pytest.mark.real
-STREAM = CHAT | {"stream": True}
 
 
 def replace(path: Path, content: bytes) -> None:

@@ -9,11 +9,10 @@ from typing import Any
 import httpx
 import pytest
 from tests.gateway.conftest import MakeWorker
-from tests.gateway.stand import CHAT, Stand, gateway, until
+from tests.gateway.stand import STREAM, Stand, gateway, until
 from tests.gateway.worker_double import Script, Seen, WorkerDouble
 
 pytestmark = pytest.mark.real
-STREAM = CHAT | {"stream": True}
 TOKENS = (" a", " stream", " that", " has", " begun", " is", " finished")
 TEXT = "".join(TOKENS)
 WHOLE = Script(tokens=TOKENS, delay_s=0.001)

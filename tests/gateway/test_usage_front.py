@@ -3,11 +3,11 @@
 import asyncio
 from typing import Any
 
-import openai
 import pytest
 from tests.gateway import manifests
 from tests.gateway.conftest import MakeWorker
-from tests.gateway.stand import CHAT, Stand, until
+from tests.gateway.official_client import refused
+from tests.gateway.stand import CHAT, STREAM, Stand, until
 from tests.gateway.worker_double import Script
 
 from paceline_core.clock import SystemClock
@@ -15,7 +15,6 @@ from paceline_core.errors import Unreachable
 from paceline_gateway.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.real
-STREAM = CHAT | {"stream": True}
 TEAM = "paceline-system/team"
 
 
@@ -64,14 +63,9 @@ async def test_concurrent_requests_cannot_pass_a_monthly_budget_together(stand: 
 
 async def test_a_used_up_budget_is_insufficient_quota_until_it_is_raised(stand: Stand) -> None:
     await budget(stand, tokens=1)
-    client = openai.AsyncOpenAI(api_key=stand.key, base_url=f"http://127.0.0.1:{stand.port}/v1", max_retries=3)
-    async with client:
-        with pytest.raises(openai.RateLimitError) as caught:
-            await client.chat.completions.create(model="chat", messages=[{"role": "user", "content": "hi"}])
-    assert caught.value.code == "insufficient_quota"
-    assert caught.value.response.headers["x-should-retry"] == "false"
-    assert "retry-after" not in caught.value.response.headers
-    assert "the month ends at" in caught.value.message
+    refusal = await refused(stand)
+    assert "retry-after" not in refusal.response.headers
+    assert "the month ends at" in refusal.message
     assert await stand.metric("paceline_requests_total", outcome="quota") == 1
 
 

@@ -8,13 +8,12 @@ import httpx
 import openai
 import pytest
 from tests.gateway.conftest import MakeWorker
-from tests.gateway.stand import CHAT, Stand, gateway, until
+from tests.gateway.stand import CHAT, STREAM, Stand, gateway, until
 from tests.gateway.worker_double import Script, Seen, WorkerDouble
 
 from paceline_core.wire import WorkerState
 
 pytestmark = pytest.mark.real
-STREAM = CHAT | {"stream": True}
 WHOLE_TEXT = "Time to first token"
 
 

@@ -9,14 +9,13 @@ from functools import partial
 import httpx
 import pytest
 from tests.gateway.conftest import MakeWorker
-from tests.gateway.stand import CHAT, Stand, plain_client, until
+from tests.gateway.stand import STREAM, Stand, plain_client, until
 from tests.gateway.worker_double import Script, WorkerDouble
 
 from paceline_core.wire import WorkerState
 from paceline_gateway.requests.budget import FLOOR
 
 pytestmark = pytest.mark.real
-STREAM = CHAT | {"stream": True}
 CROWD = FLOOR + 50
 REFUSAL = Script(status=503, headers=(("x-paceline-draining", "1"),), body='{"error":{"code":"draining"}}')
 SLOW = Script(delay_s=0.02)
