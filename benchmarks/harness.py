@@ -82,6 +82,11 @@ def median_row(name: str, values: Sequence[float], unit: str, bar: Bar | None = 
     return Row(name, median, unit, spread=ordered[-1] - ordered[0], bar=bar)
 
 
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that this share of some values, in any order, stays below."""
+    return sorted(values)[min(int(share * len(values)), len(values) - 1)]
+
+
 def main(area: str, measure: Callable[[bool], Measured], clock: Clock | None = None) -> None:
     """Run one area from the command line; `measure` takes whether it shall be quick."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{area}")

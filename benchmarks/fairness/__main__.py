@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchmarks.fairness.simulation import Fair, Given, Story
-from benchmarks.harness import Bar, Measured, Row, main
+from benchmarks.harness import Bar, Measured, Row, main, quantile
 from benchmarks.routing.simulation import Job, Way, text
 from benchmarks.scheduling.simulation import Machine
 from benchmarks.scheduling.traces import Call, mooncake
@@ -138,11 +138,6 @@ def jain(values: Iterable[float]) -> float:
     """1 when all are served alike, 1/n when one has everything."""
     found = list(values)
     return sum(found) ** 2 / (len(found) * sum(value**2 for value in found))
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value that this share stays below."""
-    return sorted(values)[min(int(share * len(values)), len(values) - 1)]
 
 
 def _day(who: dict[str, tuple[float, int]], until: float, name: RequestClass = INTERACTIVE) -> Story:

@@ -14,6 +14,7 @@ from itertools import count
 from math import inf
 from typing import Any, ClassVar
 
+from benchmarks.harness import quantile
 from benchmarks.scheduling.simulation import END, GREEDY, MAX_TOKENS, SEQUENCES, STEP_TOKENS, WORD, Machine
 from benchmarks.scheduling.traces import BLOCK, Call
 
@@ -89,7 +90,7 @@ class Outcome:
 
     def quantile(self, share: float) -> float:
         """TTFT that this share stays below."""
-        return self.ttft[min(int(share * len(self.ttft)), len(self.ttft) - 1)]
+        return quantile(self.ttft, share)
 
     @property
     def imbalance(self) -> float:

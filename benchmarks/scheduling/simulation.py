@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from benchmarks.harness import quantile
 from benchmarks.scheduling.traces import Call
 
 from paceline_core.registry.enums import RequestClass
@@ -127,7 +128,7 @@ class Outcome:
 
     def quantile(self, share: float) -> float:
         """TTFT that this share stays below."""
-        return self.ttft[min(int(share * len(self.ttft)), len(self.ttft) - 1)]
+        return quantile(self.ttft, share)
 
 
 OURS = Way(WeightedShares, cheapest, lambda length, _: Forecast(length))
