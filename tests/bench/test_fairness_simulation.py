@@ -1,7 +1,8 @@
 """The simulation that fairness is judged by: what it counts is what was done."""
 
-from benchmarks.fairness.__main__ import jain, quantile
+from benchmarks.fairness.__main__ import jain
 from benchmarks.fairness.simulation import Fair, Given
+from benchmarks.harness import quantile
 from benchmarks.routing.simulation import Job, Way
 from benchmarks.scheduling.simulation import Machine
 from benchmarks.scheduling.traces import Call
