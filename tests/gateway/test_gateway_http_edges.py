@@ -203,24 +203,6 @@ async def test_an_idle_connection_is_closed(tmp_path: Any) -> None:
         assert await client.closed()
 
 
-async def test_a_client_that_reads_nothing_slows_the_worker_down_and_is_cut(
-    tmp_path: Any, make_worker: MakeWorker
-) -> None:
-    worker = await make_worker()
-    worker.script = lambda _: Script(tokens=("x" * 100_000,) * 400)
-    async with gateway(tmp_path, {"write_s": 0.3}) as stand:
-        stand.work(worker)
-        async with raw(stand, buffer=4096) as client:
-            await client.send(request(stand, CHAT | {"stream": True}))
-            await until(lambda: bool(worker.seen) and worker.seen[0].closed.is_set())
-            await until(lambda: _cancelled(stand))
-        assert stand.process.floor.open == 0
-
-
-async def _cancelled(stand: Stand) -> bool:
-    return await stand.metric("paceline_requests_total", outcome="cancelled") == 1
-
-
 async def test_a_client_that_reads_slowly_gets_everything(stand: Stand, make_worker: MakeWorker) -> None:
     worker = await make_worker()
     worker.script = lambda _: Script(tokens=("x" * 100_000,) * 60)

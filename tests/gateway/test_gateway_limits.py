@@ -1,16 +1,20 @@
 """What a connection may cost: bytes held for slow readers and slow workers, time for slow writers, nothing after it."""
 
 import asyncio
+import contextlib
 import json
 import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from tests.gateway.conftest import MakeWorker
-from tests.gateway.stand import CHAT, Stand, gateway, until
+from tests.gateway.stand import CHAT, STREAM, Stand, gateway, until
 from tests.gateway.test_gateway_http_edges import raw, request
+from tests.gateway.test_gateway_websocket import dial
 from tests.gateway.worker_double import Script, WorkerDouble
 
 from paceline_gateway.http.connection import WRITE_BUFFER
@@ -97,7 +101,7 @@ async def test_what_waits_for_a_client_that_does_not_read_is_bounded(stand: Stan
     worker.script = lambda _: Script(tokens=("x" * 100_000,) * 400)
     stand.work(worker)
     async with raw(stand, buffer=4096) as client:
-        await client.send(request(stand, CHAT | {"stream": True}))
+        await client.send(request(stand, STREAM))
         (connection,) = stand.process.server._connections
         most = 0
         for _ in range(60):
@@ -105,6 +109,34 @@ async def test_what_waits_for_a_client_that_does_not_read_is_bounded(stand: Stan
             most = max(most, connection._transport.get_write_buffer_size())
             await asyncio.sleep(0.01)
         assert WRITE_BUFFER < most <= 4 * WRITE_BUFFER
+
+
+@contextlib.asynccontextmanager
+async def _asking_over_http(stand: Stand) -> AsyncIterator[None]:
+    async with raw(stand, buffer=4096) as client:
+        await client.send(request(stand, STREAM))
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _asking_over_websocket(stand: Stand) -> AsyncIterator[None]:
+    async with dial(stand, small=True) as chat:
+        await chat.send(json.dumps(STREAM))
+        yield
+
+
+@pytest.mark.parametrize("asking", [_asking_over_http, _asking_over_websocket])
+async def test_a_client_that_reads_nothing_slows_the_worker_down_and_is_cut(
+    asking: Callable[[Stand], AbstractAsyncContextManager[None]], tmp_path: Path, make_worker: MakeWorker
+) -> None:
+    worker = await make_worker()
+    worker.script = lambda _: Script(tokens=("x" * 100_000,) * 400)
+    async with gateway(tmp_path, {"write_s": 0.3}) as stand:
+        stand.work(worker)
+        async with asking(stand):
+            await until(lambda: bool(worker.seen) and worker.seen[0].closed.is_set())
+            await _all_given_back(stand)
+            assert await stand.metric("paceline_requests_total", outcome="cancelled") == 1
 
 
 async def test_a_worker_that_does_not_read_an_upload_costs_one_body_and_a_limit(tmp_path: Path) -> None:

@@ -216,16 +216,3 @@ async def test_a_gateway_that_leaves_answers_what_it_began_and_closes(tmp_path: 
                 events.append(event)
             assert text(events) == "".join(TOKENS)
             assert await code(busy) == 1001
-
-
-async def test_a_client_that_reads_nothing_slows_the_worker_down_and_is_cut(
-    tmp_path: Path, make_worker: MakeWorker
-) -> None:
-    worker = await make_worker()
-    worker.script = lambda _: Script(tokens=("x" * 100_000,) * 400)
-    async with gateway(tmp_path, {"write_s": 0.3}) as stand:
-        stand.work(worker)
-        async with dial(stand, small=True) as chat:
-            await chat.send(json.dumps(STREAM))
-            await until(lambda: bool(worker.seen) and worker.seen[0].closed.is_set())
-            await left_nothing(stand)

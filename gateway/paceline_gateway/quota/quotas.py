@@ -81,11 +81,6 @@ class Quotas:
         """Requests that wait for the store."""
         return sum(len(purse.waiters) for purse in self._purses.values())
 
-    @property
-    def owing(self) -> bool:
-        """Something was spent that the shared pool may not know of yet."""
-        return any(purse.asked is not None or any(purse.owed) for purse in self._purses.values())
-
     def reserve(self, tenant: ResolvedTenant, use: Use, now: float, then: Then) -> Waiter | None:
         """Set aside what a request is expected to use; `then` hears of it, at once unless the store must be asked.
 
