@@ -3,6 +3,7 @@
 A thin joint between the floor and the pure ledger; never waits, so that a request depends on no API server.
 """
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 from paceline_core.clock import Clock
@@ -19,11 +20,14 @@ from paceline_gateway.routing.directory import NOTHING, Directory
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.telemetry.tenants import TenantSeries
 from paceline_gateway.telemetry.usage import UsageSeries
-from paceline_gateway.usage.cost import Replica
+from paceline_gateway.usage.cost import Part, Replica, cost_of
 from paceline_gateway.usage.entries import read_usage
 from paceline_gateway.usage.ledger import Ledger
-from paceline_gateway.usage.nouns import ZERO, Spent, Stored
+from paceline_gateway.usage.nouns import Spent, Stored
 from paceline_planner.cost import pool_price
+
+Earlier = Sequence[tuple[Worker, int]]
+"""Workers that a stream has lost, each with the output tokens there were by then."""
 
 
 class Billing:
@@ -41,19 +45,21 @@ class Billing:
     ) -> RequestError | None:
         """Set aside what a request may use of its tenant's month, or say why there is too little left."""
         replica = None if tenant.monthly_dollars is None else self._any_replica(desk, picture)
-        return self.ledger.reserve(request, tenant, _spent(replica, use, 0))
+        return self.ledger.reserve(request, tenant, _spent([(replica, use.output_tokens)], use, 0))
 
     def release(self, request: int) -> None:
         """A request has ended."""
         self.ledger.release(request)
 
-    def charged(self, record: Record, use: Use, desk: Desk, name: RequestClass, picture: Directory) -> None:
-        """A request has used so much, at the worker that ended it."""
+    def charged(  # noqa: PLR0913, PLR0917 - all that a price rests on
+        self, record: Record, use: Use, desk: Desk, name: RequestClass, picture: Directory, earlier: Earlier = ()
+    ) -> None:
+        """A request has used so much, at the worker that ended it and at those that its stream has lost before."""
         if not use.requests:
             return
-        worker = desk.fleet.get(record.worker)
-        replica = None if worker is None else self._replica(desk.service, worker, picture)
-        spent = _spent(replica or self._any_replica(desk, picture), use, record.meter.cached)
+        parts = [(self._priced_at(desk, worker, picture), min(output, use.output_tokens)) for worker, output in earlier]
+        parts.append((self._priced_at(desk, desk.fleet.get(record.worker), picture), use.output_tokens))
+        spent = _spent(parts, use, record.meter.cached)
         self.ledger.charged(record.tenant, spent, self._clock.monotonic())
         self._series.charged(desk.key, name, record.tenant, spent)
 
@@ -84,6 +90,11 @@ class Billing:
         entries = read_usage(tenant.status.usage)
         self.ledger.seen(tenant.name, Stored(tenant.metadata.resource_version, entries))
 
+    def _priced_at(self, desk: Desk, worker: Worker | None, picture: Directory) -> Replica | None:
+        """Where a request ran; if that is not known any more, at any worker's price."""
+        replica = None if worker is None else self._replica(desk.service, worker, picture)
+        return replica or self._any_replica(desk, picture)
+
     def _any_replica(self, desk: Desk, picture: Directory) -> Replica | None:
         """Where a request would run if it ran now, as far as that is known beforehand."""
         worker = next((worker for worker in desk.fleet if worker.report is not None), None)
@@ -107,9 +118,7 @@ class Billing:
         return self._prices[key]
 
 
-def _spent(replica: Replica | None, use: Use, cached: int) -> Spent:
+def _spent(parts: Sequence[Part], use: Use, cached: int) -> Spent:
     """With what it costs there; nothing where that is unknown."""
-    dollars = ZERO
-    if replica is not None:
-        dollars = replica.cost(prompt=use.input_tokens, cached=cached, output=use.output_tokens)
+    dollars = cost_of(parts, prompt=use.input_tokens, cached=cached)
     return Spent(use.requests, use.input_tokens, use.output_tokens, dollars)

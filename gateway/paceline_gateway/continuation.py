@@ -30,10 +30,11 @@ _MOVED = {
 class Continuation:
     """One call's. `told` is None while its stream could not be resumed anyway; `message` is what a resumption sends.
 
-    `vocabulary`: what the stream's ids mean, as the worker said that began it.
+    `vocabulary`: what the stream's ids mean, as the worker said that began it. `earlier`: the workers that were lost,
+    each with the output tokens there were by then.
     """
 
-    __slots__ = ("_limit", "_prompt_tokens", "message", "told", "vocabulary")
+    __slots__ = ("_limit", "_prompt_tokens", "earlier", "message", "told", "vocabulary")
 
     def __init__(self, limit: int, prompt_tokens: int) -> None:
         self._limit = limit
@@ -41,6 +42,7 @@ class Continuation:
         self.told: Told | None = None
         self.message = b""
         self.vocabulary = b""
+        self.earlier: list[tuple[Worker, int]] = []
 
     def restart(self) -> None:
         """Nothing of it has reached the client."""
@@ -63,6 +65,7 @@ class Continuation:
     def carry(self, ticket: Ticket, output: int, fleet: Fleet, worker: Worker) -> None:
         """What was told is part of the prompt now, and better not read by another revision's model."""
         ticket.resumed = True
+        self.earlier.append((worker, output))
         ticket.prompt_tokens = self._prompt_tokens + output
         others = {other.name for other in fleet if other.endpoint.revision != worker.endpoint.revision}
         ticket.avoid |= others

@@ -148,7 +148,7 @@ class Floor:
             use = used(record, call.reservation.use)
             self.quotas.settle(call.reservation, use, self.now())
             desk.settled(call.ticket, use, record.meter.cached)
-            self.billing.charged(record, use, desk, name, self.picture)
+            self.billing.charged(record, use, desk, name, self.picture, call.earlier)
             desk.ended(record, verdicts, name, call.ticket.size, call.choices)
         desk.series.classes[name].ended(record, verdicts)
         desk.series.ended(record, phases(record))

@@ -51,6 +51,10 @@ class Gateway:
         """What a latecomer hears."""
         return RequestError(Code.DRAINING, "This gateway is shutting down; retry.", retry_after=RETRY_S)
 
+    def standing(self, head: Head) -> bytes:
+        """Header lines for a WebSocket's handshake: where its tenant stands."""
+        return b"" if head.tenant is None else self._floor.quotas.fields(head.tenant, self._floor.now())
+
     def handle(self, request: Request, reply: Reply) -> None:
         """Take a whole request."""
         request_id = _request_id(request.head)

@@ -3,7 +3,7 @@
 After the first content a stream's bytes go on packet by packet; the machine hears of the first and the last only.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
 from paceline_core.errors import Code, RequestError
@@ -117,6 +117,11 @@ class Call:
     def choices(self) -> int:
         """Answers that it asks for."""
         return 1 if self.admission is None else self.admission.choices
+
+    @property
+    def earlier(self) -> Sequence[tuple[Worker, int]]:
+        """Workers that its stream has lost, each with the output tokens there were by then."""
+        return self._continuation.earlier
 
     def admitted(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
         """It is known what it asks for, and of whom."""

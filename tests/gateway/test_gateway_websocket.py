@@ -99,7 +99,10 @@ async def test_a_refusal_is_a_message_and_the_connection_stays(stand: Stand, mak
     async with dial(stand) as chat:
         for body, expected in (("{", "invalid_json"), ('{"model": "none"}', "model_not_found")):
             await chat.send(body)
-            assert (await hear(chat))["error"]["code"] == expected
+            error = (await hear(chat))["error"]
+            assert (error["code"], error["should_retry"]) == (expected, False)
+        assert chat.response is not None
+        assert not [name for name in chat.response.headers if name.startswith("x-ratelimit")], "nothing is limited"
         assert await stream(chat)
 
 
@@ -133,7 +136,13 @@ async def test_quota_is_asked_for_by_each_message(stand: Stand, make_worker: Mak
         assert await stream(chat)
         assert await stream(chat)
         await chat.send(json.dumps(STREAM))
-        assert (await hear(chat))["error"]["code"] == "rate_limit_exceeded"
+        refused = (await hear(chat))["error"]
+        assert (refused["code"], refused["should_retry"]) == ("rate_limit_exceeded", True)
+        assert 0 < refused["retry_after_ms"] <= 30_000
+    async with dial(stand) as chat:
+        assert chat.response is not None
+        told = [chat.response.headers[f"x-ratelimit-{what}-requests"] for what in ("limit", "remaining")]
+        assert told == ["2", "0"]
 
 
 async def test_closing_the_connection_stops_the_worker(stand: Stand, make_worker: MakeWorker) -> None:

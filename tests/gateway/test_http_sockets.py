@@ -47,6 +47,9 @@ class Silent:
     def gate(self, head: Head) -> RequestError | None:
         raise AssertionError(head)
 
+    def standing(self, head: Head) -> bytes:
+        return b""
+
     def turn_away(self, head: Head) -> RequestError | None:
         raise AssertionError(head)
 

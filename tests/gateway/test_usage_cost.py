@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.wire import StepTime
-from paceline_gateway.usage.cost import GRAIN, Replica
+from paceline_gateway.usage.cost import GRAIN, Part, Replica, cost_of
 
 MODEL = StepTime(base=0.01, prefill=0.0001, sequence=0.001, kv=1e-6, context=1e-9)
 HERE = Replica(MODEL, slots=10, step_tokens=1000, per_hour=Decimal("3.60"))
+DEAR = Replica(MODEL, slots=10, step_tokens=1000, per_hour=Decimal("36.00"))
 TOKENS = st.integers(0, 100_000)
 
 
@@ -38,3 +39,24 @@ def test_more_tokens_never_cost_less_and_the_cost_is_exact_to_the_billionth(
     cost = HERE.cost(prompt=prompt, cached=min(cached, prompt), output=output)
     assert 0 <= cost <= HERE.cost(prompt=prompt, cached=min(cached, prompt), output=output + more)
     assert cost == cost.quantize(GRAIN)
+
+
+def test_each_token_of_an_answer_is_paid_where_it_was_made_and_the_prompt_where_it_was_read_first() -> None:
+    read = HERE.cost(prompt=1000, cached=200, output=0)
+    written = {output: HERE.cost(prompt=1000, cached=200, output=output) - read for output in (30, 100)}
+    parts: list[Part] = [(HERE, 30), (DEAR, 100)]
+    expected = read + written[30] + 10 * (written[100] - written[30])
+    assert cost_of(parts, prompt=1000, cached=200) == pytest.approx(expected)
+    assert cost_of(parts[::-1], prompt=1000, cached=200) != cost_of(parts, prompt=1000, cached=200)
+
+
+def test_what_an_unknown_replica_made_costs_nothing() -> None:
+    assert cost_of([(None, 30)], prompt=1000, cached=0) == 0
+    rest = HERE.cost(prompt=1000, cached=0, output=100) - HERE.cost(prompt=1000, cached=0, output=30)
+    assert cost_of([(None, 30), (HERE, 100)], prompt=1000, cached=0) == rest
+
+
+@given(TOKENS, st.lists(TOKENS, min_size=1, max_size=5))
+def test_where_replicas_are_alike_it_does_not_matter_how_many_had_a_part(prompt: int, ends: list[int]) -> None:
+    parts: list[Part] = [(HERE, output) for output in sorted(ends)]
+    assert cost_of(parts, prompt=prompt, cached=0) == HERE.cost(prompt=prompt, cached=0, output=max(ends))

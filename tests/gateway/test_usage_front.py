@@ -1,6 +1,8 @@
 """Monthly budgets and usage as clients, Prometheus and the API server see them."""
 
 import asyncio
+import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -12,10 +14,14 @@ from tests.gateway.worker_double import Script
 
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Unreachable
+from paceline_core.wire import StepTime
 from paceline_gateway.checkpoint import Checkpoint
+from paceline_gateway.usage.cost import Replica, cost_of
+from paceline_planner.hardware import CATALOGUE
 
 pytestmark = pytest.mark.real
 TEAM = "paceline-system/team"
+USAGE = STREAM | {"stream_options": {"include_usage": True}}
 
 
 async def budget(stand: Stand, **monthly: Any) -> None:
@@ -89,6 +95,28 @@ async def test_use_and_cost_are_told_by_service_class_and_tenant(stand: Stand, m
     assert await stand.metric("paceline_usage_tokens_total", **place, kind="input") == usage["prompt_tokens"]
     assert await stand.metric("paceline_usage_tokens_total", **place, kind="output") == usage["completion_tokens"]
     assert await stand.metric("paceline_usage_dollars_total", **place) > 0
+
+
+async def test_a_stream_that_went_on_elsewhere_is_paid_at_each_workers_own_price(
+    stand: Stand, make_worker: MakeWorker
+) -> None:
+    """The first worker is a thousand times faster, and gone when the stream ends."""
+    made = [await make_worker(name) for name in ("w0", "w1")]
+    steps = [StepTime(base=0.001, prefill=0.00001), StepTime(base=1.0, prefill=0.01)]
+    for worker, step, cut_after in zip(made, steps, (3, None), strict=True):
+        worker.script = lambda _, cut_after=cut_after: Script(tokens=("a",) * 7, cut_after=cut_after)  # type: ignore[misc]
+        worker.say(step_time=step)
+    stand.work(made[0])
+    asked = asyncio.create_task(stand.client.post("/v1/chat/completions", json=USAGE))
+    await until(lambda: bool(made[0].seen) and stand.process.floor.desks["default/chat"].dispatcher.waiting == 1)
+    stand.work(made[1])
+    usage = json.loads((await asked).text.split("\n\n")[-3].removeprefix("data: "))["usage"]
+    await ended(stand)
+    engine = stand.process.floor.picture.services["default/chat"].engine
+    fast, slow = (Replica(step, 16, engine.step_tokens, CATALOGUE["cpu"].price or Decimal(0)) for step in steps)
+    dollars = cost_of([(fast, 3), (slow, 7)], prompt=usage["prompt_tokens"], cached=0)
+    assert 0 < dollars < slow.cost(prompt=usage["prompt_tokens"], cached=0, output=7)
+    assert await stand.metric("paceline_usage_dollars_total") == pytest.approx(float(dollars))
 
 
 async def test_what_others_used_counts_and_is_read_at_the_start(stand: Stand, make_worker: MakeWorker) -> None:

@@ -31,6 +31,10 @@ class Application(Protocol):
         """Judge a request on a connection that came after the end of all new work."""
         ...
 
+    def standing(self, head: Head) -> bytes:
+        """Header lines for a WebSocket's handshake: where its tenant stands."""
+        ...
+
     def handle(self, request: Request, reply: Reply) -> None:
         """Take a request."""
         ...

@@ -56,7 +56,7 @@ class Server:
     def switch(self, connection: Connection, head: Head, transport: asyncio.Transport) -> None:
         """Let the connection be a WebSocket from now on."""
         self._connections.discard(connection)
-        socket = WebSocket(self, head, transport)
+        socket = WebSocket(self, head, transport, self.application.standing(head))
         self._connections.add(socket)
         transport.set_protocol(socket)
         if self.closing:

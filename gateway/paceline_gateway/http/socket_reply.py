@@ -1,12 +1,14 @@
 """A reply over WebSocket: what would be server-sent events are messages, and a whole answer or an error is one message.
 
-The same texts as the worker's own WebSocket sends (docs/api.md). Status and headers have no place there; the error
-objects say what matters.
+The same texts as the worker's own WebSocket sends (docs/api.md). Status and headers have no place there: what a client
+needs of them, whether and when to ask again, stands in the error object.
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 
-from paceline_core.errors import RequestError, answer
+import orjson
+
+from paceline_core.errors import Answer, RequestError, answer
 from paceline_gateway.http.reply import Reply, Wire
 
 _DATA = b"data:"
@@ -65,9 +67,18 @@ class SocketReply(Reply):
             self._rest = b""
             self.end(spoken.event)
         else:
-            self.whole(spoken.status, fields, spoken.body)
+            self.whole(spoken.status, fields, _refusal(spoken))
 
 
 def _payload(event: bytes) -> bytes:
     lines = [line[len(_DATA) :].strip() for line in event.split(b"\n") if line.startswith(_DATA)]
     return b"\n".join(lines)
+
+
+def _refusal(spoken: Answer) -> bytes:
+    """The error object with what stands in headers elsewhere."""
+    told: dict[str, Any] = orjson.loads(spoken.body)
+    told["error"]["should_retry"] = spoken.headers["x-should-retry"] == "true"
+    if (wait := spoken.headers.get("retry-after-ms")) is not None:
+        told["error"]["retry_after_ms"] = int(wait)
+    return orjson.dumps(told)

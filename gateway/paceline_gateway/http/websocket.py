@@ -54,9 +54,9 @@ class Host(Protocol):
 
 
 class WebSocket(asyncio.Protocol):
-    """One connection, from the answer to its handshake on."""
+    """One connection, from the answer to its handshake on, which carries `fields`."""
 
-    def __init__(self, host: Host, head: Head, transport: asyncio.Transport) -> None:
+    def __init__(self, host: Host, head: Head, transport: asyncio.Transport, fields: bytes) -> None:
         self._host = host
         self._head = head
         self._transport = transport
@@ -72,7 +72,7 @@ class WebSocket(asyncio.Protocol):
         accept = accept_key(head.headers[b"sec-websocket-key"].decode()).encode()
         transport.write(
             b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
-            b"sec-websocket-accept: " + accept + b"\r\n" + host.date + b"\r\n"
+            b"sec-websocket-accept: " + accept + b"\r\n" + fields + host.date + b"\r\n"
         )
 
     @property

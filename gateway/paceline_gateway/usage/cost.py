@@ -7,11 +7,13 @@ it ran and not on who else was there, tenants can foresee it, and what replicas 
 Known hole: a worker that tells no step times (a foreign engine), or a device whose price is unknown, costs nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
 from paceline_core.wire import StepTime
+from paceline_gateway.usage.nouns import ZERO
 
 GRAIN: Final = Decimal("0.000000001")
 _PER_HOUR: Final = Decimal(3600 * 10**9)
@@ -37,3 +39,22 @@ class Replica:
         """US dollars for these seconds, to the billionth."""
         seconds = self.seconds(prompt=prompt, cached=cached, output=output)
         return (round(seconds * 1e9) * self.per_hour / _PER_HOUR).quantize(GRAIN)
+
+
+Part = tuple[Replica | None, int]
+"""A replica, None where it is not known, and how many output tokens there were at the end of its part."""
+
+
+def cost_of(parts: Sequence[Part], *, prompt: int, cached: int) -> Decimal:
+    """US dollars for an answer that several replicas made, each at its own price.
+
+    The prompt is paid where it was read first. That the later ones read it again, and what was told so far, is not the
+    tenant's doing.
+    """
+    dollars, told = ZERO, 0
+    for number, (replica, output) in enumerate(parts):
+        if replica is not None:
+            dollars += replica.cost(prompt=prompt, cached=cached, output=output)
+            dollars -= replica.cost(prompt=prompt, cached=cached, output=told) if number else ZERO
+        told = output
+    return dollars
