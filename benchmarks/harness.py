@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 from rich.console import Console
@@ -87,15 +87,26 @@ def quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(int(share * len(values)), len(values) - 1)]
 
 
+def rotated(names: Sequence[str], turn: int) -> list[str]:
+    """The same names, beginning with the `turn`-th: who is compared takes turns, and nobody is always the first."""
+    begin = turn % len(names)
+    return [*names[begin:], *names[:begin]]
+
+
 def main(area: str, measure: Callable[[bool], Measured], clock: Clock | None = None) -> None:
     """Run one area from the command line; `measure` takes whether it shall be quick."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{area}")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions and shorter runs")
     quick: bool = parser.parse_args().quick
-    started = rfc3339((clock or SystemClock()).utc())
-    rows, details = measure(quick)
+    report(area, lambda: measure(quick), clock or SystemClock(), ".quick" if quick else "")
+
+
+def report(area: str, measure: Callable[[], Measured], clock: Clock, suffix: str = "") -> NoReturn:
+    """Measure, print the table, write `<area><suffix>.json`, and exit. A suffix keeps a whole run's results."""
+    started = rfc3339(clock.utc())
+    rows, details = measure()
     _print(area, rows)
-    _write(f"{area}.quick" if quick else area, document(area, rows, started, quick=quick) | {"details": details})
+    _write(f"{area}{suffix}", document(area, rows, started, quick=suffix == ".quick") | {"details": details})
     sys.exit(any(row.passed is False for row in rows))
 
 

@@ -8,9 +8,9 @@ import json
 import subprocess
 from pathlib import Path
 
-from benchmarks.engine.peers import Environment
 from benchmarks.engine.worker import LIMIT_S, NAME, counted, worker
 from benchmarks.harness import ROOT, Bar, Measured, Row
+from benchmarks.peers import Environment
 
 AIPERF = Environment("aiperf", ("aiperf==0.13.0",), "1.2 GB from the package index, some minutes, once")
 DEMO = ROOT / "workers" / "paceline_workers" / "demo" / "model"

@@ -1,60 +1,20 @@
-"""Engines in processes of their own, and the virtual environments that peers need.
+"""Engines in processes of their own; llama-cpp-python is built from source, for this machine's processor.
 
-An environment is made the first time and kept in `${XDG_CACHE_HOME:-~/.cache}/paceline/peers`; llama-cpp-python is
-built from source there, for this machine's processor. All wait with a limit.
+All wait with a limit.
 """
 
 import json
-import os
 import select
 import subprocess
 import sys
-import venv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.engine.lines import Run
 from benchmarks.harness import ROOT
-
-LIMIT_S = 300.0
-BUILD_LIMIT_S = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """A virtual environment of these packages; `takes`: what making it costs, for whoever waits."""
-
-    name: str
-    packages: tuple[str, ...]
-    takes: str
-
-    @property
-    def folder(self) -> Path:
-        """Where it lies."""
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        return Path(cache, "paceline", "peers", self.name)
-
-    def python(self) -> str:
-        """Its interpreter; makes the environment if these packages are not in it."""
-        done, interpreter = self.folder / "packages.txt", self.folder / "bin" / "python"
-        wanted = "\n".join(self.packages)
-        if not done.is_file() or done.read_text() != wanted:
-            print(f"making {self.folder} with {', '.join(self.packages)}: {self.takes}", flush=True)
-            venv.create(self.folder, with_pip=True)
-            command = [str(interpreter), "-m", "pip", "install", "-q", *self.packages]
-            subprocess.run(command, check=True, timeout=BUILD_LIMIT_S)
-            done.write_text(wanted)
-        return str(interpreter)
-
-    def versions(self) -> dict[str, str]:
-        """Of what is in it."""
-        command = [self.python(), "-m", "pip", "list", "--format", "json"]
-        listed = subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
-        return {entry["name"]: entry["version"] for entry in json.loads(listed.stdout)}
-
+from benchmarks.peers import LIMIT_S, Environment
 
 LLAMA = Environment(
     "llama-cpp",

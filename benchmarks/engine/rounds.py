@@ -12,7 +12,7 @@ from statistics import median
 from benchmarks.engine.lines import Run
 from benchmarks.engine.model import VOCAB
 from benchmarks.engine.peers import Engine
-from benchmarks.harness import Bar, Row
+from benchmarks.harness import Bar, Row, rotated
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,6 @@ class Work:
         if self.new == 1:
             return self.batch * self.prompt / run.first_s
         return self.batch * (self.new - 1) / run.rest_s
-
-
-def rotated(names: Sequence[str], turn: int) -> list[str]:
-    """The same names, beginning with the `turn`-th."""
-    begin = turn % len(names)
-    return [*names[begin:], *names[:begin]]
 
 
 def rounds(work: Work, engines: Mapping[str, Engine], count: int) -> dict[str, list[float]]:

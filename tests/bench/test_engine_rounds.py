@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from benchmarks.engine import served
 from benchmarks.engine.lines import Run, Stamp, run
-from benchmarks.engine.peers import Engine, Environment
-from benchmarks.engine.rounds import Work, agreeing, compared, rotated
+from benchmarks.engine.peers import Engine
+from benchmarks.engine.rounds import Work, agreeing, compared
 from benchmarks.engine.run_paceline import summed
+from benchmarks.harness import rotated
+from benchmarks.peers import Environment
 
 from paceline_workers.messages import Tokens
 

@@ -1,0 +1,157 @@
+"""Everybody that a benchmark needs, from start to end: two upstreams, the cluster of ours, and the contestants.
+
+Upstreams, cluster and client share core 0, contestants take turns on core 1. A contestant that cannot start is left
+out, and `failed` says why.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import uvloop
+from benchmarks.gateway import ours
+from benchmarks.gateway.client import Load, Target
+from benchmarks.gateway.contestant import LOAD_CORE, START_S, Contestant, Failed, on_core
+from benchmarks.gateway.rivals import RIVALS
+from benchmarks.gateway.script import Script
+from benchmarks.gateway.upstream import command
+from benchmarks.gateway.work import bodies
+from benchmarks.harness import ROOT
+
+OURS = "paceline"
+DIRECT = "direct"
+UPSTREAMS = 2
+WARM_UP = 64
+TRIES, PAUSE_S = 100, 0.2
+
+
+@dataclass(slots=True)
+class Stage:
+    """`contestants` by name, ours first; each is stopped while it is not its turn."""
+
+    upstreams: tuple[int, ...]
+    keys: tuple[str, ...]
+    contestants: dict[str, Contestant] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def script(self, script: Script) -> None:
+        """What upstreams answer from now on."""
+        for port in self.upstreams:
+            data = json.dumps(command(script)).encode()
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/script", data, START_S).close()
+
+    def counts(self, name: str) -> int:
+        """One of the upstreams' counts, of all of them."""
+        total = 0
+        for port in self.upstreams:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/counts", timeout=START_S) as answer:
+                total += json.load(answer)[name]
+        return total
+
+    @property
+    def direct(self) -> Target:
+        """No gateway at all."""
+        return Target(DIRECT, self.upstreams)
+
+    @contextlib.contextmanager
+    def turn(self, name: str, script: Script) -> Iterator[Target]:
+        """One contestant runs, warmed up; `direct` is nobody."""
+        if name == DIRECT:
+            self.script(script)
+            yield self.direct
+            return
+        contestant = self.contestants[name]
+        contestant.go()
+        try:
+            self.script(Script())
+            _warm(contestant)
+            self.script(script)
+            yield contestant.target
+        finally:
+            contestant.stop()
+
+
+@contextlib.contextmanager
+def stage(rivals: Sequence[str], trees: Sequence[Path] = ()) -> Iterator[Stage]:
+    """Ours, these rivals, and ours of other checkouts. Everything is ended by its process id."""
+    if (os.cpu_count() or 1) <= 1:
+        raise SystemExit("two cores are needed: one for the gateway, one for upstreams and client")
+    with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory(prefix="paceline-gateway-") as scratch:
+        folder = Path(scratch)
+        stack.enter_context(on_core(LOAD_CORE))
+        upstreams = [
+            int(stack.enter_context(_helper("benchmarks.gateway.upstream", f"w{index}"))) for index in range(UPSTREAMS)
+        ]
+        arguments = [str(folder), *map(str, upstreams)]
+        keys = stack.enter_context(_helper("benchmarks.gateway.cluster", *arguments)).split()
+        made = Stage(tuple(upstreams), tuple(keys))
+        made.script(Script())
+        own = {OURS: ROOT} | {f"{OURS} of {tree.name}": tree for tree in trees}
+        for name, tree in own.items():
+            contestant = ours.gateway(name, folder / name.replace(" ", "-"), folder, keys[0], tree)
+            _enter(stack, made, name, contestant)
+        for name in rivals:
+            try:
+                contestant = RIVALS[name].contestant(folder / name, upstreams)
+            except (OSError, subprocess.SubprocessError) as error:
+                made.failed[name] = f"{name} could not be installed: {error}"
+                continue
+            _enter(stack, made, name, contestant)
+        yield made
+
+
+def _enter(stack: contextlib.ExitStack, made: Stage, name: str, contestant: Contestant) -> None:
+    stack.callback(contestant.end)
+    try:
+        contestant.start()
+        contestant.wait_listening()
+        _serves(contestant)
+    except (OSError, Failed) as error:
+        made.failed[name] = str(error)
+        sys.stderr.write(f"{name}: {error}\n")
+        contestant.end()
+        return
+    contestant.stop()
+    made.contestants[name] = contestant
+
+
+def _serves(contestant: Contestant) -> None:
+    """Wait until it answers as it should: it listens before it knows its upstreams, and forgets them while stopped."""
+    for _ in range(TRIES):
+        tally = uvloop.run(Load(contestant.target, Script(), bodies(1)).closed(1, 1))
+        if not tally.errors:
+            return
+        time.sleep(PAUSE_S)
+    raise Failed(contestant, f"does not serve: {tally.complaints[0]}")
+
+
+def _warm(contestant: Contestant) -> None:
+    _serves(contestant)
+    uvloop.run(Load(contestant.target, Script(), bodies(WARM_UP)).closed(8, WARM_UP))
+
+
+@contextlib.contextmanager
+def _helper(module: str, *arguments: str) -> Iterator[str]:
+    """A process of ours beside the contestants: the line that it says when it is there."""
+    process = subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, cwd=ROOT)
+    try:
+        yield _line(process.stdout)
+    finally:
+        process.terminate()
+        process.wait(START_S)
+
+
+def _line(output: IO[bytes] | None) -> str:
+    line = output.readline().decode() if output is not None else ""
+    if not line:
+        raise RuntimeError("a helper of the benchmark has ended")
+    return line

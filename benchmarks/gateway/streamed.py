@@ -1,0 +1,60 @@
+"""What a request costs: processor time of the gateway, and requests a second of the core that it has."""
+
+from benchmarks.gateway.options import Options
+from benchmarks.gateway.rivals import RIVALS
+from benchmarks.gateway.rounds import Sample, Samples, Work, measured
+from benchmarks.gateway.script import Script
+from benchmarks.gateway.stage import DIRECT, OURS, Stage
+from benchmarks.harness import Bar, Measured, Row
+
+REQUESTS = 2000
+STREAMED = Work("streamed", Script(), REQUESTS)
+APART = Work("streamed, events apart", Script(apart=True), REQUESTS)
+UNSTREAMED = Work("not streamed", Script(stream=False), REQUESTS)
+CPU_BAR = Bar(1.5)
+SPEED_BARS = {"smg": 1.4, "vllm-router": 1.2, "fastapi": 15.0, "litellm": 80.0}
+SLOW = {name: rival.slow for name, rival in RIVALS.items()}
+
+
+def streamed(stage: Stage, options: Options) -> Measured:
+    """The issue's first line, and the same where each event travels alone."""
+    rows, details = _compared(stage, options, STREAMED, bars=True)
+    near = [name for name in stage.contestants if SLOW.get(name, 1) == 1]
+    samples = measured(stage, APART, near, options.rounds)
+    rows += _against_envoy(samples, stage, None)
+    return [*rows, samples.errors()], {**details, APART.name: samples.details()}
+
+
+def unstreamed(stage: Stage, options: Options) -> Measured:
+    """The same answers whole."""
+    return _compared(stage, options, UNSTREAMED, bars=False)
+
+
+def _compared(stage: Stage, options: Options, work: Work, *, bars: bool) -> Measured:
+    names = [DIRECT, *stage.contestants]
+    samples = measured(stage, work, names, options.rounds, SLOW)
+    rows = _against_envoy(samples, stage, CPU_BAR if bars else None)
+    for name in [name for name in stage.contestants if name not in (OURS, "envoy")]:
+        bar = Bar(SPEED_BARS[name], at_least=True) if bars and name in SPEED_BARS else None
+        rows.append(samples.row("CPU a request", "ms", OURS, name, _cpu))
+        rows.append(samples.ratio("requests a second of a core", OURS, name, _speed, bar))
+    rows.append(samples.ratio("requests a second", OURS, DIRECT, _speed))
+    return [*rows, samples.errors()], {work.name: samples.details()}
+
+
+def _against_envoy(samples: Samples, stage: Stage, bar: Bar | None) -> list[Row]:
+    if "envoy" not in stage.contestants:
+        return []
+    return [
+        samples.row("CPU a request", "ms", OURS, "envoy", _cpu),
+        samples.ratio("CPU a request", OURS, "envoy", _cpu, bar),
+        samples.row("requests a second of a core", "1/s", OURS, "envoy", _speed),
+    ]
+
+
+def _cpu(sample: Sample) -> float:
+    return sample.cpu_ms
+
+
+def _speed(sample: Sample) -> float:
+    return sample.per_s
