@@ -48,6 +48,10 @@ class Continuation:
         """Nothing of it has reached the client."""
         self.told = Told(self._limit)
 
+    def tokens(self, output: int) -> int:
+        """What another worker would have to compute to go on, after so many output tokens."""
+        return self._prompt_tokens + output
+
     def cut(self) -> CutReason | None:
         """What keeps the stream from going on elsewhere; None if nothing does, and then `message` is how."""
         if self.told is None:
@@ -66,6 +70,6 @@ class Continuation:
         """What was told is part of the prompt now, and better not read by another revision's model."""
         ticket.resumed = True
         self.earlier.append((worker, output))
-        ticket.prompt_tokens = self._prompt_tokens + output
+        ticket.prompt_tokens = self.tokens(output)
         others = {other.name for other in fleet if other.endpoint.revision != worker.endpoint.revision}
         ticket.avoid |= others

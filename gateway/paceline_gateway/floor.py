@@ -18,6 +18,7 @@ from paceline_gateway.billing import Billing
 from paceline_gateway.config import Limits
 from paceline_gateway.demand import Bell
 from paceline_gateway.desk import Desk
+from paceline_gateway.evacuation import Evacuation
 from paceline_gateway.http.pool import Pool
 from paceline_gateway.proxy import Call
 from paceline_gateway.queues.door import Shed
@@ -67,6 +68,7 @@ class Floor:
         self.now = parts.clock.monotonic
         self.waits = Waits(limits.first_token_s, limits.stall_s, limits.answer_s, limits.resume_s)
         self.pool = Pool(limits, parts.clock.monotonic)
+        self._evacuation = Evacuation(self.pool, self.hop, limits.lookahead_s)
         self.bell = Bell()
         self.picture: Directory = NOTHING
         self.desks: dict[str, Desk] = {}
@@ -203,6 +205,7 @@ class Floor:
             self._expire(call, now)
         for desk in self.desks.values():
             self.moved(desk)
+        self._evacuation.sweep(self.desks.values(), self._calls.values(), now)
         self.quotas.tick(now)
         self.billing.roll()
         self.pool.sweep()
@@ -258,3 +261,4 @@ class Floor:
             call.on(e.Refused(gone))
         forget(self._parts.metrics, desk.service.namespace, desk.service.name)
         self.billing.forget(key)
+        self._evacuation.closed(key)

@@ -23,8 +23,9 @@ from paceline_gateway.quota.nouns import Reservation, Waiter
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.life import Life
 from paceline_gateway.requests.nouns import Record, Terms, Waits
-from paceline_gateway.requests.state import State
+from paceline_gateway.requests.state import AT_WORKER, State
 from paceline_gateway.requests.stream import StreamScan, read_server_timing, read_usage
+from paceline_gateway.routing.moves import Stream
 from paceline_gateway.routing.worker import Worker
 
 _PASSED_ON = (b"content-type", b"cache-control", b"retry-after", b"retry-after-ms", b"x-should-retry")
@@ -122,6 +123,22 @@ class Call:
     def earlier(self) -> Sequence[tuple[Worker, int]]:
         """Workers that its stream has lost, each with the output tokens there were by then."""
         return self._continuation.earlier
+
+    @property
+    def worker(self) -> Worker | None:
+        """Who answers it, or was to do so last."""
+        return self._worker
+
+    def stream(self) -> Stream | None:
+        """What it is to who moves streams; None if no other worker could go on with it."""
+        told, ticket = self._continuation.told, self.ticket
+        if ticket is None or told is None or told.cut is not None or self.life.state not in AT_WORKER:
+            return None
+        return Stream(ticket.id, ticket.request_class, self._continuation.tokens(self.life.meter.output))
+
+    def movable(self) -> bool:
+        """The same, looked at closely: what is kept of it is read."""
+        return not self.life.begun or self._continuation.cut() is None
 
     def admitted(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
         """It is known what it asks for, and of whom."""

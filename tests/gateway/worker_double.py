@@ -47,19 +47,20 @@ class Script:
 class Seen:
     """A request as it arrived. `closed` is set when the gateway closed the connection before the end.
 
-    `resume` is what stands behind the client's body where a stream goes on.
+    `resume` is what stands behind the client's body where a stream goes on. `given_up`: it was asked to move.
     """
 
     path: str
     headers: dict[str, str]
     body: bytes
     resume: dict[str, Any] | None = None
+    given_up: bool = False
     closed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class WorkerDouble:
     """`script` decides per request; `report` is what the load stream says. With a `trust` it answers 401 to strangers,
-    and `refused` keeps their tokens."""
+    and `refused` keeps their tokens; `evacuated` are the requests that it was asked to give up."""
 
     def __init__(self, name: str = "w0", service: str = SERVICE, slots: int = 16) -> None:
         self.name = name
@@ -67,6 +68,7 @@ class WorkerDouble:
         self.seen: list[Seen] = []
         self.trust: TrustFile | None = None
         self.refused: list[str] = []
+        self.evacuated: list[str] = []
         self.connections = 0
         self.report = LoadReport(
             worker=name,
@@ -121,6 +123,9 @@ class WorkerDouble:
                 if seen.path == "/internal/load":
                     await self._load(writer)
                     return
+                if seen.path == "/internal/evacuate":
+                    writer.write(self._evacuate(json.loads(seen.body)["requests"]))
+                    continue
                 self.seen.append(seen)
                 if not await self._answer(seen, reader, writer):
                     return
@@ -129,6 +134,14 @@ class WorkerDouble:
         finally:
             self._writers.discard(writer)
             writer.transport.abort()
+
+    def _evacuate(self, names: list[str]) -> bytes:
+        asked = [seen for seen in self.seen if seen.headers.get("x-request-id") in names]
+        for seen in asked:
+            seen.given_up = True
+        self.evacuated += names
+        body = b'{"v":1,"moved":%d}' % len(asked)
+        return _head(200, (("content-length", str(len(body))),), chunked=False) + body
 
     async def _load(self, writer: asyncio.StreamWriter) -> None:
         writer.write(_head(200, (("content-type", "application/x-ndjson"),)))
@@ -193,7 +206,7 @@ async def _events(script: Script, seen: Seen) -> AsyncIterator[bytes | None]:
     opening = _event({"delta": {"role": "assistant", "content": ""}}, seen)
     told = len(seen.resume["choices"][0]["ids"]) if seen.resume else 0
     for index, token in list(enumerate(script.tokens))[told:]:
-        if index == script.moved_after:
+        if index == script.moved_after or seen.given_up:
             yield f": moved {script.reason}\n".encode()
             return
         if index == script.cut_after:

@@ -94,6 +94,14 @@ class Fleet:
         """How many workers' breakers are in each state."""
         return Counter(worker.breaker.state(now) for worker in self._workers.values())
 
+    def draining(self) -> list[Worker]:
+        """Workers that drain and still have something in flight."""
+        return [worker for worker in self._workers.values() if worker.in_flight and worker.draining]
+
+    def ready(self, now: float) -> list[Worker]:
+        """Those of the eligible that say that they are ready, and were heard lately."""
+        return [w for w in self.eligible(now) if w.standing(now, self._silence_s) is Standing.READY]
+
     def eligible(self, now: float) -> list[Worker]:
         """Workers that may be asked at all, with or without room."""
         ready, silent = [], []

@@ -102,9 +102,14 @@ class Worker:
         """Host and port."""
         return (self.endpoint.host, self.endpoint.port)
 
+    @property
+    def draining(self) -> bool:
+        """It takes nothing new any more; a terminating pod drains whatever it says."""
+        return self.endpoint.terminating or (self.report is not None and self.report.state is WorkerState.DRAINING)
+
     def standing(self, now: float, silence_s: float) -> Standing:
-        """Its state now; a terminating pod drains whatever it says."""
-        if self.endpoint.terminating:
+        """Its state now."""
+        if self.draining:
             return Standing.DRAINING
         if self.report is None:
             return Standing.STARTING

@@ -1,0 +1,99 @@
+"""Moving streams off workers that drain: finds them, asks the worker to give them up, and never waits for it.
+
+What a worker gives up comes back through its stream (`: moved`), or as 503 `draining` where nothing has begun, and goes
+on elsewhere like after any loss. An answer to the asking only says that it was heard; who gives none is asked again.
+"""
+
+from collections.abc import Callable, Iterable
+
+from paceline_core.telemetry import get_logger
+from paceline_core.wire import Evacuate, encode
+from paceline_gateway.desk import Desk
+from paceline_gateway.http.message import Headers
+from paceline_gateway.http.pool import Exchange, Pool
+from paceline_gateway.http.upstream import Loss
+from paceline_gateway.proxy import Call
+from paceline_gateway.routing.moves import AGAIN_S, Moves, Stream
+from paceline_gateway.routing.worker import Worker
+
+_log = get_logger(__name__)
+
+
+class Asked:
+    """One worker that was asked. Receives its answer."""
+
+    def __init__(self, worker: str, streams: int, since: float) -> None:
+        self._told = {"worker": worker, "streams": streams}
+        self.since = since
+        self.over = False
+
+    def head(self, status: int, _: Headers) -> None:
+        """How it took it."""
+        if status == 200:
+            _log.info("streams of a draining worker go on elsewhere", extra=self._told)
+        else:
+            _log.warning("a draining worker keeps its streams", extra=self._told | {"status": status})
+
+    def data(self, data: bytes) -> None:
+        """How many it gave up: their own streams tell."""
+
+    def end(self) -> None:
+        """It has answered."""
+        self.over = True
+
+    def lost(self, _: Loss) -> None:
+        """It is gone, and its streams with it, or it will be asked again."""
+        self.over = True
+
+
+class Evacuation:
+    """`hop` makes a token for a service's workers."""
+
+    def __init__(self, pool: Pool, hop: Callable[[str], str], lookahead_s: float) -> None:
+        self._pool = pool
+        self._hop = hop
+        self._lookahead_s = lookahead_s
+        self._moves: dict[str, Moves] = {}
+        self._asked: list[tuple[Asked, Exchange]] = []
+
+    def sweep(self, desks: Iterable[Desk], calls: Iterable[Call], now: float) -> None:
+        """Ask where it is time; call it a few times a second."""
+        self._forget(now)
+        for desk in desks:
+            moves = self._moves.setdefault(desk.key, Moves(self._lookahead_s))
+            if leaving := moves.leaving(desk.fleet, now):
+                self._move(desk, moves, leaving, calls, now)
+
+    def closed(self, service: str) -> None:
+        """A service is gone."""
+        self._moves.pop(service, None)
+
+    def _move(self, desk: Desk, moves: Moves, leaving: Iterable[Worker], calls: Iterable[Call], now: float) -> None:
+        streams: dict[Worker, dict[Stream, Call]] = {worker: {} for worker in leaving}
+        for call in calls:
+            if call.worker in streams and (stream := call.stream()) is not None:
+                streams[call.worker][stream] = call
+        waiting = {name: len(line) for name, line in desk.dispatcher.lines.items()}
+        due = moves.due(desk.fleet, {worker: list(own) for worker, own in streams.items()}, waiting, now)
+        for worker, tickets in due.items():
+            chosen = [call for stream, call in streams[worker].items() if stream.ticket in tickets and call.movable()]
+            self._ask(desk, worker, chosen, now)
+
+    def _ask(self, desk: Desk, worker: Worker, calls: Iterable[Call], now: float) -> None:
+        names = [call.request_id.decode("latin-1") for call in calls]
+        if not names:
+            return
+        body, (host, port) = encode(Evacuate(requests=names)), worker.address
+        head = (
+            f"POST /internal/evacuate HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: {len(body)}\r\n"
+            f"content-type: application/json\r\nx-paceline-hop: {self._hop(desk.key)}\r\n\r\n"
+        )
+        asked = Asked(worker.name, len(names), now)
+        self._asked.append((asked, self._pool.send(worker.address, [head.encode(), body], asked)))
+
+    def _forget(self, now: float) -> None:
+        for asked, exchange in self._asked:
+            if not asked.over and now >= asked.since + AGAIN_S:
+                exchange.abort()
+                asked.over = True
+        self._asked = [entry for entry in self._asked if not entry[0].over]
