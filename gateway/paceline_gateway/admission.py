@@ -1,7 +1,7 @@
 """From a request's head and body to the terms it is served under, or the reason why not. Pure."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
@@ -32,7 +32,12 @@ class Admission:
     prefix: PrefixKeys | None = None
     choices: int = 1
     ours: bool = False
+    counts: bool = False
+    """It asks what a text is in tokens, or ids in text: nothing is computed for it, nor was anything promised."""
 
+
+_TOKENIZERS = frozenset({"paceline", "vllm", "sglang", "custom"})
+"""Runtimes that answer `/tokenize` and `/detokenize` in vLLM's shapes, or may."""
 
 Choose = Callable[[Sequence[Destination], RequestClass, int], Destination]
 """Which of a chain of destinations takes a request of this class and of so many bytes."""
@@ -61,3 +66,14 @@ def admit(  # noqa: PLR0913 - all that a judgement rests on
     return Admission(
         destination, request_class, asked.stream, asked.max_tokens or limit, body, prefix, asked.choices, ours
     )
+
+
+def admit_tokens(  # noqa: PLR0913 - as above
+    body: bytes, headers: Headers, tenant: ResolvedTenant, picture: Directory, draw: float, *, path: str
+) -> Admission:
+    """Judge a request to `/tokenize` or `/detokenize`: none but the model it names can answer. Raises RequestError."""
+    admission = admit(body, headers, tenant, picture, draw)
+    runtime = admission.destination.service.runtime.name
+    if runtime not in _TOKENIZERS:
+        raise RequestError(Code.ROUTE_NOT_FOUND, f"The model is served by {runtime}, which has no {path} like vLLM's.")
+    return replace(admission, stream=False, prefix=None, counts=True)

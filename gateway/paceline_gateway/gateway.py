@@ -11,7 +11,7 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.telemetry import get_logger
 from paceline_gateway import models
-from paceline_gateway.admission import Admission, admit
+from paceline_gateway.admission import Admission, admit, admit_tokens
 from paceline_gateway.floor import RETRY_S, Floor
 from paceline_gateway.http.message import Head, Request
 from paceline_gateway.http.reader import Refusal
@@ -60,8 +60,8 @@ class Gateway:
         request_id = _request_id(request.head)
         try:
             match find_route(request.head.method, request.head.path):
-                case Route.GENERATE:
-                    self._generate(request, reply, request_id)
+                case Route.GENERATE | Route.TOKENS as route:
+                    self._generate(request, reply, request_id, counts=route is Route.TOKENS)
                 case Route.MODELS:
                     reply.whole(200, json_fields(request_id), models.listing(request.head, self._floor.picture))
                 case Route.HEALTH:
@@ -77,15 +77,18 @@ class Gateway:
         self._access.refused(refusal.error, request_id, "" if head is None else head.path)
         reply.fail(refusal.error, request_id_field(request_id))
 
-    def _generate(self, request: Request, reply: Reply, request_id: bytes) -> None:
+    def _generate(self, request: Request, reply: Reply, request_id: bytes, *, counts: bool) -> None:
         tenant = request.head.tenant
         if tenant is None:
             raise RequestError(Code.INVALID_API_KEY, "No API key was sent.")
         call = Call(self._floor, request, reply, request_id)
         call.on(e.Authenticated(tenant.name))
         with _answering(call):
-            floor, headers = self._floor, request.head.headers
-            admission = admit(request.body, headers, tenant, floor.picture, self._draw(), choose=floor.choose)
+            floor, head, body, draw = self._floor, request.head, request.body, self._draw()
+            if counts:
+                admission = admit_tokens(body, head.headers, tenant, floor.picture, draw, path=head.path)
+            else:
+                admission = admit(body, head.headers, tenant, floor.picture, draw, choose=floor.choose)
             self._reserve(call, admission, tenant)
 
     def _reserve(self, call: Call, admission: Admission, tenant: ResolvedTenant) -> None:
@@ -93,7 +96,8 @@ class Gateway:
         service, name, size = admission.destination.service, admission.request_class, len(admission.body)
         floor = self._floor
         desk, now = floor.desks[service.key], floor.now()
-        tokens, deadline = desk.prompt_tokens(size), now + service.classes[name].hold_timeout_s
+        tokens = 0 if admission.counts else desk.prompt_tokens(size)
+        deadline = now + service.classes[name].hold_timeout_s
         ticket = Ticket(next(self._tickets), name, tokens, size, deadline, stream=admission.stream)
         ticket.tenant, ticket.weight = tenant.name, tenant.weight
         writes = call.request.head.path not in WITHOUT_OUTPUT

@@ -153,6 +153,7 @@ class Call:
             prompt_tokens=ticket.prompt_tokens,
             hold_s=desk.service.classes[name].hold_timeout_s,
             attempts=admission.destination.attempts,
+            promised=not admission.counts,
         )
         self.on(e.Admitted(terms, desk.budget(admission.destination.retry_share)))
 

@@ -9,19 +9,23 @@ class Route(StrEnum):
     """What a path is about."""
 
     GENERATE = "generate"
+    TOKENS = "tokens"
+    """What a text is in tokens, and back."""
     MODELS = "models"
     HEALTH = "health"
 
 
-_METHODS = {Route.GENERATE: "POST", Route.MODELS: "GET", Route.HEALTH: "GET"}
+_METHODS = {Route.GENERATE: "POST", Route.TOKENS: "POST", Route.MODELS: "GET", Route.HEALTH: "GET"}
 _PATHS = {
     "/v1/chat/completions": Route.GENERATE,
     "/v1/completions": Route.GENERATE,
     "/v1/embeddings": Route.GENERATE,
+    "/tokenize": Route.TOKENS,
+    "/detokenize": Route.TOKENS,
     "/v1/models": Route.MODELS,
     "/health": Route.HEALTH,
 }
-WITHOUT_OUTPUT = frozenset({"/v1/embeddings"})
+WITHOUT_OUTPUT = frozenset({"/v1/embeddings", "/tokenize", "/detokenize"})
 """Routes whose answers have no output tokens."""
 _SOCKETS = frozenset({"/v1/chat/completions", "/v1/completions"})
 MODELS_PREFIX = "/v1/models/"

@@ -1,9 +1,9 @@
 """Whether a request kept each promise of its class: one verdict per SLO name.
 
 Streams are judged on ttft and tpot (and e2e where promised), whole answers on e2e alone. Shed, failed, cut and late
-requests miss every target that applies to their kind. Not counted at all: client errors and quota refusals (nothing
-was promised for them) and requests that the client cancelled (their end is the client's). A stream of fewer than two
-tokens has no gap between tokens and keeps any tpot.
+requests miss every target that applies to their kind. Not counted at all: client errors, quota refusals and questions
+about tokens (nothing was promised for them), and requests that the client cancelled (their end is the client's). A
+stream of fewer than two tokens has no gap between tokens and keeps any tpot.
 
 Where no e2e is promised, a whole answer's limit is derived per quantile as `ttft + tokens * tpot`, and counted under
 `e2e_<quantile>`. Hole: a quantile that only one of the two is promised at yields no limit, and no verdict.
@@ -24,7 +24,7 @@ _MISSED = {"ttft": Verdict.BAD_TTFT, "tpot": Verdict.BAD_TPOT, "e2e": Verdict.BA
 
 def judge(record: Record, targets: Iterable[Target]) -> Verdicts:
     """Verdicts on all of the class's targets that apply, and on availability; empty if the request is not counted."""
-    if record.outcome in _UNCOUNTED or record.terms is None:
+    if record.outcome in _UNCOUNTED or record.terms is None or not record.terms.promised:
         return []
     applying = [t for t in targets if t.cls is record.terms.request_class]
     if not record.terms.stream:

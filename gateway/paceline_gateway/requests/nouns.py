@@ -35,7 +35,10 @@ class WorkerPhases:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a request was admitted under. Times in seconds, `hold_s` for waiting in the gateway."""
+    """What a request was admitted under. Times in seconds, `hold_s` for waiting in the gateway.
+
+    `promised`: its class's promises are about it.
+    """
 
     service: str
     request_class: RequestClass
@@ -43,6 +46,7 @@ class Terms:
     prompt_tokens: int
     hold_s: float
     attempts: int
+    promised: bool = True
 
 
 @dataclass(frozen=True, slots=True)
