@@ -4,7 +4,7 @@ Invariant: whatever frees or adds room ends in `moved`, so nobody waits beside a
 say a few times a second: passed deadlines, silent workers, idle connections.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from paceline_core.auth import Signer
@@ -87,6 +87,11 @@ class Floor:
     def open(self) -> int:
         """Calls under way."""
         return len(self._calls)
+
+    @property
+    def reservations(self) -> Iterator[Reservation]:
+        """What open calls have set aside."""
+        return (call.reservation for call in self._calls.values() if call.reservation is not None)
 
     def hop(self, service: str) -> str:
         """A token for this service's workers."""

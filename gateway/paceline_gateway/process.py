@@ -22,12 +22,15 @@ from paceline_core.listening import bind
 from paceline_core.serving import admin_server
 from paceline_core.tasks import first
 from paceline_core.telemetry import Metrics, get_logger
-from paceline_gateway.admin import AUDIENCE, Seen, create_admin
+from paceline_gateway.admin import AUDIENCE
+from paceline_gateway.admin.app import Seen, create_admin
+from paceline_gateway.admin.control import Control, Levels
 from paceline_gateway.checkpoint import Checkpoint
 from paceline_gateway.config import GatewayConfig
 from paceline_gateway.floor import Floor, Parts
 from paceline_gateway.gateway import Gateway
 from paceline_gateway.http.server import Server
+from paceline_gateway.leaving import Leaving, Stage
 from paceline_gateway.loads import LoadStreams
 from paceline_gateway.routing.policies import make
 from paceline_gateway.routing.policy import Policy
@@ -92,7 +95,9 @@ class GatewayProcess:
         self._watcher.on_tenants = floor.billing.on_tenants
         self._checkpoint = Checkpoint(floor.billing.ledger, cluster, config.namespace, clock)
         trust = TrustFile(config.trust, AUDIENCE, clock)
-        seen = Seen(floor, metrics, clock, config.name, trust, self._unready, counts.peers)
+        self._leaving, self._levels = Leaving(), Levels()
+        control = Control(self._leaving, self._levels, clock, lambda: floor.open, lambda: self.server.busy)
+        seen = Seen(floor, metrics, clock, config.name, trust, self._unready, control, counts.peers)
         self._http = admin_server(create_admin(seen))
 
     async def run(self, stop: asyncio.Event, cut: asyncio.Event) -> None:
@@ -111,6 +116,7 @@ class GatewayProcess:
                 self._checkpoint.wait(),
                 *([] if self._pump is None else [self._pump.wait()]),
                 stop.wait(),
+                self._leaving.asked.wait(),
             )
             await self._drain(cut)
         finally:
@@ -121,13 +127,17 @@ class GatewayProcess:
             await asyncio.gather(serving, sweeping, return_exceptions=True)
 
     async def _drain(self, cut: asyncio.Event) -> None:
+        settle_s, drain_s = self._config.settle_s, self._config.drain_s
         self.server.settle()
-        await first(self._clock.sleep(self._config.settle_s), cut.wait())
+        self._leaving.enter(Stage.SETTLING, self._clock.monotonic() + settle_s)
+        await first(self._clock.sleep(settle_s), cut.wait())
         self.server.drain()
+        self._leaving.enter(Stage.DRAINING, self._clock.monotonic() + drain_s)
         _log.info("draining", extra={"open": self.floor.open})
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._config.drain_s):
+            async with asyncio.timeout(drain_s):
                 await first(self._emptied(), cut.wait())
+        self._leaving.enter(Stage.CUTTING)
         self.floor.cut()
         _log.info("drained")
 
@@ -140,6 +150,7 @@ class GatewayProcess:
             await self._clock.sleep(SWEEP_S)
             self.server.sweep()
             self.floor.sweep()
+            self._levels.sweep(self._clock.monotonic())
 
     async def _close(self) -> None:
         await self._checkpoint.close()

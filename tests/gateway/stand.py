@@ -51,17 +51,21 @@ class Stand:
         """The autoscaler's header."""
         return {HEADER: self.autoscaler.token(AUDIENCE, SystemClock().utc())}
 
-    async def debug(self) -> Any:
-        """What the gateway believes."""
-        return (await self.admin.get("/debug/workers")).json()
+    async def workers(self, service: str = SERVICE) -> list[dict[str, Any]]:
+        """What the gateway believes of a service's workers."""
+        page = (await self.admin.get("/v1/workers", params={"service": service})).json()
+        return list(page["workers"])
+
+    async def queue(self, service: str = SERVICE) -> dict[str, Any]:
+        """Who waits for a service."""
+        (queue,) = (await self.admin.get("/v1/queues", params={"service": service})).json()["queues"]
+        return dict(queue)
 
     async def ready(self, count: int = 1, service: str = SERVICE) -> None:
         """Wait until the gateway calls this many workers ready."""
 
         async def enough() -> bool:
-            desk = (await self.debug()).get(service, {"workers": []})
-            standings: list[str] = [worker["standing"] for worker in desk["workers"]]
-            return standings.count("ready") == count
+            return [worker["state"] for worker in await self.workers(service)].count("ready") == count
 
         await until(enough)
 

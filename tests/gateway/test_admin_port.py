@@ -114,9 +114,8 @@ async def test_the_workers_are_shown_as_they_are_seen(stand: Stand, make_worker:
     await stand.ready()
     post = asyncio.create_task(stand.client.post("/v1/chat/completions", json=CHAT))
     await until(lambda: len(worker.seen) == 1)
-    desk = (await stand.debug())["default/chat"]
-    (shown,) = desk["workers"]
-    assert (shown["name"], shown["standing"], shown["in_flight"], shown["slots"]) == ("w0", "ready", 1, 16)
+    (shown,) = await stand.workers()
+    assert (shown["worker"], shown["state"], shown["in_flight"], shown["slots"]) == ("w0", "ready", 1, 16)
     assert shown["backlog_tokens"] > 0
     post.cancel()
 

@@ -221,5 +221,5 @@ async def test_a_killed_worker_process_is_routed_round(stand: Stand, make_worker
 
 
 async def _streaming_at(stand: Stand, name: str) -> bool:
-    (worker,) = [w for w in (await stand.debug())["default/chat"]["workers"] if w["name"] == name]
+    (worker,) = [w for w in await stand.workers() if w["worker"] == name]
     return bool(worker["in_flight"]) and worker["backlog_tokens"] == 0

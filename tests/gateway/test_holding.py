@@ -20,7 +20,7 @@ def waits(stand: Stand, **interactive: Any) -> None:
 
 
 async def held(stand: Stand) -> int:
-    return int((await stand.debug())["default/chat"]["held"])
+    return int((await stand.queue())["held"])
 
 
 async def test_a_request_is_held_at_zero_and_served_when_a_worker_comes(stand: Stand, make_worker: MakeWorker) -> None:

@@ -63,7 +63,7 @@ async def test_requests_wait_for_the_new_workers_however_often_the_old_ones_refu
 
 
 async def _held(stand: Stand) -> bool:
-    return bool((await stand.debug())["default/chat"]["held"] == CROWD)
+    return bool((await stand.queue())["held"] == CROWD)
 
 
 async def test_one_after_another_is_drained_and_replaced_while_clients_go_on(
@@ -106,5 +106,4 @@ async def test_one_after_another_is_drained_and_replaced_while_clients_go_on(
 
 
 async def _idle(stand: Stand, name: str) -> bool:
-    rows = (await stand.debug())["default/chat"]["workers"]
-    return not any(row["name"] == name and row["in_flight"] for row in rows)
+    return not any(row["worker"] == name and row["in_flight"] for row in await stand.workers())

@@ -117,7 +117,7 @@ class HopVerifier:
             claims = json.loads(_decode(payload))
             self._keys[claims["kid"]].verify(_decode(signature), payload.encode())
             hop = Hop(str(claims["iss"]), str(claims["aud"]), int(claims["exp"]))
-        except (ValueError, KeyError, TypeError, binascii.Error, InvalidSignature):
+        except (ValueError, KeyError, TypeError, RecursionError, binascii.Error, InvalidSignature):
             return None
         return hop if hop.audience == self._audience else None
 

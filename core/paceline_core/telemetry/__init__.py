@@ -3,7 +3,7 @@
 from paceline_core.telemetry.aliases import Aliases
 from paceline_core.telemetry.complaints import Complaints
 from paceline_core.telemetry.histogram import Histogram
-from paceline_core.telemetry.logs import configure, get_logger
+from paceline_core.telemetry.logs import configure, get_logger, log_level, set_level
 from paceline_core.telemetry.metrics import Metrics
 
-__all__ = ["Aliases", "Complaints", "Histogram", "Metrics", "configure", "get_logger"]
+__all__ = ["Aliases", "Complaints", "Histogram", "Metrics", "configure", "get_logger", "log_level", "set_level"]

@@ -54,9 +54,20 @@ def configure(component: str, level: str = "INFO", stream: TextIO | None = None)
     """Send every logger's lines to `stream` (standard error) in this format; DEBUG is for our own loggers alone."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter(component))
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.basicConfig(handlers=[handler], force=True)
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """What is logged from now on: `debug`, `info`, `warning` or `error`, in any case of letters."""
+    logging.getLogger().setLevel(level.upper())
     for name, floor in _FLOORS.items():
         logging.getLogger(name).setLevel(max(floor, logging.getLogger().level))
+
+
+def log_level() -> str:
+    """The level now, in small letters."""
+    return logging.getLevelName(logging.getLogger().level).lower()
 
 
 def get_logger(name: str) -> logging.Logger:

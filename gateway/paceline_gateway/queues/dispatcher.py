@@ -44,7 +44,7 @@ class Dispatcher:
         self.fleet = fleet
         self.lines = {name: FairLine() for name in RequestClass}
         self.turns = Turns(self.lines)
-        self._caps = caps
+        self.caps = caps
         self._drain = {name: DrainRate() for name in RequestClass}
         self._served = {name: DrainRate() for name in RequestClass}
         self._in_flight: dict[int, Worker] = {}
@@ -71,6 +71,13 @@ class Dispatcher:
     def held(self, now: float) -> int:
         """Requests that wait because nobody is eligible."""
         return self.waiting if self.waiting and not self.fleet.eligible(now) else 0
+
+    def wait_s(self, name: RequestClass, now: float) -> float | None:
+        """Seconds until all who wait in a class's line will have gone; None where its pace is not known."""
+        line, rate = self.lines[name], self._served[name]
+        if not len(line):
+            return 0.0
+        return line.cost / rate.per_second(now) if rate.known(now) and rate.per_second(now) > 0 else None
 
     def refusal(self, request_class: RequestClass, size: int, limit: int, now: float) -> RequestError | None:
         """Why one more request of nobody in particular could not wait here, if so."""
@@ -136,7 +143,7 @@ class Dispatcher:
 
     def _full(self, name: RequestClass, size: int, limit: int, now: float) -> Iterator[Full]:
         """What has no room for one more."""
-        line, caps, waiting = self.lines[name], self._caps, self.waiting
+        line, caps, waiting = self.lines[name], self.caps, self.waiting
         if len(line) >= limit and (waiting or not self.fleet.has_room(now, name)):
             why = f"The queue of {name} requests is full: {len(line)} waiting."
             yield Full(line.shares, 1, limit, ShedReason.QUEUE_FULL, Code.QUEUE_FULL, why)

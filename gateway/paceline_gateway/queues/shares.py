@@ -6,6 +6,8 @@ nobody keeps another out). The largest holder is followed by comparing only with
 Shung 1991), and looked for among all only when that guess turns out to be below its share.
 """
 
+from collections.abc import ItemsView
+
 
 class Shares:
     """Amounts by tenant."""
@@ -24,6 +26,10 @@ class Shares:
     def of(self, tenant: str) -> int:
         """What a tenant holds."""
         return self._amounts.get(tenant, 0)
+
+    def items(self) -> ItemsView[str, int]:
+        """Every tenant who holds some, and how much."""
+        return self._amounts.items()
 
     def add(self, tenant: str, weight: int, amount: int) -> None:
         """It takes more."""

@@ -77,6 +77,15 @@ class Quotas:
         return len(self._purses)
 
     @property
+    def shared(self) -> bool:
+        """Several gateways count in one place."""
+        return self._send is not None
+
+    def look(self, tenant: ResolvedTenant, now: float) -> Purse | None:
+        """A tenant's purse under its limits of now; None while it is idle and nothing is kept of it."""
+        return self._purse(tenant, now) if tenant.name in self._purses else None
+
+    @property
     def waiting(self) -> int:
         """Requests that wait for the store."""
         return sum(len(purse.waiters) for purse in self._purses.values())

@@ -35,6 +35,10 @@ class PrefixIndex:
         """What they may take, by the cost of one."""
         return len(self) * ENTRY_BYTES
 
+    def bytes_of(self, worker: str) -> int:
+        """What one worker's keys may take."""
+        return len(self._workers.get(worker, ())) * ENTRY_BYTES
+
     def note(self, worker: str, keys: Sequence[str], now: float) -> None:
         """A prompt with these keys goes to this worker."""
         known, until = self._known(worker), now + HOPE_S

@@ -70,6 +70,8 @@ class Worker:
     breaker: Breaker = field(default_factory=Breaker)
     in_flight: int = 0
     picked: int = 0
+    taken: int = 0
+    """Requests that ever went there."""
     whole: set[int] = field(default_factory=set)
     """Tickets of those in flight whose answers do not stream."""
     urgent: set[int] = field(default_factory=set)
@@ -172,6 +174,7 @@ class Worker:
         """A request was dispatched here, with so many uncached prompt tokens."""
         place = PLACES[name]
         self.in_flight += 1
+        self.taken += 1
         self.unbegun[ticket] = Flight(tokens, place, now, self.reports)
         if not stream:
             self.whole.add(ticket)

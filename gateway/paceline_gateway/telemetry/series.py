@@ -46,6 +46,11 @@ class ClassSeries:
         self._verdicts: dict[tuple[str, Verdict], Counter] = {}
         self._promise(metrics, place, service, name)
 
+    @property
+    def times(self) -> tuple[Histogram, Histogram]:
+        """TTFT and TPOT so far."""
+        return self._ttft, self._tpot
+
     def ended(self, record: Record, verdicts: Verdicts) -> None:
         """Count one request of this class."""
         self._outcomes[record.outcome].inc()

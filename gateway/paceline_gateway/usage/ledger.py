@@ -97,6 +97,11 @@ class Ledger:
         account = self._accounts.get(tenant)
         return NOTHING if account is None else account.total + account.held.get(self.month, NOTHING)
 
+    def reserved(self, tenant: str) -> Spent:
+        """What the open requests here may use of a budget; nothing where there is none."""
+        account = self._accounts.get(tenant)
+        return NOTHING if account is None else account.reserved
+
     def seen(self, tenant: str, stored: Stored) -> None:
         """The API server has this of a tenant. What a good write has replaced since is not news."""
         account = self._accounts.setdefault(tenant, _Account())

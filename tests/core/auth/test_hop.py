@@ -1,3 +1,4 @@
+import base64
 from datetime import timedelta
 
 import pytest
@@ -30,6 +31,11 @@ def test_a_token_of_an_unknown_key_is_refused() -> None:
 @pytest.mark.parametrize("text", ["", ".", "a.b", "e30.e30", "not base64!.x", "bnVsbA.x"])
 def test_a_malformed_token_is_refused(text: str) -> None:
     assert HopVerifier(TRUST, "default/chat").verify(text, ManualClock().utc()) is None
+
+
+def test_a_token_that_is_nested_without_end_is_refused() -> None:
+    deep = base64.urlsafe_b64encode(b"[" * 100_000).decode()
+    assert HopVerifier(TRUST, "default/chat").verify(f"{deep}.x", ManualClock().utc()) is None
 
 
 def test_a_changed_byte_breaks_the_signature() -> None:

@@ -1,25 +1,30 @@
-"""The admin port: metrics, health, readiness, the demand stream, and the workers as this gateway sees them."""
+"""The admin port's application: probes, metrics, demand, the quota that peers ask for, the views, drain and log level.
+
+Whoever reaches the port may read, which is the network policy's affair: nothing here is secret. What changes anything,
+and what parts say to each other, needs a hop token. It serves on the loop of the token path, so every answer is small
+and every body is refused by its length before it is read.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import StreamingResponse
+from starlette.exceptions import HTTPException
 
 from paceline_core.auth import TrustFile
 from paceline_core.auth.hop import HEADER as HOP_HEADER
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Code, RequestError, answer
 from paceline_core.telemetry import Metrics
+from paceline_gateway.admin import AUDIENCE
+from paceline_gateway.admin.control import Control, add_control
+from paceline_gateway.admin.routes import add_views
 from paceline_gateway.demand import SUBSCRIBERS, demand_lines
-from paceline_gateway.desk import Desk
 from paceline_gateway.floor import Floor
-from paceline_gateway.routing.worker import Worker
 from paceline_gateway.stores.endpoint import add_quota
 from paceline_gateway.stores.peers import PeerStore
-
-AUDIENCE = "paceline/gateway"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +37,24 @@ class Seen:
     name: str
     trust: TrustFile
     unready: Callable[[], str]
+    control: Control
     peers: PeerStore | None = None
 
 
 def create_admin(seen: Seen) -> FastAPI:
     """The application."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, exception_handlers={RequestError: _refused})
+    app = FastAPI(
+        title="paceline gateway, admin port",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/v1/openapi.json",
+        exception_handlers={RequestError: _refused, HTTPException: _no_route, RequestValidationError: _invalid},
+    )
     floor = seen.floor
     _add_probes(app, seen.unready)
     _add_demand(app, seen)
+    add_views(app, floor, seen.name, seen.clock)
+    add_control(app, seen.control, seen.trust)
     if seen.peers is not None:
         add_quota(app, seen.peers, seen.trust)
 
@@ -50,12 +64,6 @@ def create_admin(seen: Seen) -> FastAPI:
         floor.show()
         body, content_type = seen.metrics.exposition(request.headers.get("accept", ""))
         return Response(body, media_type=content_type)
-
-    @app.get("/debug/workers")
-    async def workers() -> JSONResponse:
-        """Per service: who waits, and each worker with what is believed of it."""
-        now = seen.clock.monotonic()
-        return JSONResponse({key: _desk(desk, floor, now) for key, desk in floor.desks.items()})
 
     return app
 
@@ -88,30 +96,24 @@ def _add_demand(app: FastAPI, seen: Seen) -> None:
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
 
-def _desk(desk: Desk, floor: Floor, now: float) -> dict[str, Any]:
-    return {
-        "waiting": {name: len(line) for name, line in desk.dispatcher.lines.items()},
-        "held": desk.dispatcher.held(now),
-        "bytes_per_token": round(desk.ratio.bytes_per_token, 3),
-        "workers": [_worker(worker, floor, now) for worker in desk.fleet],
-    }
-
-
-def _worker(worker: Worker, floor: Floor, now: float) -> dict[str, Any]:
-    report = worker.report
-    return {
-        "name": worker.name,
-        "pool": worker.endpoint.pool,
-        "standing": worker.standing(now, floor.limits.load_silence_s),
-        "in_flight": worker.in_flight,
-        "slots": report.slots if report else None,
-        "backlog_tokens": worker.backlog,
-        "backlog_s": round(worker.backlog_s, 4),
-        "heard_s_ago": round(now - worker.heard, 3) if report else None,
-        "circuit": worker.breaker.state(now),
-    }
-
-
 async def _refused(_: Request, error: Exception) -> Response:
     said = answer(error)
     return Response(said.body, said.status, said.headers)
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    """What FastAPI refuses by itself, as errors are told everywhere else."""
+    wrong_method = isinstance(error, HTTPException) and error.status_code == 405
+    code = Code.METHOD_NOT_ALLOWED if wrong_method else Code.ROUTE_NOT_FOUND
+    said = await _refused(request, RequestError(code, f"There is no {request.method} {request.url.path} here."))
+    allowed = error.headers if isinstance(error, HTTPException) else None
+    said.headers.update(allowed or {})
+    return said
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """The first field that is wrong."""
+    problem = error.errors()[0] if isinstance(error, RequestValidationError) else {}
+    field = ".".join(str(part) for part in problem.get("loc", ())[1:])
+    message = f"{field or 'the body'}: {problem.get('msg', 'is wrong')}"
+    return await _refused(request, RequestError(Code.INVALID_REQUEST, message, param=field or None))

@@ -1,0 +1,52 @@
+"""`python -m paceline_gateway.admin METHOD PATH [JSON]`: ask the gateway beside this process, with authority.
+
+PACELINE_CONFIG names the gateway's own file, so who may read its hop key may ask: in a pod that is who may `exec`
+there. Prints the answer. Exit status: 0 done, 1 refused or no answer, 2 the input is wrong.
+"""
+
+import sys
+from collections.abc import Sequence
+
+import httpx
+
+from paceline_core.auth import HopSigner
+from paceline_core.auth.hop import HEADER, read_hop_key
+from paceline_core.clock import SystemClock
+from paceline_core.config import from_environment
+from paceline_core.errors import InvalidInput, PacelineError, Unreachable
+from paceline_gateway.admin import AUDIENCE
+from paceline_gateway.admin.control import ISSUER
+from paceline_gateway.config import GatewayConfig
+
+LIMIT_S = 5.0
+_USAGE = "write METHOD PATH [JSON], such as: POST /v1/drain"
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - no address to bind, one to replace
+
+
+def main(arguments: Sequence[str]) -> int:
+    """One question; the exit status."""
+    try:
+        answer = _ask(from_environment(GatewayConfig), arguments)
+    except PacelineError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2 if isinstance(error, InvalidInput) else 1
+    sys.stdout.write(answer.text.rstrip() + "\n")
+    return 1 if answer.is_error else 0
+
+
+def _ask(config: GatewayConfig, arguments: Sequence[str]) -> httpx.Response:
+    if len(arguments) not in (2, 3) or not arguments[1].startswith("/"):
+        raise InvalidInput("arguments", _USAGE)
+    method, path, *body = arguments
+    token = HopSigner(read_hop_key(config.hop_key), ISSUER).token(AUDIENCE, SystemClock().utc())
+    url = f"http://{_ANY.get(config.admin.host, config.admin.host)}:{config.admin.port}{path}"
+    try:
+        return httpx.request(
+            method.upper(), url, headers={HEADER: token}, content="".join(body), timeout=LIMIT_S, trust_env=False
+        )
+    except httpx.HTTPError as error:
+        raise Unreachable(f"the gateway at {url} did not answer ({type(error).__name__}); is it up?") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

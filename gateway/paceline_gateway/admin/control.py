@@ -1,0 +1,153 @@
+"""`/v1/drain` and `/v1/log-level`: what is changed from outside, by who holds a hop key and nobody else.
+
+A token's issuer must be `admin`, so that what gateways and the autoscaler send each other opens nothing here. A page
+in somebody's browser cannot send the header, and so cannot drain a gateway on this machine.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from fastapi import FastAPI, Request
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from paceline_core.auth import TrustFile
+from paceline_core.auth.hop import HEADER
+from paceline_core.clock import Clock
+from paceline_core.errors import Code, RequestError
+from paceline_core.telemetry import get_logger, log_level, set_level
+from paceline_core.units import seconds
+from paceline_gateway.admin import AUDIENCE
+from paceline_gateway.admin.views import Drain, LogLevel
+from paceline_gateway.leaving import Leaving
+
+ISSUER = "admin"
+BODY_BYTES = 1024
+LONGEST_S = 86_400.0
+_log = get_logger(__name__)
+
+
+class WantedLevel(BaseModel):
+    """`duration`: such as `10m`, after which the usual level is back; without it the level stays."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    level: Literal["debug", "info", "warning", "error"]
+    duration: str | None = None
+
+
+class Levels:
+    """The process's log level: what it usually is, and until when it is another one."""
+
+    def __init__(self) -> None:
+        self.usual = log_level()
+        self._until: float | None = None
+
+    def want(self, name: str, for_s: float | None, now: float) -> None:
+        """Log at this level from now on."""
+        set_level(name)
+        self._until = None if for_s is None or name == self.usual else now + for_s
+        _log.warning("the log level was changed", extra={"to": name, "for_s": for_s})
+
+    def sweep(self, now: float) -> None:
+        """Give time its say."""
+        if self._until is not None and now >= self._until:
+            self._until = None
+            set_level(self.usual)
+
+    def view(self, now: float) -> LogLevel:
+        """As it is told."""
+        left = None if self._until is None else round(max(self._until - now, 0.0), 3)
+        return LogLevel(level=log_level(), usual=self.usual, left_s=left)
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What can be changed. `open` counts requests, `connections` those with one under way."""
+
+    leaving: Leaving
+    levels: Levels
+    clock: Clock
+    open: Callable[[], int]
+    connections: Callable[[], int]
+
+    def drain(self) -> Drain:
+        """How far the end is."""
+        until = self.leaving.until
+        left = None if until is None else round(max(until - self.clock.monotonic(), 0.0), 3)
+        return Drain(stage=self.leaving.stage, open=self.open(), connections=self.connections(), left_s=left)
+
+
+def add_control(app: FastAPI, control: Control, trust: TrustFile) -> None:
+    """Add the routes."""
+
+    @app.get("/v1/drain")
+    async def drained() -> Drain:
+        """How far it is."""
+        return control.drain()
+
+    @app.post("/v1/drain", status_code=202)
+    async def drain(request: Request) -> Drain:
+        """What SIGTERM does; asking again changes nothing. The process ends when it is done."""
+        _authorized(request, trust)
+        _short(request)
+        if not control.leaving.asked.is_set():
+            _log.warning("a drain was asked for at the admin port")
+            control.leaving.asked.set()
+        return control.drain()
+
+    @app.get("/v1/log-level")
+    async def get_log_level() -> LogLevel:
+        """The level now, and the one that the process was started with."""
+        return control.levels.view(control.clock.monotonic())
+
+    @app.put("/v1/log-level", openapi_extra=_BODY)
+    async def set_log_level(request: Request) -> LogLevel:
+        """Log more, or less, for a while or until it is changed again."""
+        _authorized(request, trust)
+        _short(request)
+        wanted, now = _wanted(await request.body()), control.clock.monotonic()
+        control.levels.want(wanted.level, _for_s(wanted.duration), now)
+        return control.levels.view(now)
+
+
+_BODY = {"requestBody": {"content": {"application/json": {"schema": WantedLevel.model_json_schema()}}}}
+
+
+def _authorized(request: Request, trust: TrustFile) -> None:
+    hop = trust.hop(request.headers.get(HEADER, ""))
+    if hop is None or hop.issuer != ISSUER:
+        how = "`python -m paceline_gateway.admin` beside the gateway makes one"
+        raise RequestError(Code.INVALID_API_KEY, f"Send {HEADER}: a token of {ISSUER} for {AUDIENCE}; {how}.")
+
+
+def _short(request: Request) -> None:
+    """Refuse a long body before it is read."""
+    length = request.headers.get("content-length")
+    if length is None and "transfer-encoding" not in request.headers:
+        return
+    if length is None or not length.isdigit() or int(length) > BODY_BYTES:
+        raise RequestError(Code.REQUEST_TOO_LARGE, f"Send content-length, {BODY_BYTES} bytes at most.")
+
+
+def _wanted(body: bytes) -> WantedLevel:
+    try:
+        return WantedLevel.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        fix = 'send {"level": "debug", "duration": "10m"}; levels are debug, info, warning, error'
+        message = f"{field or 'the body'}: {first['msg']}; {fix}."
+        raise RequestError(Code.INVALID_REQUEST, message, param=field or None) from None
+
+
+def _for_s(duration: str | None) -> float | None:
+    if duration is None:
+        return None
+    try:
+        for_s = seconds(duration)
+    except ValueError as error:
+        raise RequestError(Code.INVALID_REQUEST, f"duration: {error}.", param="duration") from None
+    if not 0 < for_s <= LONGEST_S:
+        raise RequestError(Code.INVALID_REQUEST, "duration: must be above 0 and at most 24h.", param="duration")
+    return for_s

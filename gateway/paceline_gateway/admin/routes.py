@@ -1,0 +1,93 @@
+"""`GET /v1/tenants`, `/v1/queues`, `/v1/workers`, `/v1/services`: the views, as pages of versioned JSON."""
+
+from typing import Annotated
+
+from fastapi import FastAPI, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from paceline_core.clock import Clock, rfc3339
+from paceline_gateway.admin.queues import queues
+from paceline_gateway.admin.services import services
+from paceline_gateway.admin.sight import MOST, USUAL, Asked, Sight
+from paceline_gateway.admin.tenants import tenants
+from paceline_gateway.admin.views import Page, Queues, Services, Tenants, Workers
+from paceline_gateway.admin.workers import workers
+from paceline_gateway.floor import Floor
+
+NAME = 512
+
+
+class _List(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    limit: int = Field(default=USUAL, ge=1, le=MOST)
+    after: str = Field(default="", max_length=NAME)
+
+
+class TenantsQuery(_List):
+    """`busy`: only tenants that have used something of their limits lately."""
+
+    busy: bool = False
+
+    @property
+    def asked(self) -> Asked:
+        """As the views want it."""
+        return Asked(self.limit, self.after)
+
+
+class ServicesQuery(_List):
+    """`service`: `namespace/name`, that one alone."""
+
+    service: str = Field(default="", max_length=NAME)
+
+    @property
+    def asked(self) -> Asked:
+        """As the views want it."""
+        return Asked(self.limit, self.after, self.service)
+
+
+def add_views(app: FastAPI, floor: Floor, name: str, clock: Clock) -> None:
+    """Add the routes."""
+
+    def sight() -> Sight:
+        return see(floor, name, clock)
+
+    @app.get("/v1/tenants", response_model=Tenants)
+    async def all_tenants(query: Annotated[TenantsQuery, Query()]) -> Response:
+        """Limits, what is left of them, months to date, open requests."""
+        return _json(tenants(sight(), query.asked, busy=query.busy))
+
+    @app.get("/v1/queues", response_model=Queues)
+    async def all_queues(query: Annotated[ServicesQuery, Query()]) -> Response:
+        """Lines by service and class."""
+        return _json(queues(sight(), query.asked))
+
+    @app.get("/v1/workers", response_model=Workers)
+    async def all_workers(query: Annotated[ServicesQuery, Query()]) -> Response:
+        """Workers as this gateway sees them."""
+        return _json(workers(sight(), query.asked))
+
+    @app.get("/v1/services", response_model=Services)
+    async def all_services(query: Annotated[ServicesQuery, Query()]) -> Response:
+        """What came, what was kept of the promises, how long it took, since the start."""
+        return _json(services(sight(), query.asked))
+
+
+def see(floor: Floor, name: str, clock: Clock) -> Sight:
+    """A gateway at this moment."""
+    return Sight(
+        gateway=name,
+        now=clock.monotonic(),
+        time=rfc3339(clock.utc()),
+        desks=floor.desks,
+        picture=floor.picture,
+        quotas=floor.quotas,
+        ledger=floor.billing.ledger,
+        reservations=floor.reservations,
+        silence_s=floor.limits.load_silence_s,
+    )
+
+
+def _json(page: Page) -> Response:
+    """Written once: FastAPI would check each answer anew."""
+    return Response(page.model_dump_json(), media_type="application/json")

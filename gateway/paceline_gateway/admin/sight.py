@@ -1,0 +1,65 @@
+"""What the views are made from: a gateway's own objects, read and not changed; and the cut of a list into pages. Pure.
+
+Every list has a cap, so that no answer holds the token path's loop up for more than a few milliseconds.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from paceline_gateway.desk import Desk
+from paceline_gateway.quota.nouns import Reservation
+from paceline_gateway.quota.quotas import Quotas
+from paceline_gateway.routing.directory import Directory
+from paceline_gateway.usage.ledger import Ledger
+
+MOST = 500
+USUAL = 100
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """All that may be seen at one moment: `now` is monotonic, `time` the same moment in RFC 3339.
+
+    `silence_s`: a worker is silent after so long without a word.
+    """
+
+    gateway: str
+    now: float
+    time: str
+    desks: Mapping[str, Desk]
+    picture: Directory
+    quotas: Quotas
+    ledger: Ledger
+    reservations: Iterable[Reservation]
+    silence_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What part of a list: those behind `after` in order, at most `limit`; `service` narrows what has one."""
+
+    limit: int = USUAL
+    after: str = ""
+    service: str = ""
+
+    def desks(self, sight: Sight) -> list[Desk]:
+        """The services that are asked for."""
+        return [desk for key, desk in sight.desks.items() if self.service in ("", key)]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut(Generic[T]):
+    """A part of `total` items; whether more follow."""
+
+    items: tuple[T, ...]
+    total: int
+    truncated: bool
+
+
+def cut(items: Iterable[T], name: Callable[[T], str], asked: Asked) -> Cut[T]:
+    """The part of them that is asked for, by name."""
+    ordered = sorted(items, key=name)
+    behind = [item for item in ordered if name(item) > asked.after] if asked.after else ordered
+    return Cut(tuple(behind[: asked.limit]), len(ordered), len(behind) > asked.limit)

@@ -1,0 +1,29 @@
+"""How far a gateway is on its way out. The process moves it on, the admin port asks for it and shows it."""
+
+import asyncio
+from enum import StrEnum
+
+
+class Stage(StrEnum):
+    """The steps of an end, in their order."""
+
+    SERVING = "serving"
+    SETTLING = "settling"
+    """New work is still taken, while load balancers learn of the end."""
+    DRAINING = "draining"
+    """New connections are turned away, open streams run on."""
+    CUTTING = "cutting"
+    """What was left is being ended."""
+
+
+class Leaving:
+    """`asked` is set by whoever wants the end; `until` is the monotonic moment at which a stage ends at the latest."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.stage = Stage.SERVING
+        self.until: float | None = None
+
+    def enter(self, stage: Stage, until: float | None = None) -> None:
+        """The next stage begins."""
+        self.stage, self.until = stage, until

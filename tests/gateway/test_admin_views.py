@@ -1,0 +1,268 @@
+"""What the admin port tells of tenants, lines, workers and services: pure, from a gateway's own objects."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.gateway.manifests import service, tenant
+from tests.gateway.pieces import endpoint, picture, report
+from tests.gateway.quota_bench import granted
+
+from paceline_core.kube.cluster import Manifest
+from paceline_core.registry import Outcome, RequestClass, Verdict
+from paceline_core.telemetry import Metrics
+from paceline_gateway.admin.queues import TENANTS, queues
+from paceline_gateway.admin.services import services
+from paceline_gateway.admin.sight import MOST, Asked, Sight, cut
+from paceline_gateway.admin.tenants import tenants
+from paceline_gateway.admin.views import TenantView, Workers
+from paceline_gateway.admin.workers import workers
+from paceline_gateway.config import Limits
+from paceline_gateway.desk import Desk
+from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.quota.nouns import Reservation, Use
+from paceline_gateway.quota.quotas import Quotas
+from paceline_gateway.requests.nouns import Meter, Record, Terms
+from paceline_gateway.routing.directory import Directory
+from paceline_gateway.routing.pace import Pace
+from paceline_gateway.telemetry.series import ServiceSeries
+from paceline_gateway.usage.ledger import Ledger
+from paceline_gateway.usage.nouns import Spent
+
+NOW = 100.0
+NOVEMBER = datetime(2026, 11, 15, tzinfo=UTC)
+INTERACTIVE, BATCH, _ = RequestClass
+
+
+def sight(*objects: Manifest, quotas: Quotas | None = None, reservations: Sequence[Reservation] = ()) -> Sight:
+    shown = picture(*objects)
+    desks = {key: _desk(shown, key) for key in shown.services}
+    ledger = Ledger("g0", NOVEMBER)
+    counts = Quotas() if quotas is None else quotas
+    return Sight("g0", NOW, "2026-11-15T00:00:00Z", desks, shown, counts, ledger, reservations, 6.0)
+
+
+def _desk(shown: Directory, key: str) -> Desk:
+    found = shown.services[key]
+    return Desk(found, ServiceSeries(Metrics("gateway"), found), Limits(), Pace(0.5))
+
+
+def wait(desk: Desk, number: int, who: str, since: float = NOW, name: RequestClass = INTERACTIVE) -> None:
+    desk.arrived(name, 30)
+    ticket = Ticket(number, name, 30, 100, NOW + 20, tenant=who, expected_output=10)
+    desk.dispatcher.join(ticket, since)
+
+
+def only(seen: Sight) -> TenantView:
+    (view,) = tenants(seen, Asked()).tenants
+    return view
+
+
+def test_a_tenants_limits_show_what_is_used_reserved_and_left() -> None:
+    limits = {"requestsPerMinute": 60, "inputTokensPerMinute": 1200, "concurrency": 4}
+    quotas, objects = Quotas(), tenant(limits=limits)
+    who = picture(objects).tenants["team"]
+    done = granted(quotas, who, Use(1, 100, 50), NOW)
+    open_one = granted(quotas, who, Use(1, 500, 50), NOW)
+    quotas.settle(done, Use(1, 100, 20), NOW)
+    view = only(sight(objects, quotas=quotas, reservations=[open_one]))
+    assert (view.open, view.queued, view.in_flight) == (1, 0, 1)
+    assert view.requests.model_dump() == {"limit": 60, "used": 2, "reserved": 1, "remaining": 58, "reset_s": 2}
+    assert view.input_tokens.model_dump() == {
+        "limit": 1200, "used": 600, "reserved": 500, "remaining": 600, "reset_s": 30,
+    }  # fmt: skip
+    assert view.output_tokens.model_dump() == {
+        "limit": None, "used": None, "reserved": 50, "remaining": None, "reset_s": None,
+    }  # fmt: skip
+    assert (view.concurrency.used, view.concurrency.remaining, view.concurrency.reset_s) == (1, 3, None)
+
+
+def test_an_idle_tenant_has_all_of_its_limits_where_one_gateway_counts_alone() -> None:
+    view = only(sight(tenant(limits={"requestsPerMinute": 60, "concurrency": 2})))
+    assert (view.requests.remaining, view.concurrency.remaining, view.open) == (60, 2, 0)
+
+
+def test_what_others_use_of_an_idle_tenants_limits_is_not_made_up() -> None:
+    shared = Quotas(send=lambda _: None, holder="g0", gateways=2)
+    view = only(sight(tenant(limits={"requestsPerMinute": 60}), quotas=shared))
+    assert (view.requests.limit, view.requests.remaining, view.requests.used) == (60, None, None)
+
+
+def test_a_limit_of_nothing_never_comes_back() -> None:
+    view = only(sight(tenant(limits={"requestsPerMinute": 0})))
+    assert (view.requests.remaining, view.requests.reset_s) == (0, None)
+
+
+def test_a_changed_limit_is_shown_before_the_tenant_asks_again() -> None:
+    quotas, old = Quotas(), tenant(limits={"requestsPerMinute": 60})
+    granted(quotas, picture(old).tenants["team"], Use(1, 1, 1), NOW)
+    view = only(sight(tenant(limits={"requestsPerMinute": 600}), quotas=quotas))
+    assert (view.requests.limit, view.requests.used, view.requests.remaining) == (600, 1, 599)
+
+
+def test_a_month_is_told_with_its_budget_and_what_open_requests_may_use_of_it() -> None:
+    seen = sight(tenant(limits={"monthly": {"tokens": 1000, "dollars": "2.5"}}))
+    who = seen.picture.tenants["team"]
+    assert seen.ledger.reserve(1, who, Spent(1, 30, 10, Decimal("0.001"))) is None
+    seen.ledger.charged("team", Spent(2, 100, 50, Decimal("0.25")), NOW)
+    month = only(seen).month
+    assert (month.month, month.requests, month.input_tokens, month.output_tokens) == ("2026-11", 2, 100, 50)
+    assert (month.dollars, month.dollars_limit, month.tokens_limit) == ("0.25", "2.5", 1000)
+    assert (month.reserved_tokens, month.reserved_dollars) == (40, "0.001")
+
+
+def test_only_busy_tenants_are_told_when_asked_for() -> None:
+    quotas, objects = Quotas(), [tenant(name, limits={"requestsPerMinute": 9}) for name in ("idle", "team")]
+    granted(quotas, picture(*objects).tenants["team"], Use(1, 1, 1), NOW)
+    page = tenants(sight(*objects, quotas=quotas), Asked(), busy=True)
+    assert ([view.tenant for view in page.tenants], page.total, page.truncated) == (["team"], 1, False)
+
+
+@given(st.sets(st.text("abc-1", min_size=1, max_size=6), max_size=40), st.integers(1, 7))
+def test_pages_joined_are_the_whole_list_in_order_and_only_the_last_is_not_truncated(
+    names: set[str], limit: int
+) -> None:
+    joined: list[str] = []
+    for _ in range(len(names) + 1):
+        part = cut(names, str, Asked(limit, joined[-1] if joined else ""))
+        assert part.total == len(names)
+        assert len(part.items) <= limit
+        joined += part.items
+        if not part.truncated:
+            break
+    assert joined == sorted(names)
+
+
+def test_an_answer_is_never_longer_than_asked_for() -> None:
+    seen = sight(*[tenant(f"t{number:04}") for number in range(MOST + 1)])
+    page = tenants(seen, Asked(limit=MOST))
+    assert (len(page.tenants), page.total, page.truncated) == (MOST, MOST + 1, True)
+
+
+def test_a_line_tells_who_waits_since_when_and_what_is_each_ones_share() -> None:
+    seen = sight(service(classes={"interactive": {"queueLimit": 30}}), tenant(weight=2), tenant("other"))
+    desk = seen.desks["default/chat"]
+    for number in range(4):
+        wait(desk, number, "team", NOW - 3 + number)
+    wait(desk, 4, "other")
+    (queue,) = queues(seen, Asked()).queues
+    line = queue.lines[0]
+    assert (queue.waiting, queue.held, queue.size_bytes) == (5, 5, 500)
+    assert (line.name, line.waiting, line.limit, line.prompt_tokens) == (INTERACTIVE, 5, 30, 150)
+    assert (line.eldest_s, line.deadline_s, line.wait_s, line.in_flight) == (3.0, 20.0, None, 0)
+    assert [(who.tenant, who.waiting, who.cost_tokens) for who in line.tenants] == [("team", 4, 200), ("other", 1, 50)]
+    assert (line.tenants_total, line.truncated) == (2, False)
+    assert queue.lines[1].wait_s == 0.0
+
+
+def test_of_many_tenants_in_a_line_those_are_told_who_hold_most() -> None:
+    seen = sight(service())
+    for number in range(3 * TENANTS):
+        wait(seen.desks["default/chat"], number, f"t{number % (2 * TENANTS):02}")
+    line = queues(seen, Asked()).queues[0].lines[0]
+    assert (len(line.tenants), line.tenants_total, line.truncated) == (TENANTS, 2 * TENANTS, True)
+    assert {who.waiting for who in line.tenants} == {2}
+
+
+def test_the_waits_that_tenants_and_lines_tell_of_are_the_same_requests() -> None:
+    seen = sight(service(), service("code"), tenant(), tenant("other"))
+    for number, key in enumerate(["default/chat", "default/code", "default/chat"]):
+        wait(seen.desks[key], number, "team", name=BATCH if number else INTERACTIVE)
+    wait(seen.desks["default/code"], 9, "other")
+    by_tenant = {view.tenant: view.queued for view in tenants(seen, Asked()).tenants}
+    assert by_tenant == {"team": 3, "other": 1}
+    assert sum(queue.waiting for queue in queues(seen, Asked()).queues) == 4
+
+
+def shown(seen: Sight, **asked: Any) -> Workers:
+    return workers(seen, Asked(**asked))
+
+
+def test_a_worker_is_told_by_its_word_and_by_what_went_there_since() -> None:
+    seen = sight(service())
+    desk = seen.desks["default/chat"]
+    desk.fleet.update([endpoint("w0"), endpoint("w1", ready=False)])
+    desk.fleet.says("w0", report(running=2, waiting={INTERACTIVE: 1}, queued_tokens={BATCH: 40}), NOW - 1)
+    wait(desk, 0, "team")
+    assert len(desk.dispatcher.assign(NOW)) == 1
+    known, fresh = shown(seen).workers
+    assert (known.worker, known.state, known.slots, known.in_flight, known.taken) == ("w0", "ready", 4, 1, 1)
+    assert (known.running, known.waiting, known.backlog_tokens) == (2, 1, 70)
+    assert known.backlog_by_class == {"interactive": 30, "batch": 40, "offline": 0}
+    assert (known.circuit, known.pause_s, known.heard_s_ago, known.share) == ("closed", 0.0, 1.0, 4)
+    assert known.open_slots < known.share
+    assert (fresh.worker, fresh.state, fresh.slots, fresh.heard_s_ago) == ("w1", "starting", None, None)
+
+
+def test_a_paused_workers_breaker_is_told_with_the_rest_of_its_pause() -> None:
+    seen = sight(service())
+    desk = seen.desks["default/chat"]
+    desk.fleet.update([endpoint("w0")])
+    desk.fleet.says("w0", report(), NOW - 1)
+    (worker,) = desk.fleet
+    worker.breaker.failed(1, NOW - 0.25)
+    (view,) = shown(seen).workers
+    assert (view.circuit, view.pause_s) == ("open", 0.75)
+    (later,) = shown(replace(seen, now=NOW + 5)).workers
+    assert (later.circuit, later.pause_s) == ("half_open", 0.0)
+
+
+def test_prefixes_are_counted_worker_by_worker_and_sum_up_to_the_whole() -> None:
+    seen = sight(service())
+    fleet = seen.desks["default/chat"].fleet
+    fleet.update([endpoint("w0"), endpoint("w1")])
+    fleet.prefixes.note("w0", ["a", "b"], NOW)
+    fleet.prefixes.note("w1", ["a"], NOW)
+    sizes = [view.prefix_bytes for view in shown(seen).workers]
+    assert sizes[0] == 2 * sizes[1]
+    assert sum(sizes) == fleet.prefixes.bytes
+
+
+def test_workers_are_paged_over_services_and_narrowed_to_one() -> None:
+    seen = sight(service(), service("code"))
+    for desk in seen.desks.values():
+        desk.fleet.update([endpoint("w0"), endpoint("w1")])
+    first = shown(seen, limit=3)
+    assert ([f"{w.service} {w.worker}" for w in first.workers][-1], first.truncated) == ("default/code w0", True)
+    rest = shown(seen, limit=3, after="default/code w0")
+    assert ([w.worker for w in rest.workers], rest.truncated) == (["w1"], False)
+    assert shown(seen, service="default/code").total == 2
+    assert shown(seen, service="default/none").workers == ()
+
+
+def test_a_service_tells_what_came_and_what_was_kept() -> None:
+    promised = {"interactive": {"slo": {"ttft": {"p95": "500ms"}}}}
+    seen = sight(service(classes=promised))
+    desk = seen.desks["default/chat"]
+    terms = Terms("default/chat", INTERACTIVE, True, 50, 60.0, 1)
+    done = Record(Outcome.OK, 200, None, "team", terms, 0.0, 0.0, 0.0, 0.2, 1.0, 1, "w0", Meter(prompt=50, output=5))
+    verdicts = [("ttft_p95", Verdict.GOOD)]
+    desk.arrived(INTERACTIVE, 30)
+    desk.ended(done, verdicts, INTERACTIVE, 200)
+    desk.series.classes[INTERACTIVE].ended(done, verdicts)
+    wait(desk, 0, "team")
+    (view,) = services(seen, Asked()).services
+    cls = view.classes[0]
+    assert (view.service, view.model, view.held, view.bytes_per_token) == ("default/chat", "chat", 1, 4.0)
+    assert (cls.arrivals, cls.completed, cls.good, cls.bad, cls.output_tokens) == (2, 1, 1, 0, 5)
+    assert (cls.queued, cls.in_flight) == (1, 0)
+    assert [(p.metric, p.quantile, p.seconds) for p in cls.promises] == [("ttft", 0.95, 0.5)]
+    assert (sum(cls.ttft.counts), len(cls.ttft.counts)) == (1, len(cls.ttft.bounds) + 1)
+
+
+def test_every_view_is_json_that_reads_back_as_itself() -> None:
+    seen = sight(service(), tenant(limits={"monthly": {"dollars": "1"}}))
+    desk = seen.desks["default/chat"]
+    desk.fleet.update([endpoint()])
+    desk.fleet.says("w0", report(), NOW)
+    wait(desk, 0, "team")
+    for page in (tenants(seen, Asked()), queues(seen, Asked()), shown(seen), services(seen, Asked())):
+        text = page.model_dump_json()
+        assert type(page).model_validate_json(text) == page
+        assert type(page).model_validate(json.loads(text) | {"new": 1}) == page
+        assert (page.v, page.gateway) == (1, "g0")
