@@ -86,7 +86,7 @@ def test_a_refund_gives_the_turn_back() -> None:
     assert order(fair)[:4] == "baba"
 
 
-def test_who_was_idle_has_earned_nothing() -> None:
+def test_who_was_idle_has_earned_no_more_than_one_request() -> None:
     fair = line(*[ticket(n, "a", 100) for n in range(20)])
     for _ in range(10):
         go(fair)
@@ -100,10 +100,34 @@ def test_using_what_nobody_wanted_costs_nothing_later() -> None:
     for number in range(100):
         fair.join(ticket(number, "a", 1000))
         go(fair)
-    fair.join(ticket(200, "b"))
-    fair.join(ticket(201, "a"))
-    fair.join(ticket(202, "b"))
+    fair.join(ticket(200, "b", 1000))
+    fair.join(ticket(201, "a", 1000))
+    fair.join(ticket(202, "b", 1000))
     assert [go(fair).tenant for _ in range(2)] == ["b", "a"]
+
+
+def test_who_takes_less_than_his_share_does_not_wait_when_two_of_his_requests_come_together() -> None:
+    fair = line(*[ticket(n, "a", 100) for n in range(20)], *[ticket(20 + n, "b", 100) for n in range(20)])
+    for _ in range(10):
+        go(fair)
+    fair.join(ticket(50, "quiet", 40))
+    fair.join(ticket(51, "quiet", 40))
+    fair.join(ticket(52, "quiet", 40))
+    fair.join(ticket(53, "quiet", 40))
+    assert [go(fair).id for _ in range(2)] == [50, 51]
+    assert order(fair).index("quiet") < 2, "what is beyond the credit is shared as ever"
+
+
+def test_coming_and_going_earns_nothing_more() -> None:
+    fair = line(*[ticket(n, "a", 100) for n in range(50)])
+    served = 0
+    for number in range(100, 130):
+        fair.join(ticket(number, "b", 100))
+        if go(fair).tenant == "b":
+            served += 1
+        else:
+            fair.leave(next(t for t in fair if t.tenant == "b"))
+    assert served <= 15 + 1
 
 
 def test_one_who_lost_its_worker_goes_before_all_and_a_begun_stream_before_that() -> None:
@@ -240,6 +264,31 @@ def test_two_who_wait_are_served_alike_within_the_bound_of_vtc(seed: int, weight
         served[gone.tenant] += uncached / weights[gone.tenant]
         running.append((gone, uncached, dice.randint(0, own[gone.tenant][1])))
         assert abs(served["a"] - served["b"]) <= bound
+
+
+@pytest.mark.parametrize("quantum", [False, True])
+@given(seed=st.integers(0, 2**32))
+def test_two_who_wait_are_served_alike_from_whenever_they_wait(seed: int, quantum: bool) -> None:
+    """However all came and went before: within 3 U, and 2 U more where cached prefixes are preferred."""
+    dice, fair = random.Random(seed), FairLine()
+    largest = {tenant: dice.choice([50, 100]) for tenant in "abc"}
+    weights = {tenant: dice.choice([1, 2]) for tenant in "abc"}
+    wish = dict.fromkeys("abc", 1.0)
+    served, since = {"a": 0.0, "b": 0.0, "c": 0.0}, list[float]()
+    most = max(largest[tenant] / weights[tenant] for tenant in "abc")
+    for number in range(200):
+        if number % 20 == 0:
+            wish = {tenant: dice.choice([0.0, 0.0, 3.0]) for tenant in "abc"}
+        for place, tenant in enumerate("abc"):
+            if fair.shares.of(tenant) < wish[tenant] * dice.random():
+                tokens = largest[tenant] if dice.random() < 0.8 else dice.randint(1, largest[tenant])
+                fair.join(ticket(3 * number + place, tenant, tokens, weight=weights[tenant]))
+        gone = fair.next((lambda t: t.id % 7) if quantum else None)
+        if gone is not None:
+            fair.went(gone, gone.prompt_tokens)
+            served[gone.tenant] += gone.prompt_tokens / gone.weight
+        since = [*since, served["a"] - served["b"]] if fair.shares.of("a") and fair.shares.of("b") else []
+        assert max(since, default=0.0) - min(since, default=0.0) <= (5 if quantum else 3) * most
 
 
 class Days(RuleBasedStateMachine):

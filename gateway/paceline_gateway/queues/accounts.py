@@ -1,9 +1,14 @@
 """What each tenant has been served, and whose turn it is: virtual counters (VTC, Sheng et al. 2024).
 
 A counter is service in tokens divided by the tenant's weight. The active tenant (one who has somebody waiting) with the
-least is next. Who becomes active is lifted to the least of the active ones, or to whoever became idle last: idle time
-earns nothing, and using what nobody else wanted costs nothing later. So two tenants who both wait never drift further
-apart than what the largest requests cost.
+least is next. `time` is virtual time: the least counter of the active ones, and it never falls; while nobody waits,
+that of who waited last. Who becomes active is lifted to `time` less a credit. Lifted to `time` itself, as VTC does, one
+who uses a part of his share waited behind all others whenever two of his requests came close together; the credit (as
+sleepers have it in Linux' fair scheduler) lets him take a little at once, and who has taken it has it again only after
+the others have had as much. Using what nobody else wanted costs nothing later.
+
+So with requests that cost at most U over weight and a credit of C, all active counters are within [time - C, time + U],
+and of two tenants who both wait all the while none is served more than 2 U + C beyond the other.
 
 Every step is O(log tenants): a heap whose outdated entries are dropped when they come up. At most IDLE counters of idle
 tenants are kept; who has been idle for longest is forgotten, and starts anew like a stranger.
@@ -26,7 +31,8 @@ class Accounts:
         self._weights: dict[str, int] = {}
         self._idle: OrderedDict[str, float] = OrderedDict()
         self._order = count()
-        self._last = 0.0
+        self.time = 0.0
+        """Virtual time, in tokens over weight."""
         self.weight = 0
         """Of all active tenants together."""
 
@@ -45,20 +51,23 @@ class Accounts:
         entry = self._active.get(tenant)
         return self._idle.get(tenant, 0.0) if entry is None else entry[0]
 
-    def enter(self, tenant: str, weight: int) -> None:
-        """Somebody of this tenant waits now."""
+    def enter(self, tenant: str, weight: int, credit: float = 0.0) -> None:
+        """Somebody of this tenant waits now; he may be so much behind the others."""
         if tenant in self._active:
             return
-        least = self.first(1)
-        floor = self._active[least[0]][0] if least else self._last
         self._weights[tenant] = weight
         self.weight += weight
-        self._put(tenant, max(self._idle.pop(tenant, 0.0), floor), served=0)
+        self._put(tenant, max(self._idle.pop(tenant, 0.0), self.time - credit), served=0)
+        self._advance()
 
     def leave(self, tenant: str) -> None:
         """Nobody of this tenant waits any more."""
-        self._last = self._idle[tenant] = self._active.pop(tenant)[0]
+        counter = self._idle[tenant] = self._active.pop(tenant)[0]
         self.weight -= self._weights.pop(tenant)
+        if self._active:
+            self._advance()
+        else:
+            self.time = max(self.time, counter)
         if len(self._idle) > IDLE:
             self._idle.popitem(last=False)
 
@@ -66,6 +75,7 @@ class Accounts:
         """It was served so much; less than nothing when it was charged too much before."""
         if tenant in self._active:
             self._put(tenant, self._active[tenant][0] + tokens / weight, served=1)
+            self._advance()
         elif tenant in self._idle:
             self._idle[tenant] += tokens / weight
 
@@ -82,6 +92,13 @@ class Accounts:
         for entry in found:
             heapq.heappush(self._heap, entry)
         return [entry[3] for entry in found if entry[0] <= found[0][0] + within]
+
+    def _advance(self) -> None:
+        """Virtual time goes on with the least served."""
+        while self._heap and self._active.get(self._heap[0][3]) is not self._heap[0]:
+            heapq.heappop(self._heap)
+        if self._heap:
+            self.time = max(self.time, self._heap[0][0])
 
     def _put(self, tenant: str, counter: float, *, served: int) -> None:
         """Among equals who has just become active goes first."""

@@ -1,9 +1,11 @@
 """One class's line: fair between tenants, first come first served within each, cached prefixes preferred within limits.
 
 Whose turn it is, his counter says (`accounts`). A request is charged its uncached prompt tokens and twice the output
-that is expected when it goes, and what it really used when it ends. Those who were served no more than one request
-beyond the one whose turn it is may be preferred for what workers have cached (D2LPM, Cao et al. 2025): of CANDIDATES
-tenants the first DEPTH tickets are looked at, and nobody's first ticket is overtaken more than OVERTAKEN times.
+that is expected when it goes, and what it really used when it ends. Who becomes active may be as far behind the others
+as the largest charge lately: a tenant's small requests may come together as another's large one does. Those who were
+served no more than one request beyond the one whose turn it is may be preferred for what workers have cached (D2LPM,
+Cao et al. 2025): of CANDIDATES tenants the first DEPTH tickets are looked at, and nobody's first ticket is overtaken
+more than OVERTAKEN times.
 
 Who was served and lost its worker stands before all. Who is past its deadline stands aside until told so: it is never
 given out. Invariant: every ticket that joined stands in exactly one place until it leaves.
@@ -99,7 +101,7 @@ class FairLine:
             (self._resumed if ticket.resumed else self._again)[ticket.id] = ticket
         else:
             self._own.setdefault(ticket.tenant, OrderedDict())[ticket.id] = ticket
-            self.accounts.enter(ticket.tenant, ticket.weight)
+            self.accounts.enter(ticket.tenant, ticket.weight, self._largest)
         self._count(ticket, 1)
         self.shares.add(ticket.tenant, ticket.weight, 1)
 
