@@ -198,3 +198,13 @@ def test_nothing_at_all_is_three_alerts_on_absence_and_the_watchdog_always_fires
     }
     case = {"eval_time": "1m", "alertname": "PacelineWatchdog", "exp_alerts": [watchdog]}
     told(programs, tmp_path, healthy(5), [], [case])
+
+
+@pytest.mark.parametrize(
+    ("age", "expected"),
+    [("0+60x60", {10: {"PacelineUsageNotStored"}}), ("0+1x60", {59: set()}), ("60 200 30x58", {59: set()})],
+    ids=["grows", "as-it-should", "one-late-write"],
+)
+def test_use_that_is_not_stored(programs: Programs, tmp_path: Path, age: str, expected: Values) -> None:
+    story = healthy(60).add("paceline_usage_checkpoint_age_seconds", age, pod="gateway-0")
+    alerts(programs, tmp_path, story, expected)

@@ -14,6 +14,7 @@ _CLASS = (*SERVICE, "class")
 _WHO = "{{ $labels.pisvc_namespace }}/{{ $labels.pisvc }}"
 _REPLICAS = "paceline_autoscaler_replicas"
 _STALLED_S = 60
+_UNSTORED_S = 120
 _QUICK_START_S = 400
 
 
@@ -25,7 +26,7 @@ def groups() -> list[Group]:
         Group("paceline-engine-alerts", [_engine_restarts()]),
         Group("paceline-autoscaler-alerts", [_stalled(), _blind()]),
         Group("paceline-operator-alerts", [_reconcile_errors(), _no_leader(), _watch_silent()]),
-        Group("paceline-meta-alerts", [_gateway_down(), _overflow(), _watchdog()]),
+        Group("paceline-meta-alerts", [_gateway_down(), _unstored(), _overflow(), _watchdog()]),
     ]
 
 
@@ -202,6 +203,18 @@ def _gateway_down() -> Alert:
         "No gateway is scraped",
         "Nothing is known of any promise: without verdicts no burn alert can fire.",
         "5m",
+    )
+
+
+def _unstored() -> Alert:
+    return Alert(
+        "PacelineUsageNotStored",
+        f"{total('paceline_usage_checkpoint_age_seconds', how='max')} > {_UNSTORED_S}",
+        Severity.TICKET,
+        "What tenants use is not stored",
+        "Some use has waited {{ $value | humanizeDuration }} to be written into a Tenant's status; it is lost if its "
+        "gateway ends.",
+        "2m",
     )
 
 
