@@ -19,7 +19,7 @@ from paceline_core.clock import SystemClock
 from paceline_core.config import LEVEL_VARIABLE, from_environment
 from paceline_core.errors import InvalidInput, PacelineError
 from paceline_core.kube.connect import connect
-from paceline_core.telemetry import configure, get_logger
+from paceline_core.telemetry import Outlet, configure, get_logger
 from paceline_gateway.config import GatewayConfig
 from paceline_gateway.process import GatewayProcess, Ports
 
@@ -29,13 +29,13 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 def main() -> int:
     """Run until a signal; the exit status."""
-    configure("gateway", os.environ.get(LEVEL_VARIABLE, "INFO"))
+    outlet = configure("gateway", os.environ.get(LEVEL_VARIABLE, "INFO"))
     try:
         config = from_environment(GatewayConfig)
         ports = Ports.take(config)
         gc.freeze()  # what was imported lives for ever: a full collection need not walk it, nor hold requests up
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(config, ports))
+            runner.run(_run(config, ports, outlet))
     except PacelineError as error:
         sys.stderr.write(f"paceline gateway: {error}\n")
         return 2 if isinstance(error, InvalidInput) else 1
@@ -45,7 +45,7 @@ def main() -> int:
     return 0
 
 
-async def _run(config: GatewayConfig, ports: Ports) -> None:
+async def _run(config: GatewayConfig, ports: Ports, outlet: Outlet) -> None:
     clock = SystemClock()
     cluster = await connect(config.cluster, config.namespace, clock, workers="slices")
     stop, cut = asyncio.Event(), asyncio.Event()
@@ -53,7 +53,7 @@ async def _run(config: GatewayConfig, ports: Ports) -> None:
     for number in SIGNALS:
         loop.add_signal_handler(number, _set_next, (stop, cut))
     try:
-        await GatewayProcess(config, cluster, clock, ports).run(stop, cut)
+        await GatewayProcess(config, cluster, clock, ports, outlet).run(stop, cut)
     finally:
         await cluster.close()
 

@@ -9,7 +9,6 @@ with an error. A second signal ends all of this.
 import asyncio
 import contextlib
 import socket
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from zlib import crc32
@@ -21,7 +20,7 @@ from paceline_core.kube import Cluster
 from paceline_core.listening import bind
 from paceline_core.serving import admin_server
 from paceline_core.tasks import first
-from paceline_core.telemetry import Metrics, get_logger
+from paceline_core.telemetry import Metrics, Outlet, get_logger
 from paceline_gateway.admin import AUDIENCE
 from paceline_gateway.admin.app import Seen, create_admin
 from paceline_gateway.admin.control import Control, Levels
@@ -36,6 +35,7 @@ from paceline_gateway.routing.policies import make
 from paceline_gateway.routing.policy import Policy
 from paceline_gateway.stores.sharing import Surroundings, counters
 from paceline_gateway.telemetry.access import AccessLog
+from paceline_gateway.telemetry.process import ProcessSeries
 from paceline_gateway.watch import Watcher
 
 SWEEP_S = 0.25
@@ -62,11 +62,13 @@ class Ports:
 
 
 class GatewayProcess:
-    """Everything of one gateway."""
+    """Everything of one gateway. `outlet` is where the access log goes."""
 
-    def __init__(self, config: GatewayConfig, cluster: Cluster, clock: Clock, ports: Ports) -> None:
+    def __init__(
+        self, config: GatewayConfig, cluster: Cluster, clock: Clock, ports: Ports, outlet: Outlet | None = None
+    ) -> None:
         metrics, signer = Metrics("gateway"), FileSigner(config.hop_key, issuer="gateway")
-        access = AccessLog(sys.stderr if config.access_log else None, clock.utc)
+        access = AccessLog(outlet if config.access_log else None, clock.utc)
         loads = LoadStreams(signer, clock)
         admin = ports.admin.getsockname()[:2]
         counts = counters(config, Surroundings(cluster, signer, clock, metrics, admin))
@@ -91,6 +93,7 @@ class GatewayProcess:
         self._loads = loads
         self._gateway = Gateway(floor, access)
         self.server = Server(self._gateway, config.limits, clock)
+        self._series = ProcessSeries(metrics, self.server, outlet)
         self._watcher = Watcher(cluster, config.namespace, floor.on_picture, floor.on_workers, metrics)
         self._watcher.on_tenants = floor.billing.on_tenants
         self._checkpoint = Checkpoint(floor.billing.ledger, cluster, config.namespace, clock)
@@ -151,6 +154,7 @@ class GatewayProcess:
             self.server.sweep()
             self.floor.sweep()
             self._levels.sweep(self._clock.monotonic())
+            self._series.show()
 
     async def _close(self) -> None:
         await self._checkpoint.close()

@@ -18,6 +18,7 @@ from paceline_core.auth.hop import HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.config import Listen
 from paceline_core.kube.connect import ClusterConfig
+from paceline_core.telemetry import Outlet
 from paceline_gateway.admin import AUDIENCE
 from paceline_gateway.config import GatewayConfig, Limits
 from paceline_gateway.process import GatewayProcess, Ports
@@ -101,6 +102,7 @@ async def gateway(
     settle_s: float = 0.0,
     hop_key: bytes | None = None,
     cluster: ClusterDouble | None = None,
+    outlet: Outlet | None = None,
     **more: Any,
 ) -> AsyncIterator[Stand]:
     """Start one with a service, a tenant and a key; always stops. Two of one cluster share it and the hop key."""
@@ -111,8 +113,7 @@ async def gateway(
     trust.write_text("".join(f"{kid}: {public}\n" for kid, public in map(trust_entry, (autoscaler, hop_key))))
     config = GatewayConfig(
         listen=Listen(port=0), admin=Listen(port=0), cluster=ClusterConfig(socket=directory / "none.sock"),
-        hop_key=key_file, trust=trust, access_log=False, settle_s=settle_s, drain_s=drain_s,
-        limits=Limits(**(limits or {})), **more,
+        hop_key=key_file, trust=trust, settle_s=settle_s, drain_s=drain_s, limits=Limits(**(limits or {})), **more,
     )  # fmt: skip
     cluster = cluster or ClusterDouble()
     secret, key = manifests.key()
@@ -120,7 +121,7 @@ async def gateway(
         cluster.put(manifest)
     ports = Ports.take(config)
     port, admin = ports.public.getsockname()[1], ports.admin.getsockname()[1]
-    process = GatewayProcess(config, cluster, SystemClock(), ports)
+    process = GatewayProcess(config, cluster, SystemClock(), ports, outlet)
     stop, cut = asyncio.Event(), asyncio.Event()
     run = asyncio.create_task(process.run(stop, cut))
     base, headers = f"http://127.0.0.1:{port}", {"authorization": f"Bearer {key}"}

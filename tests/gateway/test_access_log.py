@@ -5,6 +5,7 @@ from typing import Any
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry import Outcome, RequestClass
+from paceline_core.telemetry import Outlet
 from paceline_gateway.requests.nouns import Meter, Record, Terms
 from paceline_gateway.telemetry.access import FLUSH_LINES, AccessLog
 
@@ -23,7 +24,7 @@ def written(stream: io.StringIO) -> list[dict[str, Any]]:
 
 def test_a_request_is_one_line_in_the_form_of_all_logs() -> None:
     stream = io.StringIO()
-    log = AccessLog(stream, lambda: NOON)
+    log = AccessLog(Outlet(stream), lambda: NOON)
     log.ended(RECORD, b"id-1", "/v1/completions")
     log.flush()
     assert written(stream) == [
@@ -39,7 +40,7 @@ def test_a_request_is_one_line_in_the_form_of_all_logs() -> None:
 
 def test_a_refusal_is_logged_too() -> None:
     stream = io.StringIO()
-    log = AccessLog(stream, lambda: NOON)
+    log = AccessLog(Outlet(stream), lambda: NOON)
     log.refused(RequestError(Code.INVALID_API_KEY, "The API key is not valid."), b"id-2", "/v1/completions")
     log.flush()
     (line,) = written(stream)
@@ -48,7 +49,7 @@ def test_a_refusal_is_logged_too() -> None:
 
 def test_lines_are_gathered_but_not_without_end() -> None:
     stream = io.StringIO()
-    log = AccessLog(stream, lambda: NOON)
+    log = AccessLog(Outlet(stream), lambda: NOON)
     for _ in range(FLUSH_LINES - 1):
         log.ended(RECORD, b"x", "/")
     assert stream.getvalue() == ""
@@ -56,7 +57,7 @@ def test_lines_are_gathered_but_not_without_end() -> None:
     assert len(written(stream)) == FLUSH_LINES
 
 
-def test_without_a_stream_nothing_is_kept() -> None:
+def test_without_an_outlet_nothing_is_kept() -> None:
     log = AccessLog(None, lambda: NOON)
     log.ended(RECORD, b"x", "/")
     log.refused(RequestError(Code.INVALID_JSON, "no"), b"x", "/")

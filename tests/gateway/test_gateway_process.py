@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ from tests.gateway.worker_double import Script, as_argument
 
 from paceline_core.auth import new_hop_key
 from paceline_core.config import load
+from paceline_core.telemetry import Outlet
 from paceline_gateway.config import GatewayConfig
 
 pytestmark = pytest.mark.real
@@ -133,6 +135,27 @@ async def test_without_a_supervisor_it_serves_health_and_is_not_ready(tmp_path: 
         assert (await client.get(f"http://127.0.0.1:{started.public}/health")).status_code == 200
         assert (await client.get(f"http://127.0.0.1:{started.admin}/healthz")).status_code == 200
         assert (await client.get(f"http://127.0.0.1:{started.admin}/readyz")).status_code == 503
+
+
+async def test_a_log_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
+    async with running(configuration(tmp_path)) as started, plain_client() as client:
+        for _ in range(100):  # a pipe takes 64 KiB, and 128 wait at our end
+            assert (await client.get(f"http://127.0.0.1:{started.public}/{'x' * 4000}")).status_code == 404
+        started.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await started.process.wait() == 0
+
+
+async def test_lines_that_do_not_fit_are_counted(tmp_path: Path, make_worker: MakeWorker) -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stream:
+        fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, 4096)
+        async with gateway(tmp_path, outlet=Outlet(stream, limit=4096)) as stand:
+            stand.work(await make_worker())
+            await stand.ready()
+            while not await stand.metric("paceline_gateway_log_dropped_lines_total"):
+                assert (await stand.client.post("/v1/chat/completions", json=CHAT)).status_code == 200
+        os.close(reader)
 
 
 async def test_an_idle_gateway_ends_at_once_with_status_0(tmp_path: Path) -> None:

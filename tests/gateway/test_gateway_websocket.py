@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,21 @@ async def test_messages_are_requests_with_a_name_a_class_and_a_count_each(
     assert names == [("mine-1", "batch"), ("mine-2", "batch")]
     assert await stand.metric("paceline_requests_total", outcome="ok") == 2
     await left_nothing(stand)
+
+
+async def test_open_connections_are_counted_by_kind(stand: Stand, make_worker: MakeWorker) -> None:
+    stand.work(await make_worker())
+    name = "paceline_gateway_connections"
+    before = await stand.metric(name, kind="http")
+    async with dial(stand) as chat:
+        assert await stream(chat)
+        assert await stand.metric(name, kind="websocket") == 1
+        assert await stand.metric(name, kind="http") == before
+    await until(lambda: is_zero(stand.metric(name, kind="websocket")))
+
+
+async def is_zero(metric: Awaitable[float]) -> bool:
+    return await metric == 0
 
 
 async def test_a_refusal_is_a_message_and_the_connection_stays(stand: Stand, make_worker: MakeWorker) -> None:

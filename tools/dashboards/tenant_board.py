@@ -15,7 +15,7 @@ def board() -> Board:
         "paceline / Tenants",
         "What each tenant asks for, uses and costs; whether its limits are counted with the other gateways.",
         ("pisvc_namespace", "pisvc"),
-        (_use(), _limits()),
+        (_use(), _limits(), _clients()),
         decisions(),
     )
 
@@ -124,6 +124,33 @@ def _limits() -> Row:
                     Query(rate("paceline_quota_lent_requests_total"), "lent", quiet=True),
                 ),
                 empty="Not shared",
+            ),
+        ),
+    )  # fmt: skip
+
+
+def _clients() -> Row:
+    return Row(
+        "Clients",
+        (
+            Panel(
+                "Connections",
+                "Open connections of clients, over all gateways.",
+                "Many more than open requests: clients that keep what they do not use.",
+                "none", (Query(total("paceline_gateway_connections", ("kind",)), "{{kind}}", quiet=True),), empty=_NONE,
+            ),
+            Panel(
+                "Bodies in memory",
+                "Bytes of requests that gateways hold, those of the fullest gateway.",
+                "At `limits.memory_bytes` new bodies are refused with 503.",
+                "bytes", (Query(total("paceline_gateway_held_bytes", how="max"), "held", quiet=True),), empty=_NONE,
+            ),
+            Panel(
+                "Lost telemetry",
+                "Log lines per second that gateways could not write.",
+                "Above 0: nobody reads the log, or not fast enough. No request waits for it.",
+                "none",
+                (Query(rate("paceline_gateway_log_dropped_lines_total"), "log lines", quiet=True),), empty=_NONE,
             ),
         ),
     )  # fmt: skip

@@ -126,6 +126,11 @@ def _gateway() -> list[Metric]:
         Metric("paceline_tenant_label_overflow_total", c, "Samples folded into tenant `_other`.", o),
         *_quota(),
         Metric("paceline_demand_subscribers", g, "Autoscalers reading the demand stream.", o),
+        Metric("paceline_gateway_connections", g, "Open connections of clients: http, websocket.", o, ("kind",)),
+        Metric("paceline_gateway_held_bytes", g, "Clients' bodies in memory; capped.", o),
+        Metric(
+            "paceline_gateway_log_dropped_lines_total", c, "Log lines lost: nobody reads, or the pipe is closed.", o
+        ),
         Metric("paceline_gateway_cluster_current", g, "1 while what is known of a kind is current.", o, ("kind",)),
     ]
 

@@ -5,5 +5,16 @@ from paceline_core.telemetry.complaints import Complaints
 from paceline_core.telemetry.histogram import Histogram
 from paceline_core.telemetry.logs import configure, get_logger, log_level, set_level
 from paceline_core.telemetry.metrics import Metrics
+from paceline_core.telemetry.outlet import Outlet
 
-__all__ = ["Aliases", "Complaints", "Histogram", "Metrics", "configure", "get_logger", "log_level", "set_level"]
+__all__ = [
+    "Aliases",
+    "Complaints",
+    "Histogram",
+    "Metrics",
+    "Outlet",
+    "configure",
+    "get_logger",
+    "log_level",
+    "set_level",
+]

@@ -1,5 +1,7 @@
 """Structured logs: one JSON object a line on standard error. Prompts, keys and secrets never get here.
 
+A line never waits for whoever reads them (`outlet`).
+
 Fields are given as `extra={...}`; a value under a forbidden name is replaced, and anything that looks like an API key
 is masked wherever it stands: the last line of defence, not the first.
 """
@@ -10,6 +12,8 @@ import re
 import sys
 from datetime import UTC, datetime
 from typing import Any, TextIO
+
+from paceline_core.telemetry.outlet import Outlet
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 _FORBIDDEN = frozenset({"prompt", "messages", "content", "authorization", "key", "secret", "token", "api_key"})
@@ -50,12 +54,41 @@ def _safe(name: str, value: Any) -> Any:
     return "***" if name.lower() in _FORBIDDEN else value
 
 
-def configure(component: str, level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Send every logger's lines to `stream` (standard error) in this format; DEBUG is for our own loggers alone."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+class OutletHandler(logging.Handler):
+    """Puts lines into an outlet. The first line after some were lost says how many: `lost_lines`."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        super().__init__()
+        self._outlet = outlet
+        self._told = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """logging: one line."""
+        lost, self._told = self._outlet.lost - self._told, self._outlet.lost
+        if lost:
+            record.lost_lines = lost
+        try:
+            self._outlet.put(f"{self.format(record)}\n".encode(errors="backslashreplace"))
+        except Exception:  # noqa: BLE001 - logging's own way: a line that cannot be made must not stop who logs it
+            self.handleError(record)
+
+    def close(self) -> None:
+        """logging: no more lines; also called at the process's end."""
+        self._outlet.close()
+        super().close()
+
+
+def configure(component: str, level: str = "INFO", stream: TextIO | None = None) -> Outlet:
+    """Send every logger's lines to `stream` (standard error) in this format; DEBUG is for our own loggers alone.
+
+    Returns where they go, for what is written there past the loggers.
+    """
+    outlet = Outlet(stream or sys.stderr)
+    handler = OutletHandler(outlet)
     handler.setFormatter(JsonFormatter(component))
     logging.basicConfig(handlers=[handler], force=True)
     set_level(level)
+    return outlet
 
 
 def set_level(level: str) -> None:

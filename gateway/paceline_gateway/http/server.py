@@ -93,6 +93,10 @@ class Server:
         self.settle()
         self._gate = self.application.turn_away
 
+    def count(self, *, websocket: bool) -> int:
+        """Open connections of one kind."""
+        return sum(isinstance(connection, WebSocket) is websocket for connection in self._connections)
+
     @property
     def busy(self) -> int:
         """Connections with a request under way."""

@@ -1,31 +1,32 @@
 """The access log: one JSON line a request, without prompts, answers or keys; in the form of all other log lines.
 
-Lines are gathered and written a few times a second: the logging module would cost more than routing the request.
+Lines are gathered and handed over a few times a second: the logging module would cost more than routing the request.
 """
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, TextIO
+from typing import Any
 
 import orjson
 
 from paceline_core.errors import RequestError
+from paceline_core.telemetry import Outlet
 from paceline_gateway.requests.nouns import Record
 
 FLUSH_LINES = 256
 
 
 class AccessLog:
-    """Writes to `stream` when `flush` is called, or when many lines wait. Without a stream nothing is kept."""
+    """Fills `outlet` when `flush` is called, or when many lines wait. Without one nothing is kept."""
 
-    def __init__(self, stream: TextIO | None, utc: Callable[[], datetime]) -> None:
-        self._stream = stream
+    def __init__(self, outlet: Outlet | None, utc: Callable[[], datetime]) -> None:
+        self._outlet = outlet
         self._utc = utc
         self._lines: list[bytes] = []
 
     def ended(self, record: Record, request_id: bytes, path: str) -> None:
         """Note one request."""
-        if self._stream is None:
+        if self._outlet is None:
             return
         terms, meter = record.terms, record.meter
         line = self._start(request_id, path)
@@ -50,7 +51,7 @@ class AccessLog:
 
     def refused(self, error: RequestError, request_id: bytes, path: str) -> None:
         """Note a request that was refused before anything was known of it."""
-        if self._stream is not None:
+        if self._outlet is not None:
             end = {"status": error.row.status, "outcome": error.row.outcome, "code": error.code}
             self._note(self._start(request_id, path) | end)
 
@@ -71,9 +72,7 @@ class AccessLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
-        if self._lines and self._stream is not None:
-            text = b"\n".join(self._lines).decode()
+        """Hand over what waits."""
+        if self._lines and self._outlet is not None:
+            self._outlet.put(b"\n".join(self._lines) + b"\n", len(self._lines))
             self._lines.clear()
-            self._stream.write(text + "\n")
-            self._stream.flush()
