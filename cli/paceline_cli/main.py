@@ -22,6 +22,7 @@ COMMANDS = {
     "up": "paceline_cli.commands.up",
     "lint": "paceline_cli.commands.lint",
     "status": "paceline_cli.commands.status",
+    "top": "paceline_cli.commands.top",
     "why": "paceline_cli.commands.why",
     "keys": "paceline_cli.commands.keys",
     "usage": "paceline_cli.commands.usage",
@@ -30,6 +31,7 @@ COMMANDS = {
 }
 CLUSTER_COMMANDS = {
     "status": "paceline_cli.cluster.commands.status:app",
+    "top": "paceline_cli.cluster.commands.top:app",
     "why": "paceline_cli.cluster.commands.why:app",
     "freeze": "paceline_cli.cluster.commands.freeze:freeze_app",
     "unfreeze": "paceline_cli.cluster.commands.freeze:unfreeze_app",

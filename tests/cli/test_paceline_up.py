@@ -106,6 +106,21 @@ def test_status_shows_the_services_and_the_parts(shared: Up, api: Api) -> None:
     assert httpx.get(f"{worker['url']}/metrics", trust_env=False).status_code == 200
 
 
+def test_top_shows_service_tenant_and_worker_of_the_run(shared: Up, api: Api) -> None:
+    state = ("--once", "--every", "0.5", "--state", str(shared.state))
+    seen = json.loads(said("top", "--json", *state).stdout)
+    assert (seen["gateways"], seen["silent"]) == (["gateway"], [])
+    (row,) = seen["classes"]
+    assert (row["service"], row["name"], row["in_flight"], row["queued"]) == ("default/quick", "interactive", 0, 0)
+    (worker,) = seen["workers"]
+    assert (worker["worker"], worker["state"], worker["circuit"]) == ("quick-main-1", "ready", "closed")
+    shown = said("top", "--service", "quick", *state).stdout
+    assert shown.startswith("1 gateway: gateway; over the last ")
+    assert api.key not in json.dumps(seen) + shown
+    unknown = said("top", "--service", "nobody", *state)
+    assert (unknown.returncode, "the services are default/quick" in unknown.stderr) == (1, True)
+
+
 def test_why_tells_the_last_decisions_in_sentences(shared: Up) -> None:
     state = ("--state", str(shared.state))
     wait_until(lambda: said("why", "quick", *state).stdout.startswith("20"))

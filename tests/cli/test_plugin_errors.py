@@ -22,6 +22,7 @@ COMMANDS = [
     ("unfreeze", "chat"),
     ("bundle", "-o", "FILE"),
 ]
+WITHOUT_SERVICES = [("top", "--once")]
 KEYS = [("keys", "list"), ("keys", "create", "team"), ("keys", "revoke", "abc")]
 
 
@@ -73,7 +74,7 @@ def kubeconfig(folder: Path, port: int) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, *KEYS])
+@pytest.mark.parametrize("command", [*COMMANDS, *WITHOUT_SERVICES, *KEYS])
 def test_without_a_kubeconfig_the_option_and_the_variable_are_named(
     call: Call, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
@@ -84,7 +85,7 @@ def test_without_a_kubeconfig_the_option_and_the_variable_are_named(
     )
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, *KEYS])
+@pytest.mark.parametrize("command", [*COMMANDS, *WITHOUT_SERVICES, *KEYS])
 def test_a_cluster_that_does_not_answer_is_one_line(call: Call, tmp_path: Path, command: tuple[str, ...]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

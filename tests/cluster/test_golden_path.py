@@ -119,6 +119,13 @@ def test_the_official_client_streams_tokens_through_the_gateways_service(story: 
     assert [choice.finish_reason for chunk in chunks for choice in chunk.choices][-1] == "stop"
 
 
+def test_top_shows_what_all_gateways_see(story: Story) -> None:
+    seen = json.loads(_plugin(story, "top", "--once", "--json", "--system-namespace", SYSTEM))
+    assert (len(seen["gateways"]), seen["silent"]) == (2, [])
+    assert [row["service"] for row in seen["classes"]] == [f"{HOME}/chat"]
+    assert [row["state"] for row in seen["workers"]] == ["ready"]
+
+
 def test_load_breaks_the_promise_and_replicas_are_added_for_a_reason(story: Story) -> None:
     story.kubectl.apply(BUSY)
     story.kubectl("wait", "--for=condition=Ready", "pisvc/busy", "--timeout=90s", limit_s=100)

@@ -30,6 +30,15 @@ def ask(state: Path, method: str, path: str) -> Any:
     return answer.json() if answer.content else None
 
 
+def served(state: Path, service: str) -> str:
+    """`namespace/name` of a service of the run; raises NotFound with the names there are."""
+    key = service if "/" in service else f"default/{service}"
+    there = [f"{d['metadata']['namespace']}/{d['metadata']['name']}" for d in ask(state, "GET", "/run")["services"]]
+    if key not in there:
+        raise NotFound(f"{key} is not served here; the services are {', '.join(there)}")
+    return key
+
+
 def get(part: str, url: str) -> Any:
     """One question to a part's admin port; raises Unreachable."""
     try:

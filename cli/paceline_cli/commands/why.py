@@ -7,10 +7,9 @@ from urllib.parse import urlencode
 import typer
 
 from paceline_cli.commands import command_app
-from paceline_cli.commands.state import DEFAULT, AsJson, State, ask, get
+from paceline_cli.commands.state import DEFAULT, AsJson, State, get, served
 from paceline_cli.supervisor.rundir import read_record
 from paceline_cli.view.decisions import told
-from paceline_core.errors import NotFound
 
 app = command_app()
 
@@ -23,10 +22,7 @@ def why(
     as_json: AsJson = False,
 ) -> None:
     """Asks the autoscaler of the run in `state`."""
-    key = service if "/" in service else f"default/{service}"
-    served = [f"{d['metadata']['namespace']}/{d['metadata']['name']}" for d in ask(state, "GET", "/run")["services"]]
-    if key not in served:
-        raise NotFound(f"{key} is not served here; the services are {', '.join(served)}")
+    key = served(state, service)
     query = urlencode({"service": key, "limit": limit})
     entries = get("autoscaler", f"{read_record(state).autoscaler}/debug/decisions?{query}")
     if as_json:

@@ -1,0 +1,48 @@
+"""`kubectl paceline top`: services, tenants and workers as a cluster's gateways see them together, live."""
+
+import sys
+
+from paceline_cli.cluster.gateways import looks
+from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, Namespace, Place, System, place
+from paceline_cli.cluster.services import named
+from paceline_cli.cluster.services import service as found
+from paceline_cli.cluster.session import run
+from paceline_cli.commands import command_app
+from paceline_cli.commands.state import AsJson
+from paceline_cli.top.look import Reading
+from paceline_cli.top.outputs import Output, chosen
+from paceline_cli.top.show import EVERY_S, Every, Once, OneService, Pace, show, until_interrupted
+from paceline_core.clock import SystemClock
+from paceline_core.kube.api.server import ApiServer
+
+app = command_app()
+
+
+@app.command(help="Show what the gateways see, live: services, tenants, workers.")
+def top(  # noqa: PLR0913, PLR0917 - one argument an option
+    service: OneService = "",
+    once: Once = False,
+    every: Every = EVERY_S,
+    as_json: AsJson = False,
+    namespace: Namespace = "",
+    system: System = SYSTEM,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """All services of the cluster unless one is named; several gateways are one picture."""
+    where = place(kubeconfig, context, namespace, system)
+    output = chosen(as_json=as_json, once=once, terminal=sys.stdout.isatty())
+    with until_interrupted(output):
+        run(where, lambda api: _watch(api, where, service, Pace(every, once), output))
+
+
+async def _watch(api: ApiServer, where: Place, service: str, pace: Pace, output: Output) -> None:
+    clock, key = SystemClock(), ""
+    if service:
+        key = str(named(service, where))
+        await found(api, named(service, where))
+
+    async def read() -> Reading:
+        return await looks(api, where.system, key, clock)
+
+    await show(read, pace, output, clock)

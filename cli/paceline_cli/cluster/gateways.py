@@ -1,0 +1,47 @@
+"""The gateways of a cluster, each asked at its admin port through the API server's pod proxy.
+
+Needs `list` on `pods` and `get` on `pods/proxy` in paceline's namespace; a refused list ends the command, a pod that
+cannot be asked is named and the others count.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from paceline_cli.cluster.raw import text
+from paceline_cli.top.look import Fetch, Look, Reading, Silent, look
+from paceline_core.clock import Clock
+from paceline_core.kube import Key
+from paceline_core.kube.api.resource import RESOURCES
+from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.cluster import Manifest
+
+GATEWAY: Final = "app.kubernetes.io/name=paceline-gateway"
+PORT: Final = 8081
+ANSWER_LIMIT: Final = 4 << 20
+AT_MOST: Final = 32
+"""Gateways that are asked; of more the first by name."""
+
+
+async def looks(api: ApiServer, system: str, service: str, clock: Clock) -> Reading:
+    """One look at every gateway that runs."""
+    pods = [pod for pod in await api.list(RESOURCES["Pod"], system, selector=GATEWAY) if _runs(pod)]
+    if not pods:
+        return [Silent(f"namespace {system}", "no gateway runs there; choose another --system-namespace")]
+    names = sorted(pod["metadata"]["name"] for pod in pods)
+    found: list[Look | Silent] = list(
+        await asyncio.gather(*(look(name, _fetch(api, system, name), service, clock) for name in names[:AT_MOST]))
+    )
+    return [*found, *(Silent(name, f"only {AT_MOST} gateways are asked") for name in names[AT_MOST:])]
+
+
+def _runs(pod: Manifest) -> bool:
+    return bool((pod.get("status") or {}).get("phase") == "Running")
+
+
+def _fetch(api: ApiServer, system: str, name: str) -> Fetch:
+    async def fetch(path: str, query: Mapping[str, str]) -> str:
+        url = RESOURCES["Pod"].path(Key(system, f"{name}:{PORT}"), f"proxy{path}")
+        return await text(api, url, query, limit=ANSWER_LIMIT)
+
+    return fetch

@@ -1,0 +1,305 @@
+"""From what gateways told, then and now, to one picture of all: rates, quantiles over the time between, sums. Pure.
+
+A gateway that was not there then has no rates yet; what has begun anew since counts from zero. Gateways that count
+tenants' limits in one place each know a little less than all, so of several the highest use is told.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate, groupby
+from math import inf, isnan
+from typing import Any, Final
+
+from paceline_autoscaler.source.history import bucket_quantile
+from paceline_cli.top.look import Look, Reading, Silent
+from paceline_gateway.admin.views import Amount, ClassView, Promise, Times, WorkerView
+
+OFTEN: Final = 0.95
+"""The quantile that is told where none is promised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A quantile of TTFT or TPOT in seconds: what was observed, None without requests, and what is promised, if so."""
+
+    quantile: float
+    observed: float | None
+    promised: float | None
+
+    @property
+    def broken(self) -> bool:
+        """Longer than promised."""
+        return None not in (self.observed, self.promised) and (self.observed or 0.0) > (self.promised or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRow:
+    """One class of one service. Rates are per second; `eldest_s` and `wait_s` of its line, `held` of the service."""
+
+    service: str
+    name: str
+    requests: float
+    tokens: float
+    in_flight: int
+    queued: int
+    held: int
+    eldest_s: float
+    wait_s: float | None
+    ttft: Time
+    tpot: Time
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How far one limit is used; None: there is none, or nothing is known."""
+
+    used: float | None
+    limit: float | None
+
+    @property
+    def share(self) -> float:
+        """Of the limit; 0 where there is none."""
+        if self.used is None or self.limit is None:
+            return 0.0
+        return self.used / self.limit if self.limit else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRow:
+    """One tenant that has used something lately."""
+
+    tenant: str
+    open: int
+    queued: int
+    requests: Use
+    input_tokens: Use
+    output_tokens: Use
+    concurrency: Use
+    month_tokens: Use
+    month_dollars: Use
+
+    @property
+    def tightest(self) -> float:
+        """The share of whatever limit is used most."""
+        uses = (self.requests, self.input_tokens, self.output_tokens, self.concurrency)
+        return max(use.share for use in (*uses, self.month_tokens, self.month_dollars))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """One worker; `in_flight` and `picks` (per second) are those of all gateways, the rest what one heard last."""
+
+    service: str
+    worker: str
+    pool: str
+    state: str
+    in_flight: int
+    slots: int | None
+    backlog_tokens: int
+    kv: float
+    circuit: str
+    picks: float
+    heard_s_ago: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One picture. `window_s`: what rates and quantiles are over; `silent`: gateways that told nothing; `cut`: a list
+    was longer than what is asked for."""
+
+    time: str
+    window_s: float
+    gateways: tuple[str, ...]
+    silent: tuple[Silent, ...]
+    cut: bool
+    classes: tuple[ClassRow, ...]
+    tenants: tuple[TenantRow, ...]
+    workers: tuple[WorkerRow, ...]
+
+    def document(self) -> dict[str, Any]:
+        """For programs."""
+        return {"v": 1, **asdict(self)}
+
+
+def frame(reading: Reading, before: Mapping[str, Look]) -> Frame:
+    """A picture of now; `before` has each gateway's earlier look."""
+    looks = [each for each in reading if isinstance(each, Look)]
+    pairs = [(each, before.get(each.gateway, each)) for each in looks]
+    pages = [page for each in looks for page in (each.services, each.queues, each.workers, each.tenants)]
+    return Frame(
+        time=max((each.services.time for each in looks), default=""),
+        window_s=max((now.at - then.at for now, then in pairs), default=0.0),
+        gateways=tuple(each.gateway for each in looks),
+        silent=tuple(each for each in reading if isinstance(each, Silent)),
+        cut=any(page.truncated for page in pages),
+        classes=tuple(_classes(pairs)),
+        tenants=tuple(sorted(_tenants(looks), key=lambda row: (-row.tightest, -row.open, row.tenant))),
+        workers=tuple(_workers(pairs)),
+    )
+
+
+Pair = tuple[Look, Look]
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """One class at one gateway, now and then, `seconds` apart."""
+
+    service: str
+    now: ClassView
+    then: ClassView | None
+    seconds: float
+    held: int
+    eldest_s: float
+    wait_s: float | None
+
+    def rate(self, name: str) -> float:
+        """Of a count that only grows."""
+        then = 0 if self.then is None else getattr(self.then, name)
+        return (getattr(self.now, name) - then) / self.seconds if self.seconds > 0 else 0.0
+
+    def times(self, name: str) -> Times:
+        """What was observed between."""
+        now: Times = getattr(self.now, name)
+        then: Times | None = None if self.then is None else getattr(self.then, name)
+        if then is None or then.bounds != now.bounds:
+            return now
+        return Times(bounds=now.bounds, counts=tuple(a - b for a, b in zip(now.counts, then.counts, strict=True)))
+
+
+def _classes(pairs: Iterable[Pair]) -> Iterable[ClassRow]:
+    """Classes that were ever asked for, or have promises."""
+    found = sorted((each for pair in pairs for each in _of(pair)), key=lambda each: (each.service, _place(each.now)))
+    for _, group in groupby(found, key=lambda each: (each.service, each.now.name)):
+        parts = list(group)
+        if any(part.now.arrivals or part.now.promises for part in parts):
+            yield _class_row(parts)
+
+
+def _place(view: ClassView) -> int:
+    return list(type(view.name)).index(view.name)
+
+
+def _of(pair: Pair) -> Iterable[_Class]:
+    now, then = pair
+    earlier = {(each.service, cls.name): cls for each in then.services.services for cls in each.classes}
+    lines = {(queue.service, line.name): line for queue in now.queues.queues for line in queue.lines}
+    for service in now.services.services:
+        for cls in service.classes:
+            before, line = earlier.get((service.service, cls.name)), lines.get((service.service, cls.name))
+            if before is not None and before.arrivals > cls.arrivals:
+                before = None
+            yield _Class(
+                service.service,
+                cls,
+                before,
+                now.at - then.at,
+                service.held,
+                0.0 if line is None else line.eldest_s,
+                None if line is None else line.wait_s,
+            )
+
+
+def _class_row(parts: Sequence[_Class]) -> ClassRow:
+    first = parts[0]
+    waits = [part.wait_s for part in parts if part.wait_s is not None]
+    return ClassRow(
+        service=first.service,
+        name=first.now.name,
+        requests=sum(part.rate("arrivals") for part in parts),
+        tokens=sum(part.rate("output_tokens") for part in parts),
+        in_flight=sum(part.now.in_flight for part in parts),
+        queued=sum(part.now.queued for part in parts),
+        held=sum(part.held for part in parts),
+        eldest_s=max(part.eldest_s for part in parts),
+        wait_s=max(waits, default=None),
+        ttft=_time("ttft", parts),
+        tpot=_time("tpot", parts),
+    )
+
+
+def _time(name: str, parts: Sequence[_Class]) -> Time:
+    """The strictest promise on it, of the highest quantile."""
+    promises = [each for each in parts[0].now.promises if each.metric == name]
+    promise = max(promises, key=lambda each: each.quantile, default=None)
+    wanted = OFTEN if promise is None else promise.quantile
+    observed = quantile(wanted, [part.times(name) for part in parts])
+    return Time(wanted, observed, _seconds(promise))
+
+
+def _seconds(promise: Promise | None) -> float | None:
+    return None if promise is None else promise.seconds
+
+
+def quantile(wanted: float, histograms: Iterable[Times]) -> float | None:
+    """Read from histograms together as Prometheus would, in seconds; None without observations."""
+    counts: dict[float, int] = {}
+    for each in histograms:
+        for bound, count in zip((*each.bounds, inf), each.counts, strict=True):
+            counts[bound] = counts.get(bound, 0) + count
+    edges = sorted(counts)
+    found = bucket_quantile(wanted, list(zip(edges, accumulate(counts[edge] for edge in edges), strict=True)))
+    return None if isnan(found) else found
+
+
+def _tenants(looks: Iterable[Look]) -> Iterable[TenantRow]:
+    found = sorted((view for each in looks for view in each.tenants.tenants), key=lambda view: view.tenant)
+    for name, group in groupby(found, key=lambda view: view.tenant):
+        views = list(group)
+        most = max(views, key=lambda view: (view.month.input_tokens + view.month.output_tokens, view.month.dollars))
+        month = most.month
+        yield TenantRow(
+            tenant=name,
+            open=sum(view.open for view in views),
+            queued=sum(view.queued for view in views),
+            requests=_use(view.requests for view in views),
+            input_tokens=_use(view.input_tokens for view in views),
+            output_tokens=_use(view.output_tokens for view in views),
+            concurrency=_use(view.concurrency for view in views),
+            month_tokens=Use(month.input_tokens + month.output_tokens, month.tokens_limit),
+            month_dollars=Use(float(month.dollars), _float(month.dollars_limit)),
+        )
+
+
+def _float(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
+def _use(amounts: Iterable[Amount]) -> Use:
+    """The highest use that a gateway knows of."""
+    uses = [Use(each.used, each.limit) for each in amounts]
+    return max(uses, key=lambda use: use.share)
+
+
+def _workers(pairs: Iterable[Pair]) -> Iterable[WorkerRow]:
+    """Each worker once; what it said last counts, and a breaker that is not closed anywhere is told."""
+    found = sorted(
+        (each for pair in pairs for each in _picks(pair)), key=lambda each: (each[0].service, each[0].worker)
+    )
+    for _, group in groupby(found, key=lambda pair: (pair[0].service, pair[0].worker)):
+        members = list(group)
+        views = [view for view, _ in members]
+        last = min(views, key=lambda view: inf if view.heard_s_ago is None else view.heard_s_ago)
+        yield WorkerRow(
+            service=last.service,
+            worker=last.worker,
+            pool=last.pool,
+            state=last.state,
+            in_flight=sum(view.in_flight for view in views),
+            slots=last.slots,
+            backlog_tokens=max(view.backlog_tokens for view in views),
+            kv=last.kv_tokens / last.kv_total if last.kv_total else 0.0,
+            circuit=max((view.circuit for view in views), key=["closed", "half_open", "open"].index),
+            picks=sum(picks for _, picks in members),
+            heard_s_ago=last.heard_s_ago,
+        )
+
+
+def _picks(pair: Pair) -> Iterable[tuple[WorkerView, float]]:
+    """One gateway's workers, each with how many requests a second went there."""
+    now, then = pair
+    seconds, earlier = now.at - then.at, {(each.service, each.worker): each.taken for each in then.workers.workers}
+    for view in now.workers.workers:
+        before = earlier.get((view.service, view.worker), 0)
+        grown = view.taken - before if before <= view.taken else view.taken
+        yield view, grown / seconds if seconds > 0 else 0.0

@@ -1,0 +1,116 @@
+"""Where a frame goes: a screen that is redrawn, tables one after another, or JSON for programs."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from paceline_cli.top.frame import Frame
+from paceline_cli.top.tables import Row, Section, head, sections
+from paceline_cli.view.table import table
+
+Write = Callable[[str], None]
+
+
+class Output(Protocol):
+    """Shows frames until it is closed."""
+
+    def show(self, frame: Frame) -> None:
+        """The next one."""
+        ...
+
+    def close(self) -> None:
+        """There is no next one."""
+        ...
+
+
+class Plain:
+    """Tables as kubectl prints them, an empty line between."""
+
+    def __init__(self, write: Write = typer.echo) -> None:
+        self._write = write
+        self._between = ""
+
+    def show(self, frame: Frame) -> None:
+        """All tables."""
+        self._write(self._between + "\n".join(lines(frame)))
+        self._between = "\n"
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+
+class Json:
+    """One document: over many lines if there is to be one alone, else each on a line of its own."""
+
+    def __init__(self, *, alone: bool, write: Write = typer.echo) -> None:
+        self._indent = 1 if alone else None
+        self._write = write
+
+    def show(self, frame: Frame) -> None:
+        """The frame as it is, without what tables leave out."""
+        self._write(json.dumps(frame.document(), indent=self._indent))
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+
+class Screen:
+    """One screen that is redrawn; the last one stays."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+
+    def show(self, frame: Frame) -> None:
+        """Draw it anew."""
+        if not self._live.is_started:
+            self._live.start()
+        self._live.update(drawn(frame), refresh=True)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self._live.stop()
+
+
+def lines(frame: Frame) -> Iterator[str]:
+    """Everything as text; `!` stands before what needs attention."""
+    yield from (row.cells[0] for row in head(frame))
+    for section in sections(frame):
+        yield ""
+        marked = [(f"! {row.cells[0]}" if row.bad else row.cells[0], *row.cells[1:]) for row in section.rows]
+        yield from table(section.header, marked)
+        if section.more:
+            yield f"and {section.more} more"
+
+
+def drawn(frame: Frame) -> RenderableType:
+    """Everything in rich's parts."""
+    parts: list[RenderableType] = [Text(row.cells[0], style=_style(row, "bold")) for row in head(frame)]
+    for section in sections(frame):
+        parts += [Text(), _table(section)]
+    return Group(*parts)
+
+
+def _table(section: Section) -> Table:
+    made = Table(*section.header, box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for row in section.rows:
+        made.add_row(*map(Text, row.cells), style=_style(row, ""))
+    if section.more:
+        made.add_row(Text(f"and {section.more} more"), style="dim")
+    return made
+
+
+def _style(row: Row, usual: str) -> str:
+    return "red" if row.bad else usual
+
+
+def chosen(*, as_json: bool, once: bool, terminal: bool) -> Output:
+    """JSON where it is asked for, a screen on a terminal that shows more than one, else tables."""
+    if as_json:
+        return Json(alone=once)
+    return Screen(Console()) if terminal and not once else Plain()
