@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks import harness
-from benchmarks.gateway import streamed
+from benchmarks.gateway import leaving, memory, prompts, quota, streamed, waiting
 from benchmarks.gateway.options import Options
 from benchmarks.gateway.rivals import RIVALS
 from benchmarks.gateway.stage import Stage, stage
@@ -25,6 +25,11 @@ Part = Callable[[Stage, Options], Measured]
 PARTS: Mapping[str, Part] = {
     "streamed": streamed.streamed,
     "unstreamed": streamed.unstreamed,
+    "waiting": waiting.waiting,
+    "prompts": prompts.prompts,
+    "quota": quota.quota,
+    "leaving": leaving.leaving,
+    "memory": memory.memory,
 }
 
 

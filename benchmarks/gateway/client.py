@@ -8,6 +8,7 @@ connections.
 import asyncio
 import itertools
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
@@ -36,13 +37,17 @@ class Target:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of a load: seconds in all, and of each good request to its first content and to its end."""
+    """What became of a load: seconds in all, and of each good request to its first content and to its end.
+
+    `statuses` are those of all requests; 0 where no answer was whole.
+    """
 
     seconds: float = 0.0
     first_s: list[float] = field(default_factory=list)
     whole_s: list[float] = field(default_factory=list)
     errors: int = 0
     complaints: list[str] = field(default_factory=list)
+    statuses: Counter[int] = field(default_factory=Counter)
 
     def fail(self, complaint: str) -> None:
         """One request went wrong."""
@@ -63,6 +68,7 @@ class Connection(asyncio.Protocol):
         self._script = script
         self._answer: asyncio.Future[str | None] | None = None
         self.first = self.end = 0.0
+        self.status = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ready."""
@@ -89,13 +95,15 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """The answer is whole."""
         self.end = time.perf_counter()
-        self._finish(self._script.complaint(self._parser.get_status_code(), b"".join(self._body)))
+        self.status = self._parser.get_status_code()
+        self._finish(self._script.complaint(self.status, b"".join(self._body)))
 
     def ask(self, request: bytes) -> "asyncio.Future[str | None]":
         """Send; the result is what was wrong, None if nothing."""
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
         self._answer = asyncio.get_running_loop().create_future()
+        self.status = 0
         self.begin = time.perf_counter()
         self.transport.write(request)
         return self._answer
@@ -109,11 +117,10 @@ class Connection(asyncio.Protocol):
 class Load:
     """Requests of one script to one target, their bodies taken in turn."""
 
-    def __init__(self, target: Target, script: Script, bodies: Sequence[bytes], *, keep: bool = True) -> None:
+    def __init__(self, target: Target, script: Script, bodies: Sequence[bytes]) -> None:
         self._ports = itertools.cycle(target.ports)
         self._script = script
         self._requests = itertools.cycle(target.requests(bodies))
-        self._keep = keep
         self.tally = Tally()
 
     async def closed(self, connections: int, count: int) -> Tally:
@@ -139,6 +146,19 @@ class Load:
             connection.transport.close()
         return self.tally
 
+    async def kept(self, streams: int, seconds: float, ramp_s: float) -> Tally:
+        """So many requests under way for so long; they begin spread over `ramp_s`, and each is followed by another."""
+        begin = time.perf_counter()
+        left = itertools.takewhile(lambda _: time.perf_counter() - begin < seconds, itertools.count())
+        async with asyncio.timeout(seconds + ramp_s + LIMIT_S):
+            await asyncio.gather(*(self._later(ramp_s * number / streams, left) for number in range(streams)))
+        self.tally.seconds = time.perf_counter() - begin
+        return self.tally
+
+    async def _later(self, delay_s: float, left: Iterator[int]) -> None:
+        await asyncio.sleep(delay_s)
+        await self._repeat(await self._open(), left)
+
     async def _once(self, free: list[Connection]) -> None:
         connection = free.pop() if free else await self._open()
         await self._ask(connection)
@@ -153,6 +173,7 @@ class Load:
 
     async def _ask(self, connection: Connection) -> None:
         complaint = await connection.ask(next(self._requests))
+        self.tally.statuses[connection.status] += 1
         if complaint is not None:
             self.tally.fail(complaint)
             connection.transport.abort()

@@ -28,7 +28,7 @@ AMPLE: dict[str, Any] = {
 }
 """Every limit is there to be counted, and none is ever reached."""
 TIGHT: dict[str, Any] = {"outputTokensPerMinute": 100}
-TENANTS = {"ample": AMPLE, "tight": TIGHT}
+TENANTS = {"ample": AMPLE, "tight": TIGHT, "as-tight": TIGHT}
 
 
 def service() -> Manifest:

@@ -14,7 +14,7 @@ import uvloop
 from benchmarks.gateway.client import Load, Tally, Target
 from benchmarks.gateway.contestant import spent_s
 from benchmarks.gateway.script import Script
-from benchmarks.gateway.stage import DIRECT, Stage
+from benchmarks.gateway.stage import Stage
 from benchmarks.gateway.work import SHARED, bodies
 from benchmarks.harness import Bar, Row, rotated
 
@@ -33,13 +33,13 @@ class Work:
     rate: float | None = None
     size: int = SHARED + 256
 
-    def run(self, target: Target, turn: int, requests: int) -> Tally:
-        """The load of one turn: the same for everybody within it."""
-        count = max(2, min(BODIES, 4 * MB // self.size))
+    def run(self, target: Target, turn: int, slow: int = 1) -> Tally:
+        """The load of one turn: the same for everybody within it, but that the slow are asked for less."""
+        count, requests = max(2, min(BODIES, 4 * MB // self.size)), max(self.requests // slow, 2)
         load = Load(target, self.script, bodies(count, self.size, stream=self.script.stream, seed=turn))
         if self.rate is None:
             return uvloop.run(load.closed(min(self.connections, requests), requests))
-        return uvloop.run(load.open(arrivals(self.rate, requests, turn)))
+        return uvloop.run(load.open(arrivals(self.rate / slow, requests, turn)))
 
 
 @dataclass(slots=True)
@@ -118,12 +118,10 @@ def measured(
     samples = Samples(work, {name: [] for name in names})
     for turn in range(count):
         for name in rotated(names, turn):
-            requests = max(work.requests // (slow or {}).get(name, 1), 1)
             with stage.turn(name, work.script) as target:
-                before = {} if name == DIRECT else stage.contestants[name].times()
-                tally = work.run(target, turn, requests)
-                after = {} if name == DIRECT else stage.contestants[name].times()
-            samples.by_name[name].append(Sample(tally, spent_s(before, after)))
+                before = stage.times(name)
+                tally = work.run(target, turn, (slow or {}).get(name, 1))
+                samples.by_name[name].append(Sample(tally, spent_s(before, stage.times(name))))
     return samples
 
 

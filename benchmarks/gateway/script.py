@@ -11,7 +11,7 @@ from typing import Any
 
 from paceline_core.wire import StepTime
 
-PROMPT_TOKENS = 7
+PROMPT_TOKENS = 600
 _WORD = re.compile(rb"w\d{6}")
 _COMMON = {"id": "chatcmpl-bench", "created": 1767225600, "model": "chat"}
 

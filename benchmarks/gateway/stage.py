@@ -20,7 +20,7 @@ from typing import IO
 import uvloop
 from benchmarks.gateway import ours
 from benchmarks.gateway.client import Load, Target
-from benchmarks.gateway.contestant import LOAD_CORE, START_S, Contestant, Failed, on_core
+from benchmarks.gateway.contestant import LOAD_CORE, START_S, Contestant, Failed, Times, on_core
 from benchmarks.gateway.rivals import RIVALS
 from benchmarks.gateway.script import Script
 from benchmarks.gateway.upstream import command
@@ -61,6 +61,10 @@ class Stage:
     def direct(self) -> Target:
         """No gateway at all."""
         return Target(DIRECT, self.upstreams)
+
+    def times(self, name: str) -> Times:
+        """Processor time of a contestant so far; nothing of `direct`."""
+        return {} if name == DIRECT else self.contestants[name].times()
 
     @contextlib.contextmanager
     def turn(self, name: str, script: Script) -> Iterator[Target]:

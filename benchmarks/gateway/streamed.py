@@ -1,4 +1,8 @@
-"""What a request costs: processor time of the gateway, and requests a second of the core that it has."""
+"""What a request costs: processor time of the gateway, and requests a second of the core that it has.
+
+An engine's events come one by one, so each has a segment of its own where the gateway keeps up; the second work sends
+an answer's events in one go, as a worker does that has fallen behind.
+"""
 
 from benchmarks.gateway.options import Options
 from benchmarks.gateway.rivals import RIVALS
@@ -8,8 +12,8 @@ from benchmarks.gateway.stage import DIRECT, OURS, Stage
 from benchmarks.harness import Bar, Measured, Row
 
 REQUESTS = 2000
-STREAMED = Work("streamed", Script(), REQUESTS)
-APART = Work("streamed, events apart", Script(apart=True), REQUESTS)
+STREAMED = Work("streamed", Script(apart=True), REQUESTS)
+AT_ONCE = Work("streamed, events at once", Script(), REQUESTS)
 UNSTREAMED = Work("not streamed", Script(stream=False), REQUESTS)
 CPU_BAR = Bar(1.5)
 SPEED_BARS = {"smg": 1.4, "vllm-router": 1.2, "fastapi": 15.0, "litellm": 80.0}
@@ -17,12 +21,12 @@ SLOW = {name: rival.slow for name, rival in RIVALS.items()}
 
 
 def streamed(stage: Stage, options: Options) -> Measured:
-    """The issue's first line, and the same where each event travels alone."""
+    """Both."""
     rows, details = _compared(stage, options, STREAMED, bars=True)
     near = [name for name in stage.contestants if SLOW.get(name, 1) == 1]
-    samples = measured(stage, APART, near, options.rounds)
-    rows += _against_envoy(samples, stage, None)
-    return [*rows, samples.errors()], {**details, APART.name: samples.details()}
+    samples = measured(stage, AT_ONCE, near, options.rounds)
+    rows += against_envoy(samples, stage, None)
+    return [*rows, samples.errors()], {**details, AT_ONCE.name: samples.details()}
 
 
 def unstreamed(stage: Stage, options: Options) -> Measured:
@@ -33,7 +37,7 @@ def unstreamed(stage: Stage, options: Options) -> Measured:
 def _compared(stage: Stage, options: Options, work: Work, *, bars: bool) -> Measured:
     names = [DIRECT, *stage.contestants]
     samples = measured(stage, work, names, options.rounds, SLOW)
-    rows = _against_envoy(samples, stage, CPU_BAR if bars else None)
+    rows = against_envoy(samples, stage, CPU_BAR if bars else None)
     for name in [name for name in stage.contestants if name not in (OURS, "envoy")]:
         bar = Bar(SPEED_BARS[name], at_least=True) if bars and name in SPEED_BARS else None
         rows.append(samples.row("CPU a request", "ms", OURS, name, _cpu))
@@ -42,7 +46,8 @@ def _compared(stage: Stage, options: Options, work: Work, *, bars: bool) -> Meas
     return [*rows, samples.errors()], {work.name: samples.details()}
 
 
-def _against_envoy(samples: Samples, stage: Stage, bar: Bar | None) -> list[Row]:
+def against_envoy(samples: Samples, stage: Stage, bar: Bar | None) -> list[Row]:
+    """Ours and Envoy, if it is there."""
     if "envoy" not in stage.contestants:
         return []
     return [

@@ -23,7 +23,7 @@ SLOTS = 16384
 KEYS_KEPT = 4096
 TELL_S, QUIET_TELLS = 0.25, 8
 _HOP, _PREFIX = HEADER.encode(), PREFIX.encode()
-_STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\n"
+_STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n"
 _CHUNKED = b"transfer-encoding: chunked\r\n\r\n"
 _MODELS = {"object": "list", "data": [{"id": "chat", "object": "model"}], "model_path": "chat", "version": "0"}
 
@@ -128,13 +128,15 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Answer."""
         upstream = self._upstream
-        if self._parser.get_method() == b"POST" and self._path != b"/script":
+        if self._path == b"/v1/chat/completions":
             self._answer(upstream)
         elif self._path == b"/internal/load":
             self._task = asyncio.create_task(self._tell())
         elif self._path == b"/script":
             upstream.play(Script(**json.loads(b"".join(self._body))))
             self._transport.write(_whole(b"{}"))
+        elif self._parser.get_method() != b"GET":
+            self._transport.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
         else:
             told: Any = upstream.counts() if self._path == b"/counts" else _MODELS
             self._transport.write(_whole(json.dumps(told).encode()))

@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import uvloop
-from benchmarks.harness import Bar, Measured, Row, main, median_row, quantile
+from benchmarks.gateway.options import Options
+from benchmarks.gateway.stage import Stage
+from benchmarks.harness import Bar, Measured, Row, median_row, quantile
 from tests.gateway.stand import CHAT, Stand, gateway, until
 from tests.gateway.worker_double import Script, Seen, WorkerDouble
 
@@ -18,16 +20,16 @@ LEAVERS, QUICK_LEAVERS = 500, 50
 LIMIT = Bar(50)
 
 
-def measure(quick: bool) -> Measured:
+def leaving(_: Stage, options: Options) -> Measured:
     """Medians and 99th percentiles."""
-    count = QUICK_LEAVERS if quick else LEAVERS
+    count = QUICK_LEAVERS if options.quick else LEAVERS
     times = uvloop.run(_both(count))
     rows = [row for name, taken in times.items() for row in _rows(name, taken)]
     return rows, {"leavers": count, "milliseconds": {name: sorted(taken) for name, taken in times.items()}}
 
 
 def _rows(name: str, taken: list[float]) -> list[Row]:
-    last = Row("the same, p99", quantile(taken, 0.99), "ms", bar=LIMIT)
+    last = Row(f"client gone, {name}: p99", quantile(taken, 0.99), "ms", bar=LIMIT)
     return [median_row(f"client gone, {name}: median", taken, "ms"), last]
 
 
@@ -65,7 +67,3 @@ async def _closed(seen: Seen, writer: asyncio.StreamWriter) -> float:
     writer.close()
     await seen.closed.wait()
     return (time.perf_counter() - begin) * 1e3
-
-
-if __name__ == "__main__":
-    main("leaving", measure)
