@@ -1,8 +1,8 @@
 """A limit of 100 output tokens a minute under five requests at once (litellm#18730), which was passed 6.6 times there.
 
-Answers have 40 tokens. Once the requests say so (`max_tokens`) while all answers so far, another tenant's, were shorter;
-and once the gateway must have learned it from those. What was let through is what the upstreams have produced. The
-limit refills while the requests last, and one estimate may be wrong, by an answer at most.
+Answers have 40 tokens. Once the requests say so (`max_tokens`) while all answers so far, another tenant's, were
+shorter; and once the gateway must have learned it from those. What was let through is what the upstreams have produced.
+The limit refills while the requests last, and one estimate may be wrong, by an answer at most.
 """
 
 import json
