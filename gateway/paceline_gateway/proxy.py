@@ -32,6 +32,7 @@ _PASSED_ON = (b"content-type", b"cache-control", b"retry-after", b"retry-after-m
 
 
 _VOCABULARY = VOCABULARY.encode()
+_DRAINING = b"x-paceline-draining"
 
 
 class Front(Protocol):
@@ -175,6 +176,8 @@ class Call:
         """The worker's status and headers."""
         self._status, self._stream = status, headers.get(b"content-type", b"").startswith(b"text/event-stream")
         self._fields = self._answer_fields(headers)
+        if _DRAINING in headers and self._worker is not None:
+            self._worker.drains = True
         if b"server-timing" in headers:
             read_server_timing(headers[b"server-timing"], self.life.meter)
         if not self.life.begun:

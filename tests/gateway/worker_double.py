@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from paceline_core.auth import TrustFile
 from paceline_core.auth.hop import HEADER
@@ -91,7 +91,7 @@ class WorkerDouble:
         """As the cluster lists it."""
         return Endpoint(self.name, "main", "stable", "r1", "127.0.0.1", self.port, ready=True)
 
-    async def start(self, port: int = 0) -> "WorkerDouble":
+    async def start(self, port: int = 0) -> Self:
         """Listen."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
         self.port = self._server.sockets[0].getsockname()[1]

@@ -2,8 +2,8 @@
 
 Endpoints say who exists, load streams say how they are. A worker that fails pauses (`breaker`), one that has just
 become ready is given its slots little by little while others have room. A silent worker (its load stream is cut or says
-nothing) is asked only when no ready one exists and its endpoint is still called ready: the stream may be broken where
-the worker is not.
+nothing), and one that refused because it drains and has not said so there, are asked only when no ready one exists and
+their endpoints are still called ready: the stream may be broken where the worker is not.
 """
 
 from collections import Counter
@@ -110,7 +110,7 @@ class Fleet:
             report = worker.report
             if report is None or report.state is not WorkerState.READY or worker.endpoint.terminating or name in out:
                 continue
-            if worker.connected and now - worker.heard <= self._silence_s:
+            if worker.connected and now - worker.heard <= self._silence_s and not worker.drains:
                 ready.append(worker)
             elif worker.endpoint.ready:
                 silent.append(worker)

@@ -84,6 +84,8 @@ class Worker:
     backlog: int = 0
     """Prompt tokens it has yet to compute, as far as can be known."""
     reports: int = 0
+    drains: bool = False
+    """It has refused a request because it drains, and no report has come since."""
     work: float = 0.0
     """Seconds of work dispatched here, fading; kept by the fleet's balance."""
     share: int = 0
@@ -107,7 +109,8 @@ class Worker:
     @property
     def draining(self) -> bool:
         """It takes nothing new any more; a terminating pod drains whatever it says."""
-        return self.endpoint.terminating or (self.report is not None and self.report.state is WorkerState.DRAINING)
+        told = self.report is not None and self.report.state is WorkerState.DRAINING
+        return told or self.drains or self.endpoint.terminating
 
     def standing(self, now: float, silence_s: float) -> Standing:
         """Its state now."""
@@ -209,7 +212,7 @@ class Worker:
             self.ready_since = inf
         elif self.ready_since == inf:
             self.ready_since = now
-        self.report, self.heard, self.connected = report, now, True
+        self.report, self.heard, self.connected, self.drains = report, now, True, False
         self.reports += 1
         self._read(report)
         self.reported = [report.queued_tokens.get(name, 0) for name in RequestClass]
