@@ -9,7 +9,7 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import PrefixKeys
 from paceline_gateway.http.message import Headers
 from paceline_gateway.identity import choose_class
-from paceline_gateway.requests.body import parse, rename_model
+from paceline_gateway.requests.body import Asked, parse, rename_model
 from paceline_gateway.routing.directory import Directory
 from paceline_gateway.routing.models import Asker, Destination, locate
 from paceline_gateway.routing.prefix_keys import prefix_keys
@@ -32,6 +32,8 @@ class Admission:
     prefix: PrefixKeys | None = None
     choices: int = 1
     ours: bool = False
+    onward: tuple[Destination, ...] = ()
+    """Where it may go if nobody answers it there."""
     counts: bool = False
     """It asks what a text is in tokens, or ids in text: nothing is computed for it, nor was anything promised."""
 
@@ -39,13 +41,13 @@ class Admission:
 _TOKENIZERS = frozenset({"paceline", "vllm", "sglang", "custom"})
 """Runtimes that answer `/tokenize` and `/detokenize` in vLLM's shapes, or may."""
 
-Choose = Callable[[Sequence[Destination], RequestClass, int], Destination]
-"""Which of a chain of destinations takes a request of this class and of so many bytes."""
+Choose = Callable[[Sequence[Destination], RequestClass, int], int]
+"""The place of the destination in a chain that takes a request of this class and of so many bytes."""
 
 
-def first(chain: Sequence[Destination], _: RequestClass, _size: int) -> Destination:
+def first(_chain: Sequence[Destination], _: RequestClass, _size: int) -> int:
     """Whatever state it is in."""
-    return chain[0]
+    return 0
 
 
 def admit(  # noqa: PLR0913 - all that a judgement rests on
@@ -54,7 +56,21 @@ def admit(  # noqa: PLR0913 - all that a judgement rests on
     """Judge a request of this tenant. Raises RequestError naming the field."""
     asked = parse(body)
     request_class = choose_class(headers, tenant)
-    destination = choose(locate(asked.model, Asker(tenant, headers), picture, draw), request_class, len(body))
+    chain = locate(asked.model, Asker(tenant, headers), picture, draw)
+    place = 0 if len(chain) == 1 else choose(chain, request_class, len(body))
+    return _under(asked, body, request_class, tenant, chain[place:])
+
+
+def readmit(body: bytes, tenant: ResolvedTenant, admission: Admission, place: int) -> Admission:
+    """Judge an admitted request anew, for a later destination of its chain. Raises RequestError."""
+    return _under(parse(body), body, admission.request_class, tenant, admission.onward[place:])
+
+
+def _under(
+    asked: Asked, body: bytes, request_class: RequestClass, tenant: ResolvedTenant, chain: tuple[Destination, ...]
+) -> Admission:
+    """The terms of the chain's first destination."""
+    destination = chain[0]
     limit = destination.service.classes[request_class].max_tokens
     if asked.max_tokens is not None and asked.max_tokens > limit:
         message = f"{asked.limit_field} is {asked.max_tokens}; a request of class {request_class} may ask for {limit}."
@@ -64,7 +80,15 @@ def admit(  # noqa: PLR0913 - all that a judgement rests on
     ours = destination.service.runtime.name == "paceline"
     prefix = prefix_keys(asked.data, tenant.name) if ours else None
     return Admission(
-        destination, request_class, asked.stream, asked.max_tokens or limit, body, prefix, asked.choices, ours
+        destination=destination,
+        request_class=request_class,
+        stream=asked.stream,
+        max_tokens=asked.max_tokens or limit,
+        body=body,
+        prefix=prefix,
+        choices=asked.choices,
+        ours=ours,
+        onward=chain[1:],
     )
 
 
@@ -76,4 +100,4 @@ def admit_tokens(  # noqa: PLR0913 - as above
     runtime = admission.destination.service.runtime.name
     if runtime not in _TOKENIZERS:
         raise RequestError(Code.ROUTE_NOT_FOUND, f"The model is served by {runtime}, which has no {path} like vLLM's.")
-    return replace(admission, stream=False, prefix=None, counts=True)
+    return replace(admission, stream=False, prefix=None, onward=(), counts=True)

@@ -3,8 +3,10 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from paceline_core.objects.resolved import ResolvedService
+from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
 from paceline_core.registry import Outcome, RequestClass, Verdict
+from paceline_core.registry.enums import DivertReason
+from paceline_gateway.admission import Admission
 from paceline_gateway.config import Limits
 from paceline_gateway.queues.dispatcher import Caps, Dispatcher
 from paceline_gateway.queues.door import Shed
@@ -87,12 +89,35 @@ class Desk:
         ask = Ask(self.prompt_tokens(size), name)
         return Pressure.CROWDED if promised and self.fleet.ttft_s(ask, waiting, now) > max(promised) else Pressure.OPEN
 
-    def diverted(self, name: RequestClass, size: int) -> None:
-        """A request that asked for this service goes to another one instead."""
+    def diverted(self, name: RequestClass, size: int, reason: DivertReason) -> None:
+        """A request that asked for this service goes to another one instead: it is demand for both."""
         tally = self.tallies[name]
         tally.arrivals += 1
         tally.prompt_tokens += self.prompt_tokens(size)
-        self.series.diverted.inc()
+        self.series.diverted[reason].inc()
+
+    def went_on(self, ticket: Ticket, reason: DivertReason) -> None:
+        """The same of one that had arrived, and was served nothing here."""
+        self.open[ticket.request_class] -= 1
+        self.dispatcher.settle(ticket, 0.0)
+        self.series.diverted[reason].inc()
+
+    def ticket(
+        self, number: int, tenant: ResolvedTenant, admission: Admission, deadline: float, *, writes: bool
+    ) -> Ticket:
+        """A place in the queue for this tenant's request; `writes`: its answer has output tokens."""
+        name, size = admission.request_class, len(admission.body)
+        tokens = 0 if admission.counts else self.prompt_tokens(size)
+        ticket = Ticket(number, name, tokens, size, deadline, stream=admission.stream)
+        ticket.tenant, ticket.weight = tenant.name, tenant.weight
+        ticket.expected_output = self.expected_output(name, admission.max_tokens) if writes else 0
+        if admission.prefix is not None:
+            ticket.keys, ticket.prompt_bytes = admission.prefix.keys, admission.prefix.size
+        return ticket
+
+    def takes(self, ticket: Ticket, now: float) -> bool:
+        """Whether it may wait here without anybody's having to go."""
+        return self.dispatcher.shed(ticket, self.service.classes[ticket.request_class].queue_limit, now) is None
 
     def shed(self, ticket: Ticket, now: float) -> Shed | None:
         """Who must go so that this one may wait, if anybody must; counted as gone."""

@@ -11,13 +11,14 @@ from paceline_core.auth import Signer
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_core.kube import Endpoint
-from paceline_core.registry.enums import RequestClass, ShedReason
+from paceline_core.registry.enums import DivertReason, RequestClass, ShedReason
 from paceline_core.telemetry import Metrics
 from paceline_core.wire import LoadReport
 from paceline_gateway.billing import Billing
 from paceline_gateway.config import Limits
 from paceline_gateway.demand import Bell
 from paceline_gateway.desk import Desk
+from paceline_gateway.diversion import Stuck, divert, in_vain, pressures
 from paceline_gateway.evacuation import Evacuation
 from paceline_gateway.http.pool import Pool
 from paceline_gateway.proxy import Call
@@ -79,6 +80,7 @@ class Floor:
         self._parts = parts
         self._endpoints: dict[str, tuple[Endpoint, ...]] = {}
         self._calls: dict[int, Call] = {}
+        self._chained: dict[int, Call] = {}
         self._moving: set[str] = set()
         self._again: set[str] = set()
         self._held: set[str] = set()
@@ -101,6 +103,8 @@ class Floor:
         """A call that is known from now on, found by its ticket."""
         if call.ticket is not None:
             self._calls[call.ticket.id] = call
+            if call.admission is not None and call.admission.onward:
+                self._chained[call.ticket.id] = call
 
     def arrived(self, call: Call, reservation: Reservation) -> None:
         """A call has its reservation."""
@@ -108,20 +112,30 @@ class Floor:
         if call.ticket is not None and call.desk is not None:
             call.desk.arrived(call.ticket.request_class, call.ticket.prompt_tokens)
 
-    def choose(self, chain: Sequence[Destination], name: RequestClass, size: int) -> Destination:
+    def choose(self, chain: Sequence[Destination], name: RequestClass, size: int) -> int:
         """Which destination takes a request. What goes elsewhere for want of room is demand for the first one too."""
-        if len(chain) == 1:
-            return chain[0]
-        now, desks = self.now(), [self.desks[destination.service.key] for destination in chain]
-        pressures = [desk.pressure(name, size, now) for desk in desks]
-        place = choose([(destination.when, pressure) for destination, pressure in zip(chain, pressures, strict=True)])
+        states = pressures(chain, self.desks, name, size, self.now())
+        place = choose(states)
         if place:
-            desks[0].diverted(name, size)
-        return chain[place]
+            self.desks[chain[0].service.key].diverted(name, size, DivertReason(states[0][1].name.lower()))
+        return place
+
+    def divert(self, call: Call, reason: DivertReason) -> bool:
+        """Send a request that waits on to the next destination of its route that can take it, if there is one."""
+        return divert(call, reason, self.desks, self.now())
+
+    def seek(self, call: Call, *, last: bool) -> None:
+        """The same of one that workers have failed, unless another worker is left and it may be asked again."""
+        desk, ticket = call.desk, call.ticket
+        if desk is None or ticket is None:
+            return
+        left = any(worker.name not in ticket.avoid for worker in desk.fleet.eligible(self.now()))
+        if last or not left:
+            self.divert(call, DivertReason.FAILED)
 
     def displaced(self, shed: Shed) -> None:
         """One who waits must go for another."""
-        self._calls[shed.ticket.id].on(e.Refused(shed.error))
+        self._turn_out(self._calls[shed.ticket.id], DivertReason.FULL, shed.error)
 
     def moved(self, desk: Desk) -> None:
         """Hand waiting requests to workers with room. What moves on the way is looked at again, not nested."""
@@ -148,6 +162,7 @@ class Floor:
         desk, name = call.desk, call.ticket.request_class
         verdicts = judge(record, desk.service.classes[name].targets)
         self._calls.pop(call.ticket.id, None)
+        self._chained.pop(call.ticket.id, None)
         self.billing.release(call.ticket.id)
         if call.waiter is not None:
             self.quotas.abandon(call.waiter)
@@ -208,6 +223,7 @@ class Floor:
         now = self.now()
         for call in [call for call in self._calls.values() if call.life.deadline <= now]:
             self._expire(call, now)
+        self._look_around(now)
         for desk in self.desks.values():
             self.moved(desk)
         self._evacuation.sweep(self.desks.values(), self._calls.values(), now)
@@ -243,6 +259,19 @@ class Floor:
             if key not in self._again:
                 return
 
+    def _turn_out(self, call: Call, reason: DivertReason, error: RequestError) -> None:
+        """It can wait here no longer."""
+        if not (call.life.waiting and self.divert(call, reason)):
+            call.on(e.Refused(error))
+
+    def _look_around(self, now: float) -> None:
+        """Those who wait in vain go on to the next destination of their route."""
+        stuck: set[Stuck] = set()
+        for call in list(self._chained.values()):
+            found = in_vain(call, now)
+            if found is not None and found not in stuck and not self.divert(call, found.reason):
+                stuck.add(found)
+
     def _expire(self, call: Call, now: float) -> None:
         desk, ticket = call.desk, call.ticket
         if desk is not None and ticket is not None and call.life.waiting:
@@ -263,7 +292,7 @@ class Floor:
         self._parts.follow(key, ())
         gone = RequestError(Code.NO_CAPACITY, "The model's service was deleted.", retry_after=RETRY_S)
         for call in [call for call in self._calls.values() if call.desk is desk and call.waiting]:
-            call.on(e.Refused(gone))
+            self._turn_out(call, DivertReason.DOWN, gone)
         forget(self._parts.metrics, desk.service.namespace, desk.service.name)
         self.billing.forget(key)
         self._evacuation.closed(key)

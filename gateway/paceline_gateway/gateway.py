@@ -9,6 +9,7 @@ from itertools import count
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
+from paceline_core.registry.enums import DivertReason
 from paceline_core.telemetry import get_logger
 from paceline_gateway import models
 from paceline_gateway.admission import Admission, admit, admit_tokens
@@ -18,10 +19,9 @@ from paceline_gateway.http.reader import Refusal
 from paceline_gateway.http.reply import Reply, json_fields, request_id_field
 from paceline_gateway.identity import authenticate
 from paceline_gateway.proxy import Call
-from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.quota.nouns import Reservation, Use
 from paceline_gateway.requests import events as e
-from paceline_gateway.routes import WITHOUT_OUTPUT, Route, find_route, find_socket
+from paceline_gateway.routes import Route, find_route, find_socket
 from paceline_gateway.telemetry.access import AccessLog
 
 _log = get_logger(__name__)
@@ -93,21 +93,14 @@ class Gateway:
 
     def _reserve(self, call: Call, admission: Admission, tenant: ResolvedTenant) -> None:
         """Ask for the tenant's leave; it may come later."""
-        service, name, size = admission.destination.service, admission.request_class, len(admission.body)
-        floor = self._floor
-        desk, now = floor.desks[service.key], floor.now()
-        tokens = 0 if admission.counts else desk.prompt_tokens(size)
+        service, name, floor = admission.destination.service, admission.request_class, self._floor
+        desk, now, writes = floor.desks[service.key], floor.now(), call.writes
         deadline = now + service.classes[name].hold_timeout_s
-        ticket = Ticket(next(self._tickets), name, tokens, size, deadline, stream=admission.stream)
-        ticket.tenant, ticket.weight = tenant.name, tenant.weight
-        writes = call.request.head.path not in WITHOUT_OUTPUT
-        ticket.expected_output = desk.expected_output(name, admission.max_tokens) if writes else 0
-        if admission.prefix is not None:
-            ticket.keys, ticket.prompt_bytes = admission.prefix.keys, admission.prefix.size
+        ticket = desk.ticket(next(self._tickets), tenant, admission, deadline, writes=writes)
         call.admitted(desk, admission, ticket)
         floor.open_call(call)
         output = desk.outputs[name].expected(tenant.name, admission.max_tokens, admission.choices) if writes else 0
-        use = Use(1, tokens, output)
+        use = Use(1, ticket.prompt_tokens, output)
         refusal = floor.billing.reserve(ticket.id, tenant, desk, use, floor.picture)
         if refusal is not None:
             self._reserved(call, refusal)
@@ -132,6 +125,8 @@ class Gateway:
             return
         while (shed := call.desk.shed(call.ticket, self._floor.now())) is not None:
             if shed.ticket is call.ticket:
+                if self._floor.divert(call, DivertReason.FULL):
+                    return
                 raise shed.error
             self._floor.displaced(shed)
         call.on(e.Queued())

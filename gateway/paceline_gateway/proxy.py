@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
 from paceline_core.errors import Code, RequestError
-from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import VOCABULARY
 from paceline_gateway.admission import Admission
 from paceline_gateway.config import Limits
@@ -22,11 +21,13 @@ from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.quota.nouns import Reservation, Waiter
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.life import Life
-from paceline_gateway.requests.nouns import Record, Terms, Waits
+from paceline_gateway.requests.nouns import Record, Waits
 from paceline_gateway.requests.state import AT_WORKER, State
 from paceline_gateway.requests.stream import StreamScan, read_server_timing, read_usage
+from paceline_gateway.routes import WITHOUT_OUTPUT
 from paceline_gateway.routing.moves import Stream
 from paceline_gateway.routing.worker import Worker
+from paceline_gateway.terms import promised_tpot, terms_of
 
 _PASSED_ON = (b"content-type", b"cache-control", b"retry-after", b"retry-after-ms", b"x-should-retry")
 
@@ -54,6 +55,10 @@ class Front(Protocol):
         """Somebody joined the queue or a worker has more room."""
         ...
 
+    def seek(self, call: "Call", *, last: bool) -> None:
+        """Workers failed it, and another destination may take it; `last`: its next dispatch is its last."""
+        ...
+
     def ended(self, call: "Call", record: Record) -> None:
         """A call is over."""
         ...
@@ -69,6 +74,7 @@ class Call:
         "_fields",
         "_front",
         "_last",
+        "_next",
         "_outbound",
         "_paused",
         "_scan",
@@ -94,6 +100,7 @@ class Call:
         self._worker: Worker | None = None
         self._outbound: Outbound | None = None
         self._last = 0.0
+        self._next: tuple[Desk, Admission, Ticket] | None = None
         self._paused = False
         self.request = request
         self.request_id = request_id
@@ -141,22 +148,22 @@ class Call:
         """The same, looked at closely: what is kept of it is read."""
         return not self.life.begun or self._continuation.cut() is None
 
+    @property
+    def writes(self) -> bool:
+        """Its answer has output tokens."""
+        return self.request.head.path not in WITHOUT_OUTPUT
+
     def admitted(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
         """It is known what it asks for, and of whom."""
-        self.desk, self.admission, self.ticket = desk, admission, ticket
-        name = admission.request_class
-        self._continuation = Continuation(self._front.limits.resume_bytes, ticket.prompt_tokens)
-        self._outbound = Outbound(Sender(self.request, self.request_id, _promised_tpot(desk, name)), admission)
-        terms = Terms(
-            service=desk.key,
-            request_class=name,
-            stream=admission.stream,
-            prompt_tokens=ticket.prompt_tokens,
-            hold_s=desk.service.classes[name].hold_timeout_s,
-            attempts=admission.destination.attempts,
-            promised=not admission.counts,
-        )
-        self.on(e.Admitted(terms, desk.budget(admission.destination.retry_share)))
+        self._belong(desk, admission, ticket)
+        budget = desk.budget(admission.destination.retry_share)
+        self.on(e.Admitted(terms_of(desk, admission, ticket), budget))
+
+    def diverted(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
+        """Another destination of its route takes it."""
+        self._next = (desk, admission, ticket)
+        budget = desk.budget(admission.destination.retry_share)
+        self.on(e.Diverted(terms_of(desk, admission, ticket), budget))
 
     def assigned(self, worker: Worker) -> None:
         """The queue chose a worker."""
@@ -165,12 +172,14 @@ class Call:
 
     def on(self, event: e.Event) -> None:
         """Something happened: tell the machine, do what it says."""
-        now = self._front.now()
+        now, desk = self._front.now(), self.desk
         moved = False
         for action in self.life.on(event, now):
             moved = self._doings[type(action)](self, action, now) or moved
-        if moved and self.desk is not None:
-            self._front.moved(self.desk)
+        if moved and desk is not None:
+            self._front.moved(desk)
+            if self.desk is not None and self.desk is not desk:
+                self._front.moved(self.desk)
 
     def head(self, status: int, headers: Headers) -> None:
         """The worker's status and headers."""
@@ -230,6 +239,12 @@ class Call:
         else:
             self.on(e.Expired(held=held, cut=self._continuation.cut()))
 
+    def _belong(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
+        self.desk, self.admission, self.ticket = desk, admission, ticket
+        self._continuation = Continuation(self._front.limits.resume_bytes, ticket.prompt_tokens)
+        promise = promised_tpot(desk, admission.request_class)
+        self._outbound = Outbound(Sender(self.request, self.request_id, promise), admission)
+
     def _loss(self, loss: Loss) -> e.Lost:
         return self._continuation.lost(loss, self._scan.moved, begun=self.life.begun)
 
@@ -284,6 +299,15 @@ class Call:
         if self.desk is not None and self.ticket is not None:
             self.desk.dispatcher.leave(self.ticket)
         return False
+
+    def _do_seek(self, action: e.Seek, _now: float) -> bool:
+        self._front.seek(self, last=action.last)
+        return False
+
+    def _do_move(self, _: e.Move, _now: float) -> bool:
+        if self._next is not None:
+            self._belong(*self._next)
+        return True
 
     def _do_send(self, _: e.Send, _now: float) -> bool:
         if self._worker is not None and self._outbound is not None and self.desk is not None:
@@ -359,6 +383,8 @@ class Call:
     _doings: ClassVar[dict[type[e.Action], Callable[[Any, Any, float], bool]]] = {
         e.Enqueue: _do_enqueue,
         e.Withdraw: _do_withdraw,
+        e.Seek: _do_seek,
+        e.Move: _do_move,
         e.Send: _do_send,
         e.Resumed: _do_resumed,
         e.Drop: _do_drop,
@@ -369,9 +395,3 @@ class Call:
         e.Settle: _do_settle,
     }
     """How each action is carried out; True if the queue should be looked at afterwards."""
-
-
-def _promised_tpot(desk: Desk, name: RequestClass) -> float:
-    """The strictest seconds per output token promised to a class, 0 if none is."""
-    targets = desk.service.classes[name].targets
-    return min((target.seconds for target in targets if target.metric == "tpot"), default=0.0)

@@ -32,8 +32,8 @@ def test_a_request_is_one_line_in_the_form_of_all_logs() -> None:
             "time": "2026-01-02T12:00:00.005000Z", "level": "info", "component": "gateway", "logger": "access",
             "message": "request", "request_id": "id-1", "path": "/v1/completions", "tenant": "team",
             "service": "default/chat", "class": "batch", "stream": True, "status": 200, "outcome": "stream_error",
-            "code": "stream_lost", "e2e": 2.0, "ttft": 1.0, "wait": 0.5, "attempts": 1, "resumed": 0, "worker": "w0",
-            "input": 7, "output": 3, "cached": 2,
+            "code": "stream_lost", "e2e": 2.0, "ttft": 1.0, "wait": 0.5, "attempts": 1, "resumed": 0, "diverted": 0,
+            "worker": "w0", "input": 7, "output": 3, "cached": 2,
         }
     ]  # fmt: skip
 

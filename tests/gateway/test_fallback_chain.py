@@ -8,12 +8,13 @@ from tests.gateway.pieces import endpoint, picture, report
 
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.registry import RequestClass
+from paceline_core.registry.enums import DivertReason
 from paceline_core.telemetry import Metrics
 from paceline_gateway.config import Limits
 from paceline_gateway.desk import Desk
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.routing.directory import Directory
-from paceline_gateway.routing.fallback import Pressure, When, choose
+from paceline_gateway.routing.fallback import Pressure, When, choose, onward, share_s
 from paceline_gateway.routing.models import Asker, Destination, locate
 from paceline_gateway.routing.pace import Pace
 from paceline_gateway.telemetry.series import ServiceSeries
@@ -87,6 +88,28 @@ def test_whoever_takes_it_instead_can_and_is_better_off_than_the_first(states: l
         assert states[place][1] < min(states[0][1], FULL)
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from(WHENS), st.sampled_from(Pressure)), max_size=6),
+    st.sampled_from(Pressure),
+)
+def test_whoever_waits_goes_on_to_who_can_take_it_and_is_better_off(
+    states: list[tuple[When, Pressure]], here: Pressure
+) -> None:
+    place = onward(states, here)
+    if place is None:
+        assert not any(pressure is OPEN and when == "overflow" and here >= CROWDED for when, pressure in states)
+    else:
+        assert states[place][1] < min(here, FULL)
+
+
+@given(st.floats(0.1, 600.0), st.integers(0, 20))
+def test_the_shares_of_all_destinations_fit_in_the_time_that_a_request_may_wait(hold_s: float, others: int) -> None:
+    waited = 0.0
+    for left in range(others, -1, -1):
+        waited += share_s(hold_s - waited, left)
+    assert waited == pytest.approx(hold_s)
+
+
 def desk(**classes: object) -> Desk:
     seen = picture(service(classes={"interactive": {"slo": {"ttft": {"p95": "500ms"}}, **classes}}), tenant())
     chat: ResolvedService = seen.services["default/chat"]
@@ -108,7 +131,7 @@ def test_a_service_is_down_without_workers_crowded_when_late_and_full_when_it_re
 
 def test_what_was_diverted_is_demand_for_the_service_that_was_asked() -> None:
     made = desk()
-    made.diverted(CLS, 400)
+    made.diverted(CLS, 400, DivertReason.FULL)
     assert (made.tallies[CLS].arrivals, made.tallies[CLS].prompt_tokens) == (1, 100)
     assert made.open.total() == 0
 

@@ -19,16 +19,16 @@ WAITS = Waits(first_token_s=10.0, stall_s=5.0, answer_s=60.0)
 FULL = RequestError(Code.QUEUE_FULL, "full", retry_after=3.0)
 
 
-def terms(*, stream: bool = True, attempts: int = 2) -> Terms:
-    return Terms("default/chat", RequestClass.INTERACTIVE, stream, 100, 30.0, attempts)
+def terms(*, stream: bool = True, attempts: int = 2, onward: bool = False) -> Terms:
+    return Terms("default/chat", RequestClass.INTERACTIVE, stream, 100, 30.0, attempts, onward=onward)
 
 
-def life_in(state: State, *, stream: bool = True, attempts: int = 2, retries: int = 10) -> Life:
+def life_in(state: State, *, stream: bool = True, attempts: int = 2, retries: int = 10, onward: bool = False) -> Life:
     """A life driven to a state by the events that lead there; times 0, 1, 2 ... on the way."""
     life = Life(0.0, WAITS)
     steps: list[e.Event] = [
         e.Authenticated("team"),
-        e.Admitted(terms(stream=stream, attempts=attempts), RetryBudget(0.0, floor=retries)),
+        e.Admitted(terms(stream=stream, attempts=attempts, onward=onward), RetryBudget(0.0, floor=retries)),
         e.Queued(),
         e.Assigned("w0"),
         e.Began(),
@@ -228,6 +228,91 @@ def test_who_waits_for_its_tenants_counters_waits_no_longer_than_the_queue_would
     assert record_of(actions).code is Code.HELD_TIMEOUT
 
 
+def diverted(*, hold_s: float = 30.0, retries: int = 10, onward: bool = False) -> e.Diverted:
+    """To a spare, whose retries are its own."""
+    spare = Terms("default/spare", RequestClass.INTERACTIVE, True, 100, hold_s, 2, onward=onward)
+    return e.Diverted(spare, RetryBudget(0.0, floor=retries))
+
+
+def test_a_request_that_waits_goes_on_to_another_destination_and_is_its_request() -> None:
+    life = life_in(State.QUEUED, onward=True)
+    assert life.on(diverted(), 10.0) == (e.Withdraw(), e.Move(), e.Enqueue())
+    assert life.on(e.Assigned("s0"), 11.0) == (e.Send("s0"),)
+    life.on(e.Began(), 12.0)
+    record = record_of(life.on(e.Finished(), 13.0))
+    assert record.terms is not None
+    assert (record.terms.service, record.worker, record.diverted, record.outcome) == (
+        "default/spare", "s0", 1, Outcome.OK,
+    )  # fmt: skip
+    assert (record.queued, record.sent) == (2.0, 11.0)
+
+
+def test_who_finds_no_room_to_wait_in_may_wait_elsewhere() -> None:
+    life = life_in(State.ADMITTED, onward=True)
+    assert life.on(diverted(hold_s=5.0), 7.0) == (e.Move(), e.Enqueue())
+    assert (life.state, life.deadline) == (State.QUEUED, 12.0)
+
+
+@pytest.mark.parametrize(("hold_s", "deadline"), [(5.0, 15.0), (100.0, 32.0)])
+def test_going_on_never_prolongs_the_wait(hold_s: float, deadline: float) -> None:
+    life = life_in(State.QUEUED, onward=True)
+    life.on(diverted(hold_s=hold_s), 10.0)
+    assert life.deadline == deadline
+
+
+@pytest.mark.parametrize("state", [State.RECEIVED, State.AUTHENTICATED, State.DISPATCHED, State.STREAMING, State.DONE])
+def test_nobody_else_takes_what_does_not_wait_for_its_first_byte(state: State) -> None:
+    life = life_in(State.STREAMING if state is State.DONE else state, onward=True)
+    if state is State.DONE:
+        life.on(e.ClientGone(), 5.0)
+    assert life.on(diverted(), 9.0) == ()
+    assert life.state is state
+
+
+def test_a_stream_that_has_begun_is_for_its_own_service_alone() -> None:
+    life = life_in(State.STREAMING, onward=True)
+    actions = life.on(ON, 6.0)
+    assert e.Seek not in kinds(actions)
+    assert life.on(diverted(), 7.0) == ()
+    assert life.state is State.RESUMING
+
+
+@pytest.mark.parametrize(("attempts", "last"), [(3, False), (2, True)])
+@pytest.mark.parametrize("event", [e.Lost(), e.Answered(500), e.Answered(429), e.Failed()])
+def test_after_a_failure_another_destination_is_looked_for_and_the_last_attempt_is_for_it(
+    event: e.Event, attempts: int, last: bool
+) -> None:
+    actions = life_in(State.DISPATCHED, attempts=attempts, onward=True).on(event, 5.0)
+    assert actions[-2:] == (e.Enqueue(again=True), e.Seek(last))
+
+
+def test_a_worker_that_takes_nothing_costs_no_attempt_and_its_service_is_asked_first() -> None:
+    actions = life_in(State.DISPATCHED, attempts=1, retries=0, onward=True).on(e.Answered(503), 5.0)
+    assert actions[-2:] == (e.Enqueue(again=True), e.Seek(last=False))
+
+
+@pytest.mark.parametrize(("attempts", "retries"), [(1, 10), (3, 0)])
+def test_going_on_after_a_failure_is_a_retry_and_needs_what_retries_need(attempts: int, retries: int) -> None:
+    life = life_in(State.DISPATCHED, attempts=attempts, retries=retries, onward=True)
+    actions = life.on(e.Lost(), 5.0)
+    assert (kinds(actions), error_of(actions).code) == ([e.Free, e.Fail, e.Settle], Code.UPSTREAM_ERROR)
+
+
+def test_attempts_are_those_of_the_request_wherever_they_were_made() -> None:
+    life = life_in(State.DISPATCHED, attempts=2, onward=True)
+    life.on(e.Lost(), 5.0)
+    life.on(diverted(onward=True), 5.0)
+    life.on(e.Assigned("s0"), 6.0)
+    record = record_of(life.on(e.Lost(), 7.0))
+    assert (record.attempts, record.outcome) == (2, Outcome.UPSTREAM_ERROR)
+
+
+def test_without_another_destination_a_workers_429_is_the_answer() -> None:
+    life = life_in(State.DISPATCHED)
+    assert life.on(e.Answered(429), 5.0) == ()
+    assert kinds(life.on(e.Finished(), 6.0)) == [e.Free, e.Deliver, e.Settle]
+
+
 CUTS = st.sampled_from([None, None, CutReason.FOREIGN])
 EVENTS = st.one_of(
     st.just(e.Queued()),
@@ -241,15 +326,20 @@ EVENTS = st.one_of(
     st.builds(e.Expired, st.booleans(), CUTS),
     st.just(e.Refused(FULL)),
     st.builds(e.Admitted, st.builds(terms, stream=st.booleans()), st.builds(RetryBudget, st.just(0.2))),
+    st.builds(diverted, hold_s=st.sampled_from([1.0, 90.0]), onward=st.booleans()),
     st.just(e.Authenticated("team")),
 )
 ON = e.Lost(cut=None)
-LIKELY = st.one_of(EVENTS, st.sampled_from([e.Queued(), e.Assigned("w0"), e.Began(), e.Lost(), e.Answered(503), ON]))
+LIKELY = st.one_of(
+    EVENTS,
+    st.sampled_from([e.Queued(), e.Assigned("w0"), e.Began(), e.Lost(), e.Answered(503), ON]),
+    st.builds(diverted, onward=st.just(True)),
+)
 
 
 @given(st.lists(LIKELY, max_size=40))
 def test_whatever_happens_each_slot_is_freed_once_and_the_end_is_one(history: list[e.Event]) -> None:
-    life = life_in(State.ADMITTED)
+    life = life_in(State.ADMITTED, onward=True)
     holding: str | None = None
     settled = 0
     for now, event in enumerate(history, start=10):
@@ -272,7 +362,7 @@ def test_whatever_happens_each_slot_is_freed_once_and_the_end_is_one(history: li
 
 @given(st.lists(LIKELY, max_size=40))
 def test_a_request_stands_in_the_queue_exactly_when_it_is_queued(history: list[e.Event]) -> None:
-    life, standing = life_in(State.ADMITTED), False
+    life, standing = life_in(State.ADMITTED, onward=True), False
     for now, event in enumerate(history, start=10):
         for action in life.on(event, float(now)):
             if isinstance(action, e.Enqueue):
@@ -285,20 +375,49 @@ def test_a_request_stands_in_the_queue_exactly_when_it_is_queued(history: list[e
 
 
 @given(st.lists(LIKELY, max_size=40))
+def test_a_request_moves_only_between_two_queues_and_before_its_first_byte(history: list[e.Event]) -> None:
+    """Whatever is asked of a destination ends there: a request is never at two of them, and never at none."""
+    life = life_in(State.ADMITTED, onward=True)
+    place, standing, moves = 0, -1, 0
+    for now, event in enumerate(history, start=10):
+        limit, waited = life.deadline, life.state is State.QUEUED
+        for action in life.on(event, float(now)):
+            match action:
+                case e.Move():
+                    assert standing == -1
+                    assert not life.begun
+                    assert not waited or life.deadline <= limit
+                    place, moves = place + 1, moves + 1
+                case e.Enqueue():
+                    assert standing == -1
+                    standing = place
+                case e.Withdraw() | e.Send():
+                    assert standing == place
+                    standing = -1
+                case e.Seek():
+                    assert standing == place
+                    assert not life.begun
+                case e.Settle(record):
+                    assert standing == -1
+                    assert record.diverted == moves
+
+
+@given(st.lists(LIKELY, max_size=40))
 def test_an_answer_begins_once_and_after_that_is_never_given_whole_or_begun_anew(history: list[e.Event]) -> None:
-    life, begun = life_in(State.ADMITTED), False
+    life, begun = life_in(State.ADMITTED, onward=True), False
     for now, event in enumerate(history, start=10):
         before = life.state
         actions = life.on(event, float(now))
         assert not (begun and e.Deliver in kinds(actions))
         assert not (begun and any(isinstance(action, e.Enqueue) and not action.resume for action in actions))
+        assert not (begun and {e.Move, e.Seek} & set(kinds(actions)))
         assert begun or e.Resumed not in kinds(actions)
         begun = begun or (before is State.DISPATCHED and isinstance(event, e.Began))
 
 
 @given(st.lists(LIKELY, max_size=40))
 def test_the_phases_of_whatever_happened_sum_to_the_whole(history: list[e.Event]) -> None:
-    life = life_in(State.ADMITTED)
+    life = life_in(State.ADMITTED, onward=True)
     for now, event in enumerate(history, start=10):
         for action in life.on(event, float(now)):
             if isinstance(action, e.Settle) and action.record.sent is not None:

@@ -67,9 +67,10 @@ def _streams() -> tuple[Panel, ...]:
         ),
         Panel(
             "Diverted",
-            "Requests per second that a route sent to another service because the first had no room.",
-            "Lasting: the first service is too small.",
-            "reqps", (Query(rate("paceline_diverted_requests_total"), "diverted", quiet=True),), empty="None",
+            "Requests per second that a route sent on from this service to its next one, by reason.",
+            "crowded, full or waited, lasting: it is too small; down or failed: its workers are.",
+            "reqps", (Query(rate("paceline_diverted_requests_total", ("reason",)), "{{reason}}", quiet=True),),
+            empty="None",
         ),
     )  # fmt: skip
 

@@ -89,7 +89,7 @@ def resolve_route(route: InferenceRoute) -> r.ResolvedRoute:
         backends=tuple((backend, _or(backend.weight, 1)) for backend in spec.backends),
         matches=spec.matches,
         fallback=spec.fallback,
-        attempts=_or(spec.retry.attempts, 2),
+        attempts=_or(spec.retry.attempts, 3 if spec.fallback or len(spec.backends) > 1 else 2),
         retry_budget=_or(spec.retry.budget, 0.2),
         cascade=_cascade(spec.cascade) if spec.cascade else None,
         degrade=_degrade(spec.degrade) if spec.degrade else None,

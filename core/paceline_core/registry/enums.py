@@ -87,6 +87,21 @@ class ShedReason(StrEnum):
     """It did."""
 
 
+class DivertReason(StrEnum):
+    """Why a request went on to another destination of its route."""
+
+    CROWDED = "crowded"
+    """The predicted wait breaks the promise."""
+    FULL = "full"
+    """It would be refused, or had to leave the queue."""
+    DOWN = "down"
+    """No worker can be asked."""
+    WAITED = "waited"
+    """No worker had room for it in its share of the time that it may wait."""
+    FAILED = "failed"
+    """Workers lost it, failed it or turned it away, and no other one is left."""
+
+
 class Direction(StrEnum):
     """What an autoscaler's decision does to a pool."""
 

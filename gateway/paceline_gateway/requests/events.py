@@ -29,6 +29,15 @@ class Queued:
 
 
 @dataclass(frozen=True, slots=True)
+class Diverted:
+    """Another destination of its route takes it, under its own terms. Heard only while it waits for its first worker
+    or its next one before the first byte."""
+
+    terms: Terms
+    budget: RetryBudget
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """It must end with this error: not admitted, its service is gone, or the gateway stops."""
 
@@ -94,6 +103,7 @@ Event = (
     Authenticated
     | Admitted
     | Queued
+    | Diverted
     | Refused
     | Assigned
     | Answered
@@ -120,6 +130,19 @@ class Enqueue:
 @dataclass(frozen=True, slots=True)
 class Withdraw:
     """Leave the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seek:
+    """A worker failed it, and its route has further destinations: one that can take it is asked if no other worker is
+    left here, or if its next dispatch is its `last`. Answered by Diverted or not at all: it stands in the queue."""
+
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """It belongs to the destination that takes it, from here on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,4 +197,4 @@ class Settle:
     record: Record
 
 
-Action = Enqueue | Withdraw | Send | Resumed | Drop | Free | Deliver | Close | Fail | Settle
+Action = Enqueue | Withdraw | Seek | Move | Send | Resumed | Drop | Free | Deliver | Close | Fail | Settle

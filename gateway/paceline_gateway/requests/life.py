@@ -3,13 +3,17 @@
     RECEIVED -> AUTHENTICATED -> ADMITTED -> QUEUED -> DISPATCHED -> STREAMING -> DONE
                                                ^            | ^          |
                                                +--- lost ---+ |          |     before the first byte: within attempts
-                                                              |          |     and budget; after it: within RESUMES
-                                                   RESUMING --+<- lost --+     and `resume_s`
+                                               |              |          |     and budget; after it: within RESUMES
+                                  next place <-+   RESUMING --+<- lost --+     and `resume_s`
 
 Invariants: every life ends in exactly one Settle; each Send is followed by exactly one Free of the same worker; after
 Settle nothing happens. `deadline` is the limit of the current state: whoever drives the machine reports its passing
 as Expired. A stream that has begun is dispatched again only to go on where it broke off (`begun`); where that cannot
 be, it ends with an error event. What a client cancels is not counted as anybody's failure.
+
+A request of a route with further destinations may be Diverted to one of them while it waits for its first byte in no
+worker's hands. Who failed it before counts: attempts are those of the request, and a dispatch after a failure takes
+from the budget of the service that failed it. The time that it may wait does not begin anew.
 """
 
 from collections.abc import Callable
@@ -21,7 +25,7 @@ from paceline_gateway.requests import events as e
 from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.nouns import Meter, Record, Terms, Waits
 from paceline_gateway.requests.resumption import Resumption
-from paceline_gateway.requests.state import AT_WORKER, WAITING, State, judge_status
+from paceline_gateway.requests.state import AT_WORKER, BEFORE_DISPATCH, WAITING, State, judge_status
 
 _NEVER = float("inf")
 Actions = tuple[e.Action, ...]
@@ -35,6 +39,7 @@ class Life:
         "_attempts",
         "_budget",
         "_cut",
+        "_diverted",
         "_error_passed",
         "_first",
         "_queued",
@@ -70,6 +75,7 @@ class Life:
         self._again: float | None = None
         self._cut: CutReason | None = None
         self._resumption: Resumption | None = None
+        self._diverted = 0
 
     @property
     def begun(self) -> bool:
@@ -115,6 +121,18 @@ class Life:
         self._budget.request(now)
         return (e.Enqueue(),)
 
+    def _redirected(self, event: e.Diverted, now: float) -> Actions:
+        if self.state not in BEFORE_DISPATCH:
+            return ()
+        waited = self.state is State.QUEUED
+        hold = now + event.terms.hold_s
+        self.deadline = min(self.deadline, hold) if waited else hold
+        self.state, self._terms, self._budget = State.QUEUED, event.terms, event.budget
+        self._diverted += 1
+        self._queued = now if self._queued is None else self._queued
+        event.budget.request(now)
+        return (e.Withdraw(), e.Move(), e.Enqueue()) if waited else (e.Move(), e.Enqueue())
+
     def _assigned(self, event: e.Assigned, now: float) -> Actions:
         if not self.waiting or self._terms is None:
             return ()
@@ -134,7 +152,7 @@ class Life:
             lost = e.Lost(harmless=harmless, suspect=harmless, cut=None)
             return self._lost_begun(lost, now, e.Drop()) if event.status != 200 else ()
         self._status = event.status
-        if harmless or event.status in (500, 502):
+        if harmless or event.status in (500, 502) or (event.status == 429 and self._terms and self._terms.onward):
             lost = e.Lost(harmless=harmless, suspect=harmless)
             return self._retry(lost, now, e.Drop()) or ()
         return ()
@@ -223,7 +241,8 @@ class Life:
         self.state, self._status = State.QUEUED, 200
         # A worker that did nothing must not prolong the wait, one that died has used up time that was not a wait.
         self.deadline = (self._queued or now) + self._terms.hold_s if lost.harmless else now + self._terms.hold_s
-        return (*first, e.Free(self._worker, suspect=lost.suspect), e.Enqueue(again=True))
+        seek = (e.Seek(not lost.harmless and self._attempts + 1 >= self._terms.attempts),) if self._terms.onward else ()
+        return (*first, e.Free(self._worker, suspect=lost.suspect), e.Enqueue(again=True), *seek)
 
     def _why_late(self, *, held: bool) -> RequestError:
         if self.state is State.ADMITTED:
@@ -272,6 +291,7 @@ class Life:
                 attempts=self._attempts,
                 worker=self._worker,
                 meter=self.meter,
+                diverted=self._diverted,
                 **({} if self._resumption is None else self._told_of(self._resumption)),
             )
         )
@@ -285,6 +305,7 @@ class Life:
         e.Authenticated: _authenticated,
         e.Admitted: _admitted,
         e.Queued: _queued_up,
+        e.Diverted: _redirected,
         e.Refused: _refused,
         e.Assigned: _assigned,
         e.Answered: _answered,

@@ -37,7 +37,7 @@ class WorkerPhases:
 class Terms:
     """What a request was admitted under. Times in seconds, `hold_s` for waiting in the gateway.
 
-    `promised`: its class's promises are about it.
+    `promised`: its class's promises are about it. `onward`: its route has further destinations.
     """
 
     service: str
@@ -47,6 +47,7 @@ class Terms:
     hold_s: float
     attempts: int
     promised: bool = True
+    onward: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ class Record:
     `received` is the last byte of the body, `first` the first content handed to the client, `ended` the last byte.
     `sent` is the dispatch that led to the answer, `queued` the moment of admission. A stream that had to go on at
     another worker was `resumed` so often: then `sent` is the last dispatch, `again` the first content of it, and
-    `earlier` the time that other workers spent on what the client has. `cut`: why it could not go on.
+    `earlier` the time that other workers spent on what the client has. `cut`: why it could not go on. `diverted`: how
+    often it went on to another destination of its route; `terms` are those of the last one.
     """
 
     outcome: Outcome
@@ -87,6 +89,7 @@ class Record:
     again: float | None = None
     earlier: WorkerPhases = WorkerPhases()
     cut: CutReason | None = None
+    diverted: int = 0
 
     @property
     def e2e(self) -> float:

@@ -18,6 +18,7 @@ class State(StrEnum):
     DONE = "done"
 
 
+BEFORE_DISPATCH = frozenset({State.ADMITTED, State.QUEUED})
 WAITING = frozenset({State.QUEUED, State.RESUMING})
 AT_WORKER = frozenset({State.DISPATCHED, State.STREAMING})
 

@@ -2,7 +2,11 @@
 
 The chain is in order: the backend drawn, the others of its kind, those for overflow, those for failure, then the
 route's fallback models. Each kind has its own reason to be asked; none is asked that is in no better state itself.
-If nobody is better off, the first one holds or refuses the request by its own rules. Decided once, on admission.
+If nobody is better off, the first one holds or refuses the request by its own rules.
+
+Decided on admission, and again for who waits for a worker: when none can be asked any more, when the request would have
+to leave the queue, when workers have failed it, or when it has waited its share of the time that it may wait. A
+request only ever goes on, so each destination is asked at most once.
 """
 
 from collections.abc import Sequence
@@ -35,10 +39,21 @@ _REASON = {
 
 def choose(chain: Sequence[tuple[When, Pressure]]) -> int:
     """The place in the chain that takes the request."""
-    best = chain[0][1]
-    for place, (when, pressure) in enumerate(chain):
+    place = onward(chain[1:], chain[0][1])
+    return 0 if place is None else place + 1
+
+
+def onward(rest: Sequence[tuple[When, Pressure]], here: Pressure) -> int | None:
+    """The place in the rest of a chain that takes a request from where it is now; None if it is best off there."""
+    best = here
+    for place, (when, pressure) in enumerate(rest):
         if best >= _REASON[when]:
             if pressure < min(best, Pressure.FULL):
                 return place
             best = min(best, pressure)
-    return 0
+    return None
+
+
+def share_s(hold_s: float, left: int) -> float:
+    """How long a request waits at one destination while so many others are left; it may wait `hold_s` in all."""
+    return hold_s / (left + 1)

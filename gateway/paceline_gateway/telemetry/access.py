@@ -42,6 +42,7 @@ class AccessLog:
             "wait": record.waited,
             "attempts": record.attempts,
             "resumed": record.resumed,
+            "diverted": record.diverted,
             "worker": record.worker,
             "input": meter.prompt,
             "output": meter.output,

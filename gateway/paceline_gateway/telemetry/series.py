@@ -6,7 +6,7 @@ from prometheus_client import Counter, Gauge
 
 from paceline_core.objects.resolved import ResolvedService, Target
 from paceline_core.registry import METRICS, Outcome, Phase, RequestClass, Verdict
-from paceline_core.registry.enums import CutReason, ResumeReason, ShedReason
+from paceline_core.registry.enums import CutReason, DivertReason, ResumeReason, ShedReason
 from paceline_core.registry.metrics import SERVICE
 from paceline_core.telemetry import Histogram, Metrics
 from paceline_gateway.queues.line import FairLine
@@ -102,7 +102,9 @@ class ServiceSeries:
         self.workers = {state: metrics.gauge("paceline_upstream_workers", *place, state.value) for state in Standing}
         self.circuits = {c: metrics.gauge("paceline_upstream_circuits", *place, c.value) for c in Circuit}
         self.prefix_bytes: Gauge = metrics.gauge("paceline_prefix_index_bytes", *place)
-        self.diverted: Counter = metrics.counter("paceline_diverted_requests_total", *place)
+        self.diverted: dict[DivertReason, Counter] = {
+            r: metrics.counter("paceline_diverted_requests_total", *place, r.value) for r in DivertReason
+        }
         self._retries: Counter = metrics.counter("paceline_retries_total", *place)
         self._gap: Histogram = metrics.histogram("paceline_stream_resume_gap_seconds", *place)
         self._resumed = {r: metrics.counter("paceline_stream_resumed_total", *place, r.value) for r in ResumeReason}

@@ -203,6 +203,24 @@ def test_a_route_without_weights_shares_evenly() -> None:
     assert (found.attempts, found.retry_budget, found.cascade, found.degrade) == (2, 0.2, None, None)
 
 
+@pytest.mark.parametrize(
+    ("more", "attempts"),
+    [
+        ({}, 2),
+        ({"fallback": ["small"]}, 3),
+        ({"backends": [{"service": "a"}, {"service": "b", "when": "failure"}]}, 3),
+        ({"fallback": ["small"], "retry": {"attempts": 1}}, 1),
+    ],
+)
+def test_a_route_with_somewhere_else_to_go_has_an_attempt_more_unless_told_otherwise(
+    more: dict[str, object], attempts: int
+) -> None:
+    minimal = valid()["route-minimal"]
+    route = validate(minimal | {"spec": minimal["spec"] | more})
+    assert isinstance(route, InferenceRoute)
+    assert resolve_route(route).attempts == attempts
+
+
 def test_a_route_resolves_its_cascade_and_its_degrade() -> None:
     route = validate(valid()["route"])
     assert isinstance(route, InferenceRoute)

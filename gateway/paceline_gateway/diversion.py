@@ -1,0 +1,95 @@
+"""How a request that waits goes on to another destination of its route: who can take it, and what it takes along.
+
+Its reservation stays as it is, for limits are the tenant's and not a service's: it is settled once, by what whoever
+serves it in the end has counted. The service that it leaves counts it as demand, is owed nothing for it, and keeps its
+place in no line. Known hole: what it reserved was estimated, and priced, for the first destination.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from paceline_core.errors import RequestError
+from paceline_core.registry.enums import DivertReason, RequestClass
+from paceline_gateway.admission import Admission, readmit
+from paceline_gateway.desk import Desk
+from paceline_gateway.proxy import Call
+from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.routing.fallback import Pressure, When, onward, share_s
+from paceline_gateway.routing.models import Destination
+
+_PRESSURE = {
+    DivertReason.CROWDED: Pressure.CROWDED,
+    DivertReason.FULL: Pressure.FULL,
+    DivertReason.WAITED: Pressure.FULL,
+    DivertReason.DOWN: Pressure.DOWN,
+    DivertReason.FAILED: Pressure.DOWN,
+}
+"""How badly off a request is where it is."""
+States = list[tuple[When, Pressure]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Requests that wait in vain for one reason and have the same way on: where one cannot go, no other can."""
+
+    service: str
+    request_class: RequestClass
+    reason: DivertReason
+    onward: tuple[str, ...]
+
+
+def pressures(
+    chain: Sequence[Destination], desks: Mapping[str, Desk], name: RequestClass, size: int, now: float
+) -> States:
+    """How each destination would take one more request; one that is gone is down."""
+    found = ((destination.when, desks.get(destination.service.key)) for destination in chain)
+    return [(when, Pressure.DOWN if desk is None else desk.pressure(name, size, now)) for when, desk in found]
+
+
+def divert(call: Call, reason: DivertReason, desks: Mapping[str, Desk], now: float) -> bool:
+    """Send it on, if a later destination can take it."""
+    here, admission, ticket = call.desk, call.admission, call.ticket
+    if here is None or ticket is None or admission is None or not admission.onward or call.life.begun:
+        return False
+    states = pressures(admission.onward, desks, ticket.request_class, ticket.size, now)
+    while (place := onward(states, _PRESSURE[reason])) is not None:
+        desk = desks[admission.onward[place].service.key]
+        found = _place_at(desk, call, admission, ticket, place)
+        if found is not None and desk.takes(found[1], now):
+            here.went_on(ticket, reason)
+            desk.arrived(ticket.request_class, found[1].prompt_tokens)
+            call.diverted(desk, *found)
+            return True
+        states[place] = (states[place][0], Pressure.FULL)
+    return False
+
+
+def in_vain(call: Call, now: float) -> Stuck | None:
+    """Whether it waits where no worker can be asked, or has waited its share of the time that it may."""
+    desk, ticket, admission = call.desk, call.ticket, call.admission
+    if desk is None or ticket is None or admission is None or not admission.onward:
+        return None
+    if not call.life.waiting or call.life.begun:
+        return None
+    hold_s = desk.service.classes[ticket.request_class].hold_timeout_s
+    if not desk.fleet.eligible(now):
+        reason = DivertReason.DOWN
+    elif now - ticket.joined >= share_s(hold_s, len(admission.onward)):
+        reason = DivertReason.WAITED
+    else:
+        return None
+    return Stuck(desk.key, ticket.request_class, reason, tuple(d.service.key for d in admission.onward))
+
+
+def _place_at(
+    desk: Desk, call: Call, admission: Admission, ticket: Ticket, place: int
+) -> tuple[Admission, Ticket] | None:
+    """What it is there; None if it asks for more than that one gives."""
+    tenant = call.request.head.tenant
+    if tenant is None:
+        return None
+    try:
+        admitted = readmit(call.request.body, tenant, admission, place)
+    except RequestError:
+        return None
+    return admitted, desk.ticket(ticket.id, tenant, admitted, call.life.deadline, writes=call.writes)
