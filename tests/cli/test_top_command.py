@@ -6,7 +6,7 @@ import io
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from tests.cli.test_top_frame import cls, look, tenant, worker
 
 from paceline_cli.main import app, plugin
 from paceline_cli.supervisor.rundir import RunRecord, write_record
-from paceline_cli.top.frame import Frame
-from paceline_cli.top.look import Look, Reading, Silent
+from paceline_cli.top.look import PAGES, ROWS, Look, Reading, Silent
 from paceline_cli.top.look import look as ask
 from paceline_cli.top.outputs import Json, Plain, Screen
+from paceline_cli.top.rows import Frame
 from paceline_cli.top.show import Pace, show, until_interrupted
 from paceline_core.clock import ManualClock
 from paceline_core.errors import Unreachable
@@ -170,7 +170,7 @@ def test_a_clusters_gateways_are_merged_and_the_silent_one_is_named(
     assert "gw-new" not in out
     (row,) = (line.split() for line in out.splitlines() if "w0" in line)
     assert row[3] == "2/8"
-    assert any("/proxy/v1/tenants?limit=100&busy=true" in path for path in asked)
+    assert any("/proxy/v1/tenants?limit=200&busy=true" in path for path in asked)
 
 
 def test_one_service_is_asked_for_by_its_name(answers: Answers, asked: list[str], cluster: Call) -> None:
@@ -178,7 +178,7 @@ def test_one_service_is_asked_for_by_its_name(answers: Answers, asked: list[str]
     answers[PODS] = {"items": [pod("gw-a")], "metadata": {}}
     answers.update({f"{PODS}/gw-a:8081/proxy{path}": page for path, page in TOLD.items()})
     assert cluster(*QUICK, "--service", "chat")[0] == 0
-    assert any("workers?limit=500&service=default/chat" in path for path in asked)
+    assert any("workers?limit=200&service=default/chat" in path for path in asked)
 
 
 def test_a_service_that_is_not_there_is_named_before_any_gateway_is_asked(
@@ -256,6 +256,24 @@ def test_a_gateway_that_hangs_is_given_up() -> None:
 
     found = asyncio.run(ask("g0", hang, "", ManualClock(), limit_s=0.01))
     assert found == Silent("g0", "no answer within 0.01 s")
+
+
+@pytest.mark.parametrize(("there", "seen"), [(450, 450), (1500, PAGES * ROWS)])
+def test_long_lists_are_read_page_by_page_up_to_a_bound(there: int, seen: int) -> None:
+    every = [worker(f"w{number:04}") for number in range(there)]
+
+    async def paged(path: str, query: Mapping[str, str]) -> bytes:
+        page = TOLD[path]
+        if path == "/v1/workers":
+            behind = [each for each in every if f"{each['service']} {each['worker']}" > query.get("after", "")]
+            part = behind[: int(query["limit"])]
+            page = page | {"workers": part, "truncated": len(behind) > len(part)}
+        return json.dumps(page).encode()
+
+    found = asyncio.run(ask("g0", paged, "", ManualClock()))
+    assert isinstance(found, Look)
+    assert [each.worker for each in found.workers.workers] == [each["worker"] for each in every[:seen]]
+    assert found.workers.truncated is (seen < there)
 
 
 def test_frames_that_follow_each_other_are_lines_of_json_tables_or_one_screen() -> None:

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from paceline_cli.top.frame import Frame, frame, quantile
+from paceline_cli.top.frame import frame, quantile
 from paceline_cli.top.look import Look, Silent
 from paceline_cli.top.outputs import drawn, lines
+from paceline_cli.top.rows import Frame
 from paceline_cli.top.show import History
 from paceline_cli.top.tables import MOST, short
 from paceline_gateway.admin.views import Queues, Services, Tenants, Times, Workers

@@ -78,7 +78,7 @@ async def _waiting(stand: Stand) -> bool:
     ("path", "param"),
     [
         ("/v1/tenants?limit=0", "limit"),
-        ("/v1/tenants?limit=501", "limit"),
+        ("/v1/tenants?limit=201", "limit"),
         ("/v1/workers?limit=many", "limit"),
         ("/v1/queues?colour=red", "colour"),
         ("/v1/tenants?service=default/chat", "service"),

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.manifests import service, tenant
@@ -80,6 +81,24 @@ def test_a_tenants_limits_show_what_is_used_reserved_and_left() -> None:
         "limit": None, "used": None, "reserved": 50, "remaining": None, "reset_s": None,
     }  # fmt: skip
     assert (view.concurrency.used, view.concurrency.remaining, view.concurrency.reset_s) == (1, 3, None)
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.floats(0, 5)), max_size=20), st.integers(5, 100))
+def test_what_is_told_to_be_left_is_what_clients_are_told_and_never_more_than_there_is(
+    uses: list[tuple[int, float]], limit: int
+) -> None:
+    quotas, objects, now = Quotas(), tenant(limits={"requestsPerMinute": limit}), 0.0
+    who = picture(objects).tenants["team"]
+    for requests, passed in uses:
+        now += passed
+        quotas.reserve(who, Use(requests, 0, 0), now, lambda _: None)
+    left = only(replace(sight(objects, quotas=quotas), now=now)).requests
+    header = quotas.fields(who, now).split(b"x-ratelimit-remaining-requests: ")[1].split(b"\r")[0]
+    assert left.remaining is not None
+    assert left.used is not None
+    assert 0 <= left.remaining - int(header) <= 1
+    assert 0 <= left.remaining <= limit
+    assert left.used + left.remaining == pytest.approx(max(limit, left.used), abs=0.01)
 
 
 def test_an_idle_tenant_has_all_of_its_limits_where_one_gateway_counts_alone() -> None:

@@ -12,8 +12,9 @@ from paceline_core.errors import PacelineError
 from paceline_gateway.admin.views import Page, Queues, Services, Tenants, Workers
 
 LIMIT_S: Final = 5.0
-ROWS: Final = 500
-BUSY: Final = 100
+ROWS: Final = 200
+PAGES: Final = 5
+"""Of each list; what is beyond is not asked for."""
 P = TypeVar("P", bound=Page)
 Fetch = Callable[[str, Mapping[str, str]], Awaitable[str | bytes]]
 """Asks one gateway for a path with a query; raises a PacelineError."""
@@ -44,14 +45,13 @@ Reading = Sequence[Look | Silent]
 
 async def look(gateway: str, fetch: Fetch, service: str, clock: Clock, *, limit_s: float = LIMIT_S) -> Look | Silent:
     """Ask one gateway; `service` (`namespace/name`) narrows what is told, empty for all. Raises nothing."""
-    every = {"limit": str(ROWS)}
-    narrowed = {**every, "service": service} if service else every
+    narrowed = {"service": service} if service else {}
     try:
         async with asyncio.timeout(limit_s):
-            services = await _page(Services, fetch, "services", narrowed)
-            queues = await _page(Queues, fetch, "queues", narrowed)
-            workers = await _page(Workers, fetch, "workers", narrowed)
-            tenants = await _page(Tenants, fetch, "tenants", {"limit": str(BUSY), "busy": "true"})
+            services = await _pages(Services, fetch, narrowed, lambda page: page.services[-1].service)
+            queues = await _pages(Queues, fetch, narrowed, lambda page: page.queues[-1].service)
+            workers = await _pages(Workers, fetch, narrowed, _last_worker)
+            tenants = await _pages(Tenants, fetch, {"busy": "true"}, lambda page: page.tenants[-1].tenant)
     except TimeoutError:
         return Silent(gateway, f"no answer within {limit_s:g} s")
     except ValidationError as error:
@@ -61,5 +61,19 @@ async def look(gateway: str, fetch: Fetch, service: str, clock: Clock, *, limit_
     return Look(gateway, clock.monotonic(), services, queues, workers, tenants)
 
 
-async def _page(kind: type[P], fetch: Fetch, name: str, query: Mapping[str, str]) -> P:
-    return kind.model_validate_json(await fetch(f"/v1/{name}", query))
+async def _pages(kind: type[P], fetch: Fetch, query: Mapping[str, str], last: Callable[[P], str]) -> P:
+    """A list, page by page, as one."""
+    name = kind.__name__.lower()
+    whole = kind.model_validate_json(await fetch(f"/v1/{name}", {"limit": str(ROWS), **query}))
+    for _ in range(PAGES - 1):
+        if not whole.truncated or not getattr(whole, name):
+            break
+        more = await fetch(f"/v1/{name}", {"limit": str(ROWS), **query, "after": last(whole)})
+        page = kind.model_validate_json(more)
+        whole = page.model_copy(update={name: (*getattr(whole, name), *getattr(page, name))})
+    return whole
+
+
+def _last_worker(page: Workers) -> str:
+    last = page.workers[-1]
+    return f"{last.service} {last.worker}"

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from paceline_cli.top.frame import Frame
+from paceline_cli.top.rows import Frame
 from paceline_cli.top.tables import Row, Section, head, sections
 from paceline_cli.view.table import table
 

@@ -12,9 +12,10 @@ from typing import Annotated, Final
 
 import typer
 
-from paceline_cli.top.frame import Frame, frame
+from paceline_cli.top.frame import frame
 from paceline_cli.top.look import Look, Reading, Silent
 from paceline_cli.top.outputs import Output
+from paceline_cli.top.rows import Frame
 from paceline_core.clock import Clock
 from paceline_core.errors import Unreachable
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from paceline_cli.top.frame import ClassRow, Frame, TenantRow, Time, Use, WorkerRow
+from paceline_cli.top.rows import ClassRow, Frame, TenantRow, Time, Use, WorkerRow
 from paceline_core.units import brief, counted
 
 MOST: Final = 40

@@ -55,4 +55,4 @@ def _class(desk: Desk, name: RequestClass) -> ClassView:
 
 
 def _times(histogram: Histogram) -> Times:
-    return Times(bounds=histogram.bounds, counts=tuple(histogram.counts))
+    return Times.model_construct(bounds=histogram.bounds, counts=tuple(histogram.counts))  # checking all costs more

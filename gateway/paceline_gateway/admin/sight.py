@@ -1,6 +1,6 @@
 """What the views are made from: a gateway's own objects, read and not changed; and the cut of a list into pages. Pure.
 
-Every list has a cap, so that no answer holds the token path's loop up for more than a few milliseconds.
+Every list has a cap: an answer is made on the token path's loop and holds it up, for some 20 ms at the very most.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,8 +13,8 @@ from paceline_gateway.quota.quotas import Quotas
 from paceline_gateway.routing.directory import Directory
 from paceline_gateway.usage.ledger import Ledger
 
-MOST = 500
-USUAL = 100
+MOST = 200
+USUAL = 50
 T = TypeVar("T")
 
 

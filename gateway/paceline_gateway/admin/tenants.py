@@ -4,13 +4,13 @@ Who is idle has no purse: alone, a gateway knows then that all is there; of seve
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_gateway.admin.sight import Asked, Sight, cut
 from paceline_gateway.admin.views import Amount, Month, Tenants, TenantView
 from paceline_gateway.desk import Desk
-from paceline_gateway.quota.nouns import SIZE, SLOTS, UNLIMITED, Reservation, limits_of
+from paceline_gateway.quota.nouns import NOTHING, SIZE, SLOTS, UNLIMITED, Reservation, limits_of
 from paceline_gateway.quota.purse import Purse
 
 _NAMES = ("requests", "input_tokens", "output_tokens", "concurrency")
@@ -18,11 +18,10 @@ _NAMES = ("requests", "input_tokens", "output_tokens", "concurrency")
 
 def tenants(sight: Sight, asked: Asked, *, busy: bool = False) -> Tenants:
     """A page of all tenants by name; `busy`: only those who have used something that is not refilled yet."""
-    quotas = sight.quotas
-    every = sight.picture.tenants.values()
-    known = [tenant for tenant in every if quotas.look(tenant, sight.now) is not None] if busy else every
-    part = cut(known, lambda tenant: tenant.name, asked)
-    waiting, reserved = queued(sight.desks.values()), _reserved(sight.reservations)
+    quotas, every = sight.quotas, sight.picture.tenants
+    names = [name for name in quotas.busy if name in every] if busy else every.keys()
+    part = cut(names, str, asked)
+    waiting, reserved = queued(sight.desks.values()), _reserved(sight.reservations, set(part.items))
     return Tenants(
         gateway=sight.gateway,
         time=sight.time,
@@ -30,7 +29,7 @@ def tenants(sight: Sight, asked: Asked, *, busy: bool = False) -> Tenants:
         truncated=part.truncated,
         shared=quotas.shared,
         away=quotas.away,
-        tenants=tuple(_tenant(sight, each, waiting[each.name], reserved.get(each.name, ())) for each in part.items),
+        tenants=tuple(_tenant(sight, every[name], waiting[name], reserved.get(name, NOTHING)) for name in part.items),
     )
 
 
@@ -44,19 +43,20 @@ def queued(desks: Iterable[Desk]) -> Counter[str]:
     return found
 
 
-def _reserved(reservations: Iterable[Reservation]) -> dict[str, list[float]]:
+def _reserved(reservations: Iterable[Reservation], names: Container[str]) -> dict[str, list[float]]:
     """By tenant what open requests have set aside of each limit."""
     found: dict[str, list[float]] = {}
     for reservation in reservations:
-        sums = found.setdefault(reservation.tenant, [0.0] * SIZE)
-        for kind, amount in enumerate(reservation.use.vector):
-            sums[kind] += amount
+        if reservation.tenant in names:
+            sums = found.setdefault(reservation.tenant, [0.0] * SIZE)
+            for kind, amount in enumerate(reservation.use.vector):
+                sums[kind] += amount
     return found
 
 
 def _tenant(sight: Sight, tenant: ResolvedTenant, waiting: int, reserved: Sequence[float]) -> TenantView:
     purse = sight.quotas.look(tenant, sight.now)
-    amounts = _amounts(sight, tenant, purse, reserved or [0.0] * SIZE)
+    amounts = _amounts(sight, tenant, purse, reserved)
     is_open = purse.open if purse is not None else 0
     return TenantView(
         tenant=tenant.name,

@@ -9,7 +9,7 @@ Invariant: reserved = settled + refunded + open (`Totals`), each reservation set
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, KeysView
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -81,8 +81,13 @@ class Quotas:
         """Several gateways count in one place."""
         return self._send is not None
 
+    @property
+    def busy(self) -> KeysView[str]:
+        """Tenants of whom something is kept: the others are idle and have used nothing that is not refilled."""
+        return self._purses.keys()
+
     def look(self, tenant: ResolvedTenant, now: float) -> Purse | None:
-        """A tenant's purse under its limits of now; None while it is idle and nothing is kept of it."""
+        """A tenant's purse under its limits of now; None while it is idle."""
         return self._purse(tenant, now) if tenant.name in self._purses else None
 
     @property
