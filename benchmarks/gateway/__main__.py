@@ -7,6 +7,7 @@ run a part, `--quick` is for looking whether it runs. The first run makes the pe
 
 import argparse
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -40,17 +41,23 @@ def main() -> None:
 
 
 def measure(options: Options) -> Measured:
-    """Rows and details of the parts."""
+    """Rows and details of the parts. A part that fails is a row that fails; the others go on."""
     rows, details = list[Row](), dict[str, object]()
     with stage(options.peers, options.trees) as ready:
-        rows += [Row(f"{name} could not be measured", 1, "", bar=Bar(0)) for name in ready.failed]
-        details["failed"] = ready.failed
         for part in options.only or PARTS:
-            sys.stderr.write(f"{part} ...\n")
-            found, more = PARTS[part](ready, options)
+            try:
+                found, details[part] = PARTS[part](ready, options)
+            except Exception as error:  # noqa: BLE001 - whatever it was, half an hour of other rows must not be lost
+                traceback.print_exc()
+                found, details[part] = [_missing(part)], repr(error)
+            sys.stderr.writelines(f"{part}: {row.name}: {row.value:.4g} {row.unit}\n" for row in found)
             rows += found
-            details[part] = more
-    return rows, details
+        details["failed"] = ready.failed
+        return [*rows, *map(_missing, ready.failed)], details
+
+
+def _missing(name: str) -> Row:
+    return Row(f"{name} could not be measured", 1, "", bar=Bar(0))
 
 
 def _options() -> Options:

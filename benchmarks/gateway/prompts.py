@@ -4,7 +4,7 @@ from benchmarks.gateway.options import Options
 from benchmarks.gateway.rounds import Work, measured
 from benchmarks.gateway.script import Script
 from benchmarks.gateway.stage import DIRECT, OURS, Stage
-from benchmarks.harness import Bar, Measured
+from benchmarks.harness import Bar, Measured, Row
 
 ROUNDS = 5
 KB = 1000
@@ -25,14 +25,14 @@ def prompts(stage: Stage, options: Options) -> Measured:
     """Throughput over direct, and processor time over Envoy's."""
     count = min(options.rounds, ROUNDS)
     long = measured(stage, LONG, [DIRECT, *stage.contestants], count, SLOW)
-    rows = []
-    for name in stage.contestants:
+    rows = list[Row]()
+    for name in [name for name in long.by_name if name != DIRECT]:
         bar = Bar(0.35, at_least=True) if name == OURS else None
         rows.append(long.ratio("requests a second", name, DIRECT, lambda one: one.per_s, bar))
     rows.append(long.errors())
     names = [name for name in stage.contestants if name not in EXCLUDED]
     longest = measured(stage, LONGEST, names, count)
-    for name in [name for name in names if name != OURS]:
+    for name in [name for name in longest.by_name if name != OURS]:
         bar = Bar(1.2) if name == "envoy" else None
         rows.append(longest.row("CPU a request", "ms", OURS, name, lambda one: one.cpu_ms))
         rows.append(longest.ratio("CPU a request", OURS, name, lambda one: one.cpu_ms, bar))

@@ -14,7 +14,7 @@ import uvloop
 from benchmarks.gateway.client import Load, Tally, Target
 from benchmarks.gateway.contestant import spent_s
 from benchmarks.gateway.script import Script
-from benchmarks.gateway.stage import Stage
+from benchmarks.gateway.stage import DIRECT, OURS, TROUBLE, Stage
 from benchmarks.gateway.work import SHARED, bodies
 from benchmarks.harness import Bar, Row, rotated
 
@@ -93,7 +93,7 @@ class Samples:
         )
 
     def errors(self) -> Row:
-        """Requests of all contestants that went wrong."""
+        """Requests that went wrong, of everybody."""
         wrong = {name: sum(one.tally.errors for one in samples) for name, samples in self.by_name.items()}
         whose = ", ".join(name for name, count in wrong.items() if count) or "all contestants"
         return Row(f"{self.work.name}: requests failed, {whose}", sum(wrong.values()), "", bar=Bar(0))
@@ -114,14 +114,20 @@ class Samples:
 def measured(
     stage: Stage, work: Work, names: Sequence[str], count: int, slow: Mapping[str, int] | None = None
 ) -> Samples:
-    """Rounds of one work. `slow`: who is asked by how much less."""
+    """Rounds of one work. `slow`: who is asked by how much less. Who fails is dropped, but not ours."""
     samples = Samples(work, {name: [] for name in names})
     for turn in range(count):
-        for name in rotated(names, turn):
-            with stage.turn(name, work.script) as target:
-                before = stage.times(name)
-                tally = work.run(target, turn, (slow or {}).get(name, 1))
-                samples.by_name[name].append(Sample(tally, spent_s(before, stage.times(name))))
+        for name in [name for name in rotated(names, turn) if name in samples.by_name]:
+            try:
+                with stage.turn(name, work.script) as target:
+                    before = stage.times(name)
+                    tally = work.run(target, turn, (slow or {}).get(name, 1))
+                    samples.by_name[name].append(Sample(tally, spent_s(before, stage.times(name))))
+            except TROUBLE as error:
+                if name in (DIRECT, OURS):
+                    raise
+                stage.drop(name, error)
+                del samples.by_name[name]
     return samples
 
 

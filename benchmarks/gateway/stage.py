@@ -12,15 +12,16 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 import uvloop
 from benchmarks.gateway import ours
 from benchmarks.gateway.client import Load, Target
-from benchmarks.gateway.contestant import LOAD_CORE, START_S, Contestant, Failed, Times, on_core
+from benchmarks.gateway.contestant import CORE, LOAD_CORE, START_S, Contestant, Failed, Times, on_core
 from benchmarks.gateway.rivals import RIVALS
 from benchmarks.gateway.script import Script
 from benchmarks.gateway.upstream import command
@@ -32,6 +33,8 @@ DIRECT = "direct"
 UPSTREAMS = 2
 WARM_UP = 64
 TRIES, PAUSE_S = 100, 0.2
+TROUBLE = (OSError, Failed)
+"""What goes wrong with one contestant and not with the benchmark; OSError holds TimeoutError too."""
 
 
 @dataclass(slots=True)
@@ -62,6 +65,13 @@ class Stage:
         """No gateway at all."""
         return Target(DIRECT, self.upstreams)
 
+    def drop(self, name: str, error: Exception) -> None:
+        """It takes part no more. Ends it, and says why."""
+        self.failed[name] = f"{error!r}" if not isinstance(error, Failed) else str(error)
+        sys.stderr.write(f"{name} is out: {self.failed[name]}\n")
+        if name in self.contestants:
+            self.contestants.pop(name).end()
+
     def times(self, name: str) -> Times:
         """Processor time of a contestant so far; nothing of `direct`."""
         return {} if name == DIRECT else self.contestants[name].times()
@@ -87,42 +97,43 @@ class Stage:
 @contextlib.contextmanager
 def stage(rivals: Sequence[str], trees: Sequence[Path] = ()) -> Iterator[Stage]:
     """Ours, these rivals, and ours of other checkouts. Everything is ended by its process id."""
-    if (os.cpu_count() or 1) <= 1:
-        raise SystemExit("two cores are needed: one for the gateway, one for upstreams and client")
+    if not os.sched_getaffinity(0) >= {CORE, LOAD_CORE}:
+        raise SystemExit(f"cores {LOAD_CORE} and {CORE} are needed: one for upstreams and client, one for the gateway")
     with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory(prefix="paceline-gateway-") as scratch:
         folder = Path(scratch)
         stack.enter_context(on_core(LOAD_CORE))
-        upstreams = [
-            int(stack.enter_context(_helper("benchmarks.gateway.upstream", f"w{index}"))) for index in range(UPSTREAMS)
-        ]
-        arguments = [str(folder), *map(str, upstreams)]
-        keys = stack.enter_context(_helper("benchmarks.gateway.cluster", *arguments)).split()
+        names = [f"w{index}" for index in range(UPSTREAMS)]
+        upstreams = [int(stack.enter_context(_helper("benchmarks.gateway.upstream", name))) for name in names]
+        keys = stack.enter_context(_helper("benchmarks.gateway.cluster", str(folder), *map(str, upstreams))).split()
         made = Stage(tuple(upstreams), tuple(keys))
         made.script(Script())
-        own = {OURS: ROOT} | {f"{OURS} of {tree.name}": tree for tree in trees}
-        for name, tree in own.items():
-            contestant = ours.gateway(name, folder / name.replace(" ", "-"), folder, keys[0], tree)
-            _enter(stack, made, name, contestant)
-        for name in rivals:
-            try:
-                contestant = RIVALS[name].contestant(folder / name, upstreams)
-            except (OSError, subprocess.SubprocessError) as error:
-                made.failed[name] = f"{name} could not be installed: {error}"
-                continue
-            _enter(stack, made, name, contestant)
+        for name, make in _entrants(made, folder, rivals, trees).items():
+            _enter(stack, made, name, make)
         yield made
 
 
-def _enter(stack: contextlib.ExitStack, made: Stage, name: str, contestant: Contestant) -> None:
-    stack.callback(contestant.end)
+def _entrants(
+    made: Stage, folder: Path, rivals: Sequence[str], trees: Sequence[Path]
+) -> dict[str, Callable[[], Contestant]]:
+    """Who takes part, ours first, and how each is made ready to start."""
+    own = {OURS: ROOT} | {f"{OURS} of {tree.name}": tree for tree in trees}
+    ready: dict[str, Callable[[], Contestant]] = {
+        name: partial(ours.gateway, name, folder / name.replace(" ", "-"), folder, made.keys[0], tree)
+        for name, tree in own.items()
+    }
+    return ready | {name: partial(RIVALS[name].contestant, folder / name, made.upstreams) for name in rivals}
+
+
+def _enter(stack: contextlib.ExitStack, made: Stage, name: str, make: Callable[[], Contestant]) -> None:
+    """Start it, and stop it until its turn; or note why it cannot take part."""
     try:
+        contestant = make()
+        stack.callback(contestant.end)
         contestant.start()
         contestant.wait_listening()
         _serves(contestant)
-    except (OSError, Failed) as error:
-        made.failed[name] = str(error)
-        sys.stderr.write(f"{name}: {error}\n")
-        contestant.end()
+    except (*TROUBLE, subprocess.SubprocessError) as error:
+        made.drop(name, error)
         return
     contestant.stop()
     made.contestants[name] = contestant

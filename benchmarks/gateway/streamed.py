@@ -23,10 +23,9 @@ SLOW = {name: rival.slow for name, rival in RIVALS.items()}
 def streamed(stage: Stage, options: Options) -> Measured:
     """Both."""
     rows, details = _compared(stage, options, STREAMED, bars=True)
-    near = [name for name in stage.contestants if SLOW.get(name, 1) == 1]
+    near = [name for name in stage.contestants if name == "envoy" or name not in RIVALS]
     samples = measured(stage, AT_ONCE, near, options.rounds)
-    rows += against_envoy(samples, stage, None)
-    return [*rows, samples.errors()], {**details, AT_ONCE.name: samples.details()}
+    return [*rows, *against_envoy(samples), samples.errors()], {**details, AT_ONCE.name: samples.details()}
 
 
 def unstreamed(stage: Stage, options: Options) -> Measured:
@@ -35,20 +34,21 @@ def unstreamed(stage: Stage, options: Options) -> Measured:
 
 
 def _compared(stage: Stage, options: Options, work: Work, *, bars: bool) -> Measured:
-    names = [DIRECT, *stage.contestants]
-    samples = measured(stage, work, names, options.rounds, SLOW)
-    rows = against_envoy(samples, stage, CPU_BAR if bars else None)
-    for name in [name for name in stage.contestants if name not in (OURS, "envoy")]:
+    samples = measured(stage, work, [DIRECT, *stage.contestants], options.rounds, SLOW)
+    rows = against_envoy(samples, CPU_BAR if bars else None)
+    for name in [name for name in samples.by_name if name not in (DIRECT, OURS, "envoy")]:
         bar = Bar(SPEED_BARS[name], at_least=True) if bars and name in SPEED_BARS else None
         rows.append(samples.row("CPU a request", "ms", OURS, name, _cpu))
+        if name not in RIVALS:
+            rows.append(samples.ratio("CPU a request", OURS, name, _cpu))
         rows.append(samples.ratio("requests a second of a core", OURS, name, _speed, bar))
     rows.append(samples.ratio("requests a second", OURS, DIRECT, _speed))
     return [*rows, samples.errors()], {work.name: samples.details()}
 
 
-def against_envoy(samples: Samples, stage: Stage, bar: Bar | None) -> list[Row]:
+def against_envoy(samples: Samples, bar: Bar | None = None) -> list[Row]:
     """Ours and Envoy, if it is there."""
-    if "envoy" not in stage.contestants:
+    if "envoy" not in samples.by_name:
         return []
     return [
         samples.row("CPU a request", "ms", OURS, "envoy", _cpu),

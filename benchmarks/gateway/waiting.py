@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from benchmarks.gateway.options import Options
+from benchmarks.gateway.rivals import RIVALS
 from benchmarks.gateway.rounds import Samples, Work, measured, ratios, spread
 from benchmarks.gateway.script import Script
 from benchmarks.gateway.stage import DIRECT, OURS, Stage
@@ -27,30 +28,29 @@ BAR, MODE_BAR = Bar(1.2), Bar(0.01)
 def waiting(stage: Stage, options: Options) -> Measured:
     """Rows of the added time, and of what is late at each load."""
     count = min(options.rounds, ROUNDS)
-    near = [name for name in (OURS, "envoy") if name in stage.contestants]
+    near = [name for name in stage.contestants if name == "envoy" or name not in RIVALS]
     steady = measured(stage, STEADY, [DIRECT, *stage.contestants], count, SLOW)
-    others = [measured(stage, work, [DIRECT, *near], count) for work in (ALONE, FULL)]
-    rows = _added(steady, stage)
-    for samples in (steady, *others):
-        rows += [_late(samples, name, MODE_BAR if name == OURS else None) for name in near]
+    every = [steady, *(measured(stage, work, [DIRECT, *near], count) for work in (ALONE, FULL))]
+    rows = _added(steady)
+    for samples in every:
+        rows += [_late(samples, name, MODE_BAR if name == OURS else None) for name in near if name in samples.by_name]
         rows.append(samples.errors())
-    return rows, {samples.work.name: samples.details() for samples in (steady, *others)}
+    return rows, {samples.work.name: samples.details() for samples in every}
 
 
-def _added(samples: Samples, stage: Stage) -> list[Row]:
-    direct = samples.values(DIRECT, lambda one: one.first_ms)
-    rows = []
-    added = {name: _less(samples.values(name, lambda one: one.first_ms), direct) for name in stage.contestants}
-    for name in stage.contestants:
-        rows.append(median_row(f"{samples.work.name}: added TTFT p50, {name}", added[name], "ms"))
+def _added(samples: Samples) -> list[Row]:
+    first = {name: samples.values(name, lambda one: one.first_ms) for name in samples.by_name}
+    direct = first.pop(DIRECT)
+    added = {name: [one - other for one, other in zip(mine, direct, strict=True)] for name, mine in first.items()}
+    what, rows = f"{samples.work.name}: added TTFT", list[Row]()
+    for name, values in added.items():
+        rows.append(median_row(f"{what} p50, {name}", values, "ms"))
         if name in (OURS, "envoy"):
-            late = quantile(_all_ms(samples, name), 0.99) - median(direct)
-            rows.append(Row(f"{samples.work.name}: added TTFT p99, {name}", late, "ms"))
-    for name in [name for name in ("envoy", "smg") if name in added]:
-        found = ratios(added[OURS], added[name])
-        bar = BAR if name == "envoy" else None
-        what = f"{samples.work.name}: added TTFT p50, {OURS} over {name}"
-        rows.append(Row(what, median(found), "ratio", spread=spread(found), bar=bar))
+            rows.append(Row(f"{what} p99, {name}", quantile(_all_ms(samples, name), 0.99) - median(direct), "ms"))
+    for name, bar in {"envoy": BAR, "smg": None}.items():
+        if name in added:
+            found = ratios(added[OURS], added[name])
+            rows.append(Row(f"{what} p50, {OURS} over {name}", median(found), "ratio", spread=spread(found), bar=bar))
     return rows
 
 
@@ -76,7 +76,3 @@ def late(first_ms: Sequence[float], base_ms: float) -> float:
 
 def _all_ms(samples: Samples, name: str) -> list[float]:
     return [first * 1e3 for one in samples.by_name[name] for first in one.tally.first_s]
-
-
-def _less(mine: Sequence[float], direct: Sequence[float]) -> list[float]:
-    return [one - other for one, other in zip(mine, direct, strict=True)]

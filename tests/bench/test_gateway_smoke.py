@@ -32,15 +32,19 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_ours_and_envoy_are_measured_and_who_cannot_start_is_named() -> None:
+def test_ours_and_envoy_are_measured_and_who_cannot_start_or_ends_early_is_named() -> None:
     with stage(["envoy", "broken"]) as ready:
         family = [member.pid for one in ready.contestants.values() for member in one.family()]
         samples = measured(ready, WORK, [DIRECT, *ready.contestants], 1)
-        rows = streamed.against_envoy(samples, ready, None)
+        assert list(ready.failed) == ["broken"]
+        ready.contestants["envoy"].end()
+        rest = measured(ready, WORK, list(ready.contestants), 1)
     assert list(samples.by_name) == [DIRECT, OURS, "envoy"]
     assert samples.errors().passed
     assert [one.tally.done for (one,) in samples.by_name.values()] == [40, 40, 40]
     assert all(samples.by_name[name][0].cpu_s > 0 for name in (OURS, "envoy"))
-    assert rows[0].ratio
+    assert streamed.against_envoy(samples)[0].ratio
+    assert list(rest.by_name) == [OURS]
+    assert list(ready.failed) == ["broken", "envoy"]
     assert "has ended" in ready.failed["broken"]
     assert not [pid for pid in family if psutil.pid_exists(pid)]
