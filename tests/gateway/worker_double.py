@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -25,7 +25,8 @@ class Script:
     """How one request is answered. `cut_after` closes the connection after so many events (0: before the head).
 
     A stream that is resumed counts on from the tokens it is told. `foreign`: it says nothing of tokens, like an engine
-    that is not ours. `moved_after`: it is given up with `reason` after so many events.
+    that is not ours. `moved_after`: it is given up with `reason` after so many events. `hang`: behind
+    `raw` the connection stays open. `dribble`: byte by byte. `until`: nothing comes before that.
     """
 
     tokens: tuple[str, ...] = ("Time", " to", " first", " token")
@@ -41,6 +42,9 @@ class Script:
     foreign: bool = False
     done: bool = True
     raw: bytes = b""
+    hang: bool = False
+    dribble: bool = False
+    until: asyncio.Event | None = None
 
 
 @dataclass(slots=True)
@@ -163,9 +167,13 @@ class WorkerDouble:
             await asyncio.gather(watcher, return_exceptions=True)
 
     async def _play(self, script: Script, seen: Seen, writer: asyncio.StreamWriter) -> bool:
+        if script.until is not None:
+            await script.until.wait()
         if script.raw:
             writer.write(script.raw)
             await writer.drain()
+            if script.hang:
+                await seen.closed.wait()
             return False
         if script.cut_after == 0 or script.stall_after == 0:
             if script.stall_after == 0:
@@ -177,8 +185,7 @@ class WorkerDouble:
         async for event in _events(script, seen):
             if event is None:
                 return False
-            writer.write(_chunk(event))
-            await writer.drain()
+            await _write(writer, _chunk(event), script)
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         return True
@@ -197,9 +204,22 @@ class WorkerDouble:
         }
         body = script.body.encode() or json.dumps(answer).encode()
         headers = (("content-type", "application/json"), ("content-length", str(len(body))), *script.headers)
-        writer.write(_head(script.status, headers, chunked=False) + body)
-        await writer.drain()
+        await _write(writer, _head(script.status, headers, chunked=False) + body, script)
         return True
+
+
+async def _write(writer: asyncio.StreamWriter, data: bytes, script: Script) -> None:
+    for piece in [data[at : at + 1] for at in range(len(data))] if script.dribble else [data]:
+        writer.write(piece)
+        await writer.drain()
+        if script.dribble:
+            await asyncio.sleep(0)
+
+
+def as_sse(tokens: Sequence[str]) -> bytes:
+    """A stream's body as an engine that is not ours would write it."""
+    payloads = [json.dumps({"id": "c", "choices": [{"index": 0, "delta": {"content": token}}]}) for token in tokens]
+    return b"".join(b"data: %b\n\n" % payload.encode() for payload in [*payloads, "[DONE]"])
 
 
 async def _events(script: Script, seen: Seen) -> AsyncIterator[bytes | None]:
@@ -224,6 +244,9 @@ async def _events(script: Script, seen: Seen) -> AsyncIterator[bytes | None]:
         yield (b"" if script.foreign else comment) + _event({"delta": {"content": token}}, seen)
     if script.cut_after is not None and script.cut_after >= len(script.tokens):
         yield None
+        return
+    if script.stall_after is not None and script.stall_after >= len(script.tokens):
+        await seen.closed.wait()
         return
     if json.loads(seen.body).get("stream_options", {}).get("include_usage"):
         yield _usage(script, seen)
@@ -288,7 +311,7 @@ async def _main(name: str, script: Script) -> None:
 
 def as_argument(script: Script) -> str:
     """A script for the command line."""
-    return json.dumps({key: value for key, value in asdict(script).items() if key != "raw"})
+    return json.dumps({key: value for key, value in asdict(script).items() if key not in ("raw", "until")})
 
 
 if __name__ == "__main__":
