@@ -84,6 +84,7 @@ class Floor:
         self._moving: set[str] = set()
         self._again: set[str] = set()
         self._held: set[str] = set()
+        self._hops: dict[str, str] = {}
 
     @property
     def open(self) -> int:
@@ -96,8 +97,11 @@ class Floor:
         return (call.reservation for call in self._calls.values() if call.reservation is not None)
 
     def hop(self, service: str) -> str:
-        """A token for this service's workers."""
-        return self._parts.signer.token(service, self._parts.clock.utc())
+        """A token for this service's workers, signed or looked for at most once between two sweeps."""
+        token = self._hops.get(service)
+        if token is None:
+            token = self._hops[service] = self._parts.signer.token(service, self._parts.clock.utc())
+        return token
 
     def open_call(self, call: Call) -> None:
         """A call that is known from now on, found by its ticket."""
@@ -221,6 +225,7 @@ class Floor:
     def sweep(self) -> None:
         """Give time its say."""
         now = self.now()
+        self._hops.clear()
         for call in [call for call in self._calls.values() if call.life.deadline <= now]:
             self._expire(call, now)
         self._look_around(now)
