@@ -85,7 +85,8 @@ class RequestMeasures:
             self._tracing.close()
 
     def _count(self, run: Run, caller: Caller, clock: Clock, error: str) -> None:
-        now, spent = clock.monotonic(), run.spent()
+        now, utc = clock.monotonic(), clock.utc()
+        spent = run.spent(now)
         for finish in run.ends.values():
             self._ends[finish].inc()
         self._ends["error" if error in _OURS else "abort"].inc(run.running)
@@ -95,7 +96,7 @@ class RequestMeasures:
         if not error:
             self._observe(run, spent, now)
         if self._tracing is not None:
-            self._tracing.record(Ended(run, caller, spent, now, clock.utc(), error))
+            self._tracing.record(Ended(run, caller, spent, now, utc, error))
 
     def _observe(self, run: Run, spent: Phases, now: float) -> None:
         watch, choices, usage = run.watch, run.job.choices, run.job.usage()

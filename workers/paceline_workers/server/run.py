@@ -56,10 +56,11 @@ class Run:
             pieces = self._feed(frames)
         return pieces
 
-    def spent(self) -> phases.Phases:
-        """Seconds by phase until now; those of the engine by the choice that took it longest."""
+    def spent(self, now: float | None = None) -> phases.Phases:
+        """Seconds by phase until `now`, or this moment; those of the engine by the choice that took it longest."""
+        now = self._clock.monotonic() if now is None else now
         timings = [choice.output.timing for choice in self.job.choices if choice.output.timing]
-        return self.watch.phases(self._clock.monotonic(), max(timings, key=_total, default=None))
+        return self.watch.phases(now, max(timings, key=_total, default=None))
 
     @property
     def running(self) -> int:
