@@ -38,6 +38,7 @@ from paceline_gateway.telemetry.access import AccessLog
 from paceline_gateway.telemetry.quota import QuotaSeries
 from paceline_gateway.telemetry.series import ServiceSeries, forget
 from paceline_gateway.telemetry.tenants import TenantSeries
+from paceline_gateway.telemetry.trace import Ended, Trace, Tracing
 
 RETRY_S = 1.0
 
@@ -58,6 +59,7 @@ class Parts:
     policy: Callable[[], Policy]
     quotas: Quotas
     name: str
+    tracing: Tracing
 
 
 class Floor:
@@ -76,6 +78,7 @@ class Floor:
         self.tenants = TenantSeries(parts.metrics)
         self._quota_series = QuotaSeries(parts.metrics)
         self.quotas = parts.quotas
+        self.tracing = parts.tracing
         self.billing = Billing(parts.name, parts.clock, parts.metrics, self.tenants)
         self._parts = parts
         self._endpoints: dict[str, tuple[Endpoint, ...]] = {}
@@ -160,6 +163,8 @@ class Floor:
     def ended(self, call: Call, record: Record) -> None:
         """A call is over: count it everywhere."""
         self.tenants.ended(record)
+        if call.trace is not None:
+            self._trace(call, call.trace, record)
         self._parts.access.ended(record, call.request_id, call.request.head.path)
         if call.ticket is None or call.desk is None:
             return
@@ -178,6 +183,10 @@ class Floor:
             desk.ended(record, verdicts, name, call.ticket.size, call.choices)
         desk.series.classes[name].ended(record, verdicts)
         desk.series.ended(record, phases(record))
+
+    def _trace(self, call: Call, trace: Trace, record: Record) -> None:
+        model = "" if call.desk is None else call.desk.service.model.served_name
+        self.tracing.record(Ended(trace, record, call.request_id.decode("latin-1"), call.request.head.path, model))
 
     def on_picture(self, picture: Directory) -> None:
         """Objects changed: open and close desks, follow changed promises."""

@@ -22,6 +22,8 @@ from paceline_core.kube.connect import connect
 from paceline_core.telemetry import Outlet, configure, get_logger
 from paceline_gateway.config import GatewayConfig
 from paceline_gateway.process import GatewayProcess, Ports
+from paceline_gateway.telemetry.process import Outlets
+from paceline_gateway.telemetry.tracing import tracing
 
 _log = get_logger(__name__)
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -29,13 +31,13 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 def main() -> int:
     """Run until a signal; the exit status."""
-    outlet = configure("gateway", os.environ.get(LEVEL_VARIABLE, "INFO"))
+    lines = configure("gateway", os.environ.get(LEVEL_VARIABLE, "INFO"))
     try:
         config = from_environment(GatewayConfig)
         ports = Ports.take(config)
         gc.freeze()  # what was imported lives for ever: a full collection need not walk it, nor hold requests up
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(config, ports, outlet))
+            runner.run(_run(config, ports, lines))
     except PacelineError as error:
         sys.stderr.write(f"paceline gateway: {error}\n")
         return 2 if isinstance(error, InvalidInput) else 1
@@ -45,15 +47,16 @@ def main() -> int:
     return 0
 
 
-async def _run(config: GatewayConfig, ports: Ports, outlet: Outlet) -> None:
+async def _run(config: GatewayConfig, ports: Ports, lines: Outlet) -> None:
     clock = SystemClock()
+    outlets = Outlets(lines, tracing(config.name, clock, os.environ))
     cluster = await connect(config.cluster, config.namespace, clock, workers="slices")
     stop, cut = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, _set_next, (stop, cut))
     try:
-        await GatewayProcess(config, cluster, clock, ports, outlet).run(stop, cut)
+        await GatewayProcess(config, cluster, clock, ports, outlets).run(stop, cut)
     finally:
         await cluster.close()
 

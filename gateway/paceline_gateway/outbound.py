@@ -5,15 +5,12 @@ body that names its own outdoes it.
 """
 
 import random
-import re
 from dataclasses import dataclass
 
 from paceline_core.wire import PREFIX, RESUME, SEED
 from paceline_gateway.admission import Admission
 from paceline_gateway.http.message import Request
 from paceline_gateway.routing.worker import Worker
-
-_TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +23,11 @@ class Sender:
 
 
 class Outbound:
-    """One request's message to whichever worker gets it."""
+    """One request's message to whichever worker gets it. `trace`: what all of them hear of its trace, a header line."""
 
     __slots__ = ("_body", "_path", "_same")
 
-    def __init__(self, sender: Sender, admission: Admission) -> None:
+    def __init__(self, sender: Sender, admission: Admission, trace: bytes = b"") -> None:
         head = sender.request.head
         tenant = "" if head.tenant is None else head.tenant.name
         self._body = admission.body
@@ -45,19 +42,17 @@ class Outbound:
             same += f"{PREFIX}: {admission.prefix.header()}\r\n"
         if promise := round(sender.tpot_s * 1000):
             same += f"x-paceline-tpot-ms: {promise}\r\n"
-        self._same = same.encode() + _trace(head.headers.get(b"traceparent", b""))
+        self._same = same.encode() + trace
 
-    def message(self, worker: Worker, hop: str, deadline_ms: int, resume: bytes = b"") -> list[bytes]:
-        """Head and body for this worker; `resume` is where a stream goes on."""
+    def message(
+        self, worker: Worker, hop: str, deadline_ms: int, resume: bytes = b"", trace: bytes = b""
+    ) -> list[bytes]:
+        """Head and body for this worker; `resume` is where a stream goes on, `trace` what this worker hears."""
         host, port = worker.address
         size = len(self._body) + len(resume)
         own = (
             f"POST {self._path} HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: {size}\r\nx-paceline-hop: {hop}\r\n"
         )
         own += f"{RESUME}: {len(resume)}\r\n" if resume else f"x-paceline-deadline-ms: {deadline_ms}\r\n"
-        head = own.encode() + self._same + b"\r\n"
+        head = own.encode() + self._same + trace + b"\r\n"
         return [head, self._body, resume] if resume else [head, self._body]
-
-
-def _trace(traceparent: bytes) -> bytes:
-    return b"traceparent: " + traceparent + b"\r\n" if _TRACEPARENT.fullmatch(traceparent) else b""

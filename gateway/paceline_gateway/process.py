@@ -20,7 +20,7 @@ from paceline_core.kube import Cluster
 from paceline_core.listening import bind
 from paceline_core.serving import admin_server
 from paceline_core.tasks import first
-from paceline_core.telemetry import Metrics, Outlet, get_logger
+from paceline_core.telemetry import Metrics, get_logger
 from paceline_gateway.admin import AUDIENCE
 from paceline_gateway.admin.app import Seen, create_admin
 from paceline_gateway.admin.control import Control, Levels
@@ -35,7 +35,7 @@ from paceline_gateway.routing.policies import make
 from paceline_gateway.routing.policy import Policy
 from paceline_gateway.stores.sharing import Surroundings, counters
 from paceline_gateway.telemetry.access import AccessLog
-from paceline_gateway.telemetry.process import ProcessSeries
+from paceline_gateway.telemetry.process import Outlets, ProcessSeries
 from paceline_gateway.watch import Watcher
 
 SWEEP_S = 0.25
@@ -62,13 +62,14 @@ class Ports:
 
 
 class GatewayProcess:
-    """Everything of one gateway. `outlet` is where the access log goes."""
+    """Everything of one gateway."""
 
     def __init__(
-        self, config: GatewayConfig, cluster: Cluster, clock: Clock, ports: Ports, outlet: Outlet | None = None
+        self, config: GatewayConfig, cluster: Cluster, clock: Clock, ports: Ports, outlets: Outlets | None = None
     ) -> None:
+        self._outlets = outlets = outlets or Outlets()
         metrics, signer = Metrics("gateway"), FileSigner(config.hop_key, issuer="gateway")
-        access = AccessLog(outlet if config.access_log else None, clock.utc)
+        access = AccessLog(outlets.lines if config.access_log else None, clock.utc)
         loads = LoadStreams(signer, clock)
         admin = ports.admin.getsockname()[:2]
         counts = counters(config, Surroundings(cluster, signer, clock, metrics, admin))
@@ -84,6 +85,7 @@ class GatewayProcess:
                 _policies(config),
                 counts.quotas,
                 config.name,
+                outlets.spans,
             )
         )
         self.floor = floor
@@ -93,7 +95,7 @@ class GatewayProcess:
         self._loads = loads
         self._gateway = Gateway(floor, access)
         self.server = Server(self._gateway, config.limits, clock)
-        self._series = ProcessSeries(metrics, self.server, outlet)
+        self._series = ProcessSeries(metrics, self.server, outlets)
         self._watcher = Watcher(cluster, config.namespace, floor.on_picture, floor.on_workers, metrics)
         self._watcher.on_tenants = floor.billing.on_tenants
         self._checkpoint = Checkpoint(floor.billing.ledger, cluster, config.namespace, clock)
@@ -164,6 +166,7 @@ class GatewayProcess:
         await self._loads.close()
         await self.server.close()
         await self.floor.pool.close()
+        await asyncio.to_thread(self._outlets.spans.close)
 
     def _unready(self) -> str:
         if self.server.closing:

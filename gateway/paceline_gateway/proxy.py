@@ -27,6 +27,7 @@ from paceline_gateway.requests.stream import StreamScan, read_server_timing, rea
 from paceline_gateway.routes import WITHOUT_OUTPUT
 from paceline_gateway.routing.moves import Stream
 from paceline_gateway.routing.worker import Worker
+from paceline_gateway.telemetry.trace import Trace, Tracing
 from paceline_gateway.terms import promised_tpot, terms_of
 
 _PASSED_ON = (b"content-type", b"cache-control", b"retry-after", b"retry-after-ms", b"x-should-retry")
@@ -42,6 +43,7 @@ class Front(Protocol):
     limits: Limits
     waits: Waits
     pool: Pool
+    tracing: Tracing
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -91,6 +93,7 @@ class Call:
         "request_id",
         "reservation",
         "ticket",
+        "trace",
         "waiter",
     )
 
@@ -110,6 +113,7 @@ class Call:
         self.desk: Desk | None = None
         self.admission: Admission | None = None
         self.ticket: Ticket | None = None
+        self.trace: Trace | None = None
         self.reservation: Reservation | None = None
         self.waiter: Waiter | None = None
         self.quota_fields = b""
@@ -242,8 +246,11 @@ class Call:
     def _belong(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
         self.desk, self.admission, self.ticket = desk, admission, ticket
         self._continuation = Continuation(self._front.limits.resume_bytes, ticket.prompt_tokens)
-        promise = promised_tpot(desk, admission.request_class)
-        self._outbound = Outbound(Sender(self.request, self.request_id, promise), admission)
+        promise, told = promised_tpot(desk, admission.request_class), b""
+        if self.trace is None:
+            traceparent = self.request.head.headers.get(b"traceparent", b"")
+            self.trace, told = self._front.tracing.begin(traceparent, desk.service.sample_ratio)
+        self._outbound = Outbound(Sender(self.request, self.request_id, promise), admission, told)
 
     def _loss(self, loss: Loss) -> e.Lost:
         return self._continuation.lost(loss, self._scan.moved, begun=self.life.begun)
@@ -285,6 +292,8 @@ class Call:
             self.on(e.Refused(RequestError(Code.UPSTREAM_ERROR, message)))
 
     def _do_enqueue(self, action: e.Enqueue, now: float) -> bool:
+        if self.trace is not None:
+            self.trace.waiting(now)
         if self.desk is not None and self.ticket is not None:
             if action.resume and self._worker is not None:
                 self._continuation.carry(self.ticket, self.life.meter.output, self.desk.fleet, self._worker)
@@ -309,12 +318,14 @@ class Call:
             self._belong(*self._next)
         return True
 
-    def _do_send(self, _: e.Send, _now: float) -> bool:
-        if self._worker is not None and self._outbound is not None and self.desk is not None:
+    def _do_send(self, _: e.Send, now: float) -> bool:
+        worker = self._worker
+        if worker is not None and self._outbound is not None and self.desk is not None:
             self._reset()
-            resume = self._continuation.message if self.life.begun else b""
-            message = self._outbound.message(self._worker, self._front.hop(self.desk.key), self._deadline_ms(), resume)
-            self._exchange = self._front.pool.send(self._worker.address, message, self)
+            resume, hop = self._continuation.message if self.life.begun else b"", self._front.hop(self.desk.key)
+            trace = b"" if self.trace is None else self.trace.sent(worker.name, now, resumed=self.life.begun)
+            message = self._outbound.message(worker, hop, self._deadline_ms(), resume, trace)
+            self._exchange = self._front.pool.send(worker.address, message, self)
             if self._paused:
                 self._exchange.pause(True)
         return False
@@ -331,6 +342,8 @@ class Call:
         return False
 
     def _do_free(self, action: e.Free, now: float) -> bool:
+        if self.trace is not None:
+            self.trace.freed(now)
         if self.desk is not None and self.ticket is not None:
             self.desk.dispatcher.free(self.ticket, now, suspect=action.suspect)
         return True

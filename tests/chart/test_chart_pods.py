@@ -170,6 +170,14 @@ def test_without_a_redis_one_of_the_gateways_counts_for_all() -> None:
     assert (quota.redis, quota.lease) == (None, True)
 
 
+def test_gateways_alone_send_spans_to_the_collector_that_is_named() -> None:
+    collector = "http://collector.tracing:4318"
+    named = template("--set", f"gateway.tracesEndpoint={collector}")
+    told = {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": collector}
+    tracing = {name for name, spec in named.pods() if told in spec["containers"][0].get("env", [])}
+    assert tracing == _changed(rendered(), named) == {"paceline-gateway"}
+
+
 def test_pods_roll_when_their_file_changes_and_only_then() -> None:
     before, after = rendered(), template("--set", "gateway.accessLog=false")
     assert _changed(before, after) == {"paceline-gateway"}

@@ -1,8 +1,9 @@
 """Real workers behind a test's gateway: processes that can be killed, and asked to give their streams up."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.gateway.worker_double import SERVICE
@@ -13,6 +14,7 @@ from paceline_core.auth.hop import HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.kube import Endpoint
 
+_NONE: Mapping[str, str] = MappingProxyType({})
 EMULATED = {"emulate": {"accelerator": "l4", "model": "llama-3.1-8b", "cold_start_s": 0.0}, "max_seqs": 256}
 """A slow one, some 20 tokens a second: streams last long enough to be hit on a busy machine."""
 
@@ -20,11 +22,13 @@ EMULATED = {"emulate": {"accelerator": "l4", "model": "llama-3.1-8b", "cold_star
 class Replica:
     """One worker process, by the name that the gateway knows it by."""
 
-    def __init__(self, folder: Path, name: str, hop_key: bytes, **changes: Any) -> None:
+    def __init__(
+        self, folder: Path, name: str, hop_key: bytes, environ: Mapping[str, str] = _NONE, **changes: Any
+    ) -> None:
         folder.mkdir()
         self.name = name
         self._hop_key = hop_key
-        self.process = WorkerProcess(folder, None, {"service": SERVICE, "name": name} | changes, key=hop_key)
+        self.process = WorkerProcess(folder, None, {"service": SERVICE, "name": name} | changes, environ, hop_key)
 
     @property
     def endpoint(self) -> Endpoint:
@@ -46,9 +50,11 @@ class Replica:
 
 
 @contextlib.contextmanager
-def replicas(folder: Path, count: int, hop_key: bytes, **changes: Any) -> Iterator[list[Replica]]:
-    """So many, all ready; ended at the end."""
-    made = [Replica(folder / f"w{index}", f"w{index}", hop_key, **changes) for index in range(count)]
+def replicas(
+    folder: Path, count: int, hop_key: bytes, environ: Mapping[str, str] = _NONE, **changes: Any
+) -> Iterator[list[Replica]]:
+    """So many, all ready; ended at the end. `environ` is on top of ours."""
+    made = [Replica(folder / f"w{index}", f"w{index}", hop_key, environ, **changes) for index in range(count)]
     try:
         for replica in made:
             replica.process.ready()

@@ -18,10 +18,10 @@ from paceline_core.auth.hop import HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.config import Listen
 from paceline_core.kube.connect import ClusterConfig
-from paceline_core.telemetry import Outlet
 from paceline_gateway.admin import AUDIENCE
 from paceline_gateway.config import GatewayConfig, Limits
 from paceline_gateway.process import GatewayProcess, Ports
+from paceline_gateway.telemetry.process import Outlets
 
 PATIENCE_S = 20.0
 CHAT = {"model": "chat", "messages": [{"role": "user", "content": "What is TTFT?"}]}
@@ -102,7 +102,7 @@ async def gateway(
     settle_s: float = 0.0,
     hop_key: bytes | None = None,
     cluster: ClusterDouble | None = None,
-    outlet: Outlet | None = None,
+    outlets: Outlets | None = None,
     **more: Any,
 ) -> AsyncIterator[Stand]:
     """Start one with a service, a tenant and a key; always stops. Two of one cluster share it and the hop key."""
@@ -121,7 +121,7 @@ async def gateway(
         cluster.put(manifest)
     ports = Ports.take(config)
     port, admin = ports.public.getsockname()[1], ports.admin.getsockname()[1]
-    process = GatewayProcess(config, cluster, SystemClock(), ports, outlet)
+    process = GatewayProcess(config, cluster, SystemClock(), ports, outlets)
     stop, cut = asyncio.Event(), asyncio.Event()
     run = asyncio.create_task(process.run(stop, cut))
     base, headers = f"http://127.0.0.1:{port}", {"authorization": f"Bearer {key}"}

@@ -147,10 +147,14 @@ def _clients() -> Row:
             ),
             Panel(
                 "Lost telemetry",
-                "Log lines per second that gateways could not write.",
-                "Above 0: nobody reads the log, or not fast enough. No request waits for it.",
+                "Log lines that gateways could not write and spans that they could not send, per second.",
+                "Above 0: the log is not read fast enough, or the collector is away. No request waits for either.",
                 "none",
-                (Query(rate("paceline_gateway_log_dropped_lines_total"), "log lines", quiet=True),), empty=_NONE,
+                (
+                    Query(rate("paceline_gateway_log_dropped_lines_total"), "log lines", quiet=True),
+                    Query(rate("paceline_gateway_trace_dropped_spans_total"), "spans", quiet=True),
+                ),
+                empty=_NONE,
             ),
         ),
     )  # fmt: skip

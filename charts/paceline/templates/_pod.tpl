@@ -53,6 +53,9 @@ command: [python, -m, paceline_{{ .part }}.main]
 env:
   - {name: PACELINE_CONFIG, value: /etc/paceline/config/{{ .part }}.yaml}
   - {name: PACELINE_LOG_LEVEL, value: {{ .root.Values.logLevel }}}
+  {{- with (index .root.Values .part).tracesEndpoint }}
+  - {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ quote . }}}
+  {{- end }}
 securityContext:
   {{- include "paceline.containerSecurity" . | nindent 2 }}
 resources:

@@ -129,6 +129,7 @@ def _gateway() -> list[Metric]:
         Metric(
             "paceline_gateway_log_dropped_lines_total", c, "Log lines lost: nobody reads, or the pipe is closed.", o
         ),
+        Metric("paceline_gateway_trace_dropped_spans_total", c, "Spans lost: queue full, or collector away.", o),
         Metric("paceline_gateway_cluster_current", g, "1 while what is known of a kind is current.", o, ("kind",)),
     ]
 

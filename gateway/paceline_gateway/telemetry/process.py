@@ -1,26 +1,39 @@
-"""What the process has open and what it could not log: gauges read at the scrape, a counter brought up to date."""
+"""What the process has open and what it could not tell: gauges read at the scrape, counters brought up to date."""
 
+from dataclasses import dataclass
 from functools import partial
 
 from paceline_core.telemetry import Metrics, Outlet
 from paceline_gateway.http.server import Server
+from paceline_gateway.telemetry.trace import Off, Tracing
+
+_OFF = Off()
+
+
+@dataclass(frozen=True, slots=True)
+class Outlets:
+    """Where a gateway tells what is no metric: log lines, and spans of traced requests. By default nowhere."""
+
+    lines: Outlet | None = None
+    spans: Tracing = _OFF
 
 
 class ProcessSeries:
-    """Connections, what is held for them, and lines that were lost."""
+    """Connections, what is held for them, lines and spans that were lost."""
 
-    def __init__(self, metrics: Metrics, server: Server, outlet: Outlet | None) -> None:
+    def __init__(self, metrics: Metrics, server: Server, outlets: Outlets) -> None:
         for kind in ("http", "websocket"):
             now = partial(server.count, websocket=kind == "websocket")
             metrics.gauge("paceline_gateway_connections", kind).set_function(now)
         metrics.gauge("paceline_gateway_held_bytes").set_function(lambda: server.memory.used)
-        self._lost = metrics.counter("paceline_gateway_log_dropped_lines_total")
-        self._outlet = outlet
-        self._told = 0
+        self._lines = metrics.counter("paceline_gateway_log_dropped_lines_total")
+        self._spans = metrics.counter("paceline_gateway_trace_dropped_spans_total")
+        self._outlets = outlets
+        self._told = (0, 0)
 
     def show(self) -> None:
-        """Bring the counter up to date."""
-        if self._outlet is not None:
-            lost = self._outlet.lost
-            self._lost.inc(lost - self._told)
-            self._told = lost
+        """Bring the counters up to date."""
+        lines, spans = self._outlets.lines, self._outlets.spans
+        before, self._told = self._told, (0 if lines is None else lines.lost, spans.dropped)
+        self._lines.inc(self._told[0] - before[0])
+        self._spans.inc(self._told[1] - before[1])

@@ -12,7 +12,6 @@ from typing import Self
 
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
@@ -20,8 +19,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from paceline_core.registry import Phase
+from paceline_core.telemetry.resource import resource
+from paceline_core.telemetry.span_queue import SpanQueue
 from paceline_workers.config import WorkerConfig
-from paceline_workers.server.span_queue import SpanQueue
 from paceline_workers.server.tracing import Ended
 
 _PROPAGATOR = TraceContextTextMapPropagator()
@@ -46,7 +46,7 @@ class SpanWriter:
         """Export as OTEL_EXPORTER_OTLP_* says; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add to what is told."""
         queue = SpanQueue(OTLPSpanExporter())
         provider = TracerProvider(
-            resource=_resource(config),
+            resource=resource(_own(config)),
             sampler=ParentBased(TraceIdRatioBased(config.trace_ratio)),
             shutdown_on_exit=False,
         )
@@ -90,24 +90,16 @@ class SpanWriter:
             root.set_status(Status(StatusCode.ERROR, ended.error))
 
 
-def _resource(config: WorkerConfig) -> Resource:
+def _own(config: WorkerConfig) -> dict[str, str]:
     namespace, _, service = config.service.rpartition("/")
-    own = Resource(
-        {
-            "service.name": "paceline-worker",
-            "service.namespace": namespace,
-            "service.instance.id": config.name,
-            "paceline.service": service,
-            "paceline.revision": config.revision,
-            "paceline.pool": config.pool,
-        }
-    )
-    named = Resource.create()  # what OTEL_* says, over defaults
-    return named.merge(own) if _unnamed(named) else own.merge(named)
-
-
-def _unnamed(resource: Resource) -> bool:
-    return str(resource.attributes.get("service.name", "")).startswith("unknown_service")
+    return {
+        "service.name": "paceline-worker",
+        "service.namespace": namespace,
+        "service.instance.id": config.name,
+        "paceline.service": service,
+        "paceline.revision": config.revision,
+        "paceline.pool": config.pool,
+    }
 
 
 def _operation(ended: Ended) -> str:

@@ -1,7 +1,7 @@
 """Whether requests are traced, and what a traced one is known by when it has ended.
 
-On where OTEL_EXPORTER_OTLP_ENDPOINT (or its `_TRACES_` form) names a collector. Off, nothing of OpenTelemetry is
-imported and no request does anything for it. Spans are made of plain timestamps after the last byte.
+Off (`paceline_core.telemetry.tracing`), nothing of OpenTelemetry is imported and no request does anything for it. Spans
+are made of plain timestamps after the last byte.
 """
 
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from datetime import datetime
 from typing import Protocol
 
 from paceline_core.telemetry import get_logger
+from paceline_core.telemetry.tracing import collector_named, wished
 from paceline_workers.config import WorkerConfig
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.phases import Phases
 from paceline_workers.server.run import Run
 
 _log = get_logger(__name__)
-ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Tracing(Protocol):
 
 def tracing(config: WorkerConfig, environ: Mapping[str, str]) -> Tracing | None:
     """As the environment says; None for off."""
-    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none":
+    if not wished(environ):
         return None
-    if not any(environ.get(name) for name in ENDPOINTS):
+    if not collector_named(environ):
         if config.trace_ratio:
             _log.warning("no request is traced: set OTEL_EXPORTER_OTLP_ENDPOINT to the address of a collector")
         return None

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from tests.worker.harness import settings
 
-from paceline_workers.server.span_queue import SpanQueue
+from paceline_core.telemetry.span_queue import SpanQueue
 from paceline_workers.server.tracing import tracing
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
