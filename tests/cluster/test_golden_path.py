@@ -122,8 +122,14 @@ def test_the_official_client_streams_tokens_through_the_gateways_service(story: 
 def test_top_shows_what_all_gateways_see(story: Story) -> None:
     seen = json.loads(_plugin(story, "top", "--once", "--json", "--system-namespace", SYSTEM))
     assert (len(seen["gateways"]), seen["silent"]) == (2, [])
-    assert [row["service"] for row in seen["classes"]] == [f"{HOME}/chat"]
+    assert {row["service"] for row in seen["classes"]} == {f"{HOME}/chat"}
     assert [row["state"] for row in seen["workers"]] == ["ready"]
+
+
+def test_who_may_exec_in_a_gateways_pod_may_change_its_log_level(story: Story) -> None:
+    ask = ("python", "-m", "paceline_gateway.admin", "PUT", "/v1/log-level", '{"level": "debug", "duration": "1s"}')
+    told = story.bench.kubectl.within(SYSTEM)("exec", "deploy/paceline-gateway", "--", *ask)
+    assert json.loads(told)["usual"] == "info"
 
 
 def test_load_breaks_the_promise_and_replicas_are_added_for_a_reason(story: Story) -> None:
