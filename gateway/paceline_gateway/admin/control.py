@@ -45,9 +45,9 @@ class Levels:
 
     def want(self, name: str, for_s: float | None, now: float) -> None:
         """Log at this level from now on."""
+        _log.warning("the log level changes", extra={"to": name, "for_s": for_s})
         set_level(name)
         self._until = None if for_s is None or name == self.usual else now + for_s
-        _log.warning("the log level was changed", extra={"to": name, "for_s": for_s})
 
     def sweep(self, now: float) -> None:
         """Give time its say."""
