@@ -6,6 +6,7 @@ run a part, `--quick` is for looking whether it runs. The first run makes the pe
 """
 
 import argparse
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -37,6 +38,7 @@ PARTS: Mapping[str, Part] = {
 def main() -> None:
     """Run what was asked for, one part after another on one stage."""
     options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that whatever was started is ended
     harness.report(AREA, lambda: measure(options), SystemClock(), suffix=_suffix(options))
 
 

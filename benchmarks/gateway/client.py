@@ -161,6 +161,8 @@ class Load:
 
     async def _once(self, free: list[Connection]) -> None:
         connection = free.pop() if free else await self._open()
+        if connection.transport.is_closing():
+            connection = await self._open()
         await self._ask(connection)
         free.append(connection)
 

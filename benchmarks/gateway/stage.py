@@ -7,6 +7,7 @@ out, and `failed` says why.
 import contextlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -99,6 +100,10 @@ def stage(rivals: Sequence[str], trees: Sequence[Path] = ()) -> Iterator[Stage]:
     """Ours, these rivals, and ours of other checkouts. Everything is ended by its process id."""
     if not os.sched_getaffinity(0) >= {CORE, LOAD_CORE}:
         raise SystemExit(f"cores {LOAD_CORE} and {CORE} are needed: one for upstreams and client, one for the gateway")
+    if not Path("/proc/self/schedstat").exists():
+        raise SystemExit("this kernel does not tell a thread's processor time (/proc/self/schedstat)")
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # thousands of streams, here and in what is started
     with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory(prefix="paceline-gateway-") as scratch:
         folder = Path(scratch)
         stack.enter_context(on_core(LOAD_CORE))
