@@ -1,7 +1,7 @@
 """From a request's head and body to the terms it is served under, or the reason why not. Pure."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
@@ -15,8 +15,7 @@ from paceline_gateway.routing.models import Asker, Destination, locate
 from paceline_gateway.routing.prefix_keys import prefix_keys
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(NamedTuple):
     """`body` is what goes to the worker: the client's own bytes, but for a model name that the worker does not know.
 
     `max_tokens` is what was asked for, else the class's limit. `ours`: the workers are of our own runtime, so a stream
@@ -100,4 +99,4 @@ def admit_tokens(  # noqa: PLR0913 - as above
     runtime = admission.destination.service.runtime.name
     if runtime not in _TOKENIZERS:
         raise RequestError(Code.ROUTE_NOT_FOUND, f"The model is served by {runtime}, which has no {path} like vLLM's.")
-    return replace(admission, stream=False, prefix=None, onward=(), counts=True)
+    return admission._replace(stream=False, prefix=None, onward=(), counts=True)

@@ -1,11 +1,11 @@
 """The public port's application: who asks, what for, and on to the floor. Returns at once; answers come later."""
 
-import contextlib
 import random
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import count
+from typing import Any
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
@@ -83,13 +83,16 @@ class Gateway:
             raise RequestError(Code.INVALID_API_KEY, "No API key was sent.")
         call = Call(self._floor, request, reply, request_id)
         call.on(e.Authenticated(tenant.name))
-        with _answering(call):
-            floor, head, body, draw = self._floor, request.head, request.body, self._draw()
-            if counts:
-                admission = admit_tokens(body, head.headers, tenant, floor.picture, draw, path=head.path)
-            else:
-                admission = admit(body, head.headers, tenant, floor.picture, draw, choose=floor.choose)
-            self._reserve(call, admission, tenant)
+        _answering(call, self._admit, call, tenant, counts)
+
+    def _admit(self, call: Call, tenant: ResolvedTenant, counts: bool) -> None:
+        """Learn what is asked for. Raises RequestError."""
+        floor, head, body, draw = self._floor, call.request.head, call.request.body, self._draw()
+        if counts:
+            admission = admit_tokens(body, head.headers, tenant, floor.picture, draw, path=head.path)
+        else:
+            admission = admit(body, head.headers, tenant, floor.picture, draw, choose=floor.choose)
+        self._reserve(call, admission, tenant)
 
     def _reserve(self, call: Call, admission: Admission, tenant: ResolvedTenant) -> None:
         """Ask for the tenant's leave; it may come later."""
@@ -110,17 +113,17 @@ class Gateway:
     def _reserved(self, call: Call, result: Reservation | RequestError) -> None:
         """The tenant's leave, or why there is none."""
         call.waiter = None
-        with _answering(call):
-            if isinstance(result, RequestError):
-                if call.request.head.tenant is not None:
-                    call.quota_fields = self._floor.quotas.fields(call.request.head.tenant, self._floor.now())
-                raise result
+        if isinstance(result, Reservation):
             call.quota_fields = result.fields
-            self._floor.arrived(call, result)
-            self._queue(call)
+            _answering(call, self._queue, call, result)
+            return
+        if call.request.head.tenant is not None:
+            call.quota_fields = self._floor.quotas.fields(call.request.head.tenant, self._floor.now())
+        call.on(e.Refused(result))
 
-    def _queue(self, call: Call) -> None:
+    def _queue(self, call: Call, reservation: Reservation) -> None:
         """Stand in line. Raises RequestError when it is full."""
+        self._floor.arrived(call, reservation)
         if call.desk is None or call.ticket is None:
             return
         while (shed := call.desk.shed(call.ticket, self._floor.now())) is not None:
@@ -132,11 +135,10 @@ class Gateway:
         call.on(e.Queued())
 
 
-@contextlib.contextmanager
-def _answering(call: Call) -> Iterator[None]:
-    """Whatever goes wrong inside, the call ends with an answer."""
+def _answering(call: Call, step: Callable[..., None], *given: Any) -> None:
+    """Take a step; whatever goes wrong in it, the call ends with an answer."""
     try:
-        yield
+        step(*given)
     except RequestError as error:
         call.on(e.Refused(error))
     except Exception:  # noqa: BLE001 - the last boundary: a fault of ours must still end with an answer

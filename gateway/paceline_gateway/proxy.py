@@ -117,7 +117,6 @@ class Call:
         self.reservation: Reservation | None = None
         self.waiter: Waiter | None = None
         self.quota_fields = b""
-        self._reset()
         reply.on_gone = self._client_gone
         reply.on_pressure = self._pressure
 

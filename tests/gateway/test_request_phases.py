@@ -1,5 +1,3 @@
-import dataclasses
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,4 +33,4 @@ def test_without_the_workers_word_the_first_token_divides_prefill_from_decode() 
 
 
 def test_a_request_that_reached_no_worker_has_no_phases() -> None:
-    assert phases(dataclasses.replace(record(0.0, 1.0, 2.0, 3.0, None), sent=None)) == {}
+    assert phases(record(0.0, 1.0, 2.0, 3.0, None)._replace(sent=None)) == {}

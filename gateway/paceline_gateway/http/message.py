@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import NamedTuple
 
 from paceline_core.objects.resolved import ResolvedTenant
 
@@ -23,8 +24,7 @@ class Head:
     upgrade: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A whole request. `received` is the monotonic time of its last byte."""
 
     head: Head

@@ -107,10 +107,16 @@ class Reply:
             self.done = True
             if self.on_gone is not None:
                 self.on_gone()
+            self._forget()
 
     def _end(self, keep_alive: bool) -> None:
         self.done = True
+        self._forget()
         self._wire.answered(keep_alive=keep_alive)
+
+    def _forget(self) -> None:
+        """Who listens most likely holds this reply: as no circle both go at once, without the garbage collector."""
+        self.on_gone, self.on_pressure = None, _ignore
 
     def _common(self) -> bytes:
         """The last lines of every head: the client is told of the connection's end here or not at all."""

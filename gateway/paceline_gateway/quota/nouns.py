@@ -6,7 +6,7 @@ over a minute; a slot comes back when its request ends.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from paceline_core.errors import RequestError
 from paceline_core.objects.resolved import ResolvedTenant
@@ -22,8 +22,7 @@ CLOSE: Final = 1e-6
 """Amounts that differ by less are the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """What a request needs, or has used."""
 
     requests: int = 0
@@ -36,8 +35,7 @@ class Use:
         return (self.requests, self.input_tokens, self.output_tokens, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(NamedTuple):
     """What was set aside for one request. `kinds`: the indices of those amounts that were limited, and so charged.
 
     `since` is when; `fields` are the header lines that tell the client where it stands.

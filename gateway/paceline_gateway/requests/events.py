@@ -1,6 +1,7 @@
 """What can happen to a request, and what the machine asks its shell to do about it."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from paceline_core.errors import RequestError
 from paceline_core.registry.enums import CutReason, ResumeReason
@@ -8,15 +9,13 @@ from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.nouns import Record, Terms
 
 
-@dataclass(frozen=True, slots=True)
-class Authenticated:
+class Authenticated(NamedTuple):
     """The key belongs to this tenant."""
 
     tenant: str
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(NamedTuple):
     """It is well-formed and its model is known. `budget` is its service's."""
 
     terms: Terms
@@ -44,15 +43,13 @@ class Refused:
     error: RequestError
 
 
-@dataclass(frozen=True, slots=True)
-class Assigned:
+class Assigned(NamedTuple):
     """The queue gave it to a worker."""
 
     worker: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(NamedTuple):
     """The worker's status has come. 503 means that it takes no new work."""
 
     status: int
@@ -116,8 +113,7 @@ Event = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueue:
+class Enqueue(NamedTuple):
     """Wait for a worker; `again` at the head of the queue, and on another worker if there is one.
 
     `resume`: with a stream that has begun.
@@ -145,8 +141,7 @@ class Move:
     """It belongs to the destination that takes it, from here on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     """Dispatch to this worker."""
 
     worker: str
@@ -165,8 +160,7 @@ class Drop:
     """Close the exchange with the worker, so that it stops working."""
 
 
-@dataclass(frozen=True, slots=True)
-class Free:
+class Free(NamedTuple):
     """Give the worker's slot back. `suspect`: this worker just failed; ask others first for a moment."""
 
     worker: str
@@ -190,8 +184,7 @@ class Fail:
     error: RequestError
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(NamedTuple):
     """It is over; count it."""
 
     record: Record

@@ -1,6 +1,7 @@
 """What a request is, and what is left of it when it has ended."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from paceline_core.errors import Code
 from paceline_core.registry.enums import CutReason, Outcome, RequestClass
@@ -16,8 +17,7 @@ class Meter:
     worker: "WorkerPhases | None" = None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerPhases:
+class WorkerPhases(NamedTuple):
     """Seconds that the worker reports of its part."""
 
     tokenize: float = 0.0
@@ -33,8 +33,7 @@ class WorkerPhases:
         return self.tokenize + self.queue + self.batch_wait + self.prefill + self.decode + self.post
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """What a request was admitted under. Times in seconds, `hold_s` for waiting in the gateway.
 
     `promised`: its class's promises are about it. `onward`: its route has further destinations.
@@ -61,8 +60,7 @@ class Waits:
     """From the loss of a stream's worker to its next token from another one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """A request that has ended. Times are monotonic seconds; those of things that never happened are None.
 
     `received` is the last byte of the body, `first` the first content handed to the client, `ended` the last byte.

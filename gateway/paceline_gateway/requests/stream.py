@@ -25,7 +25,7 @@ _COUNT = {
     name: re.compile(rb'"%b":\s*(\d+)' % name) for name in (b"prompt_tokens", b"completion_tokens", b"cached_tokens")
 }
 _USAGE_SPAN = 512
-_SPENT = frozenset(WorkerPhases.__dataclass_fields__)
+_SPENT = frozenset(WorkerPhases._fields)
 
 
 class StreamScan:
@@ -55,18 +55,10 @@ class StreamScan:
         if self._rest:
             packet, self._rest = self._rest + packet, b""
         before = self._meter.output
-        if packet.startswith(b": p ") and packet.endswith(b"\n\n") and b"\n:" not in packet:
-            lines = self._one_piece(packet)  # nearly every packet of our workers
-        elif b"\n:" in packet or packet.startswith(b":"):
-            lines = self._pieces(packet)
-        else:
-            lines = self._whole_lines(packet)
-        if b"[DONE]" in lines and b"data: [DONE]" in lines:
-            self.done = True
-        if b'"usage":' in lines:
-            self._usage = lines
-        if b'data: {"error"' in lines:
-            self.failed = True
+        kept, at = self._plain(packet)
+        if at < len(packet):
+            kept.append(self._other(packet[at:] if at else packet))
+        lines = kept[0] if len(kept) == 1 else b"".join(kept)
         self.fresh = self._meter.output - before or _events(lines)
         return lines if self.began else self._first(lines)
 
@@ -83,16 +75,33 @@ class StreamScan:
         self._rest = packet[cut:]
         return packet[:cut]
 
-    def _one_piece(self, packet: bytes) -> bytes:
-        """The same as `_pieces` for what is one comment and its events."""
-        end = packet.find(b"\n") + 1
-        position, _, ids = packet[4:end].partition(b" ")
-        if b" " in ids or not position.isdigit():
-            return self._pieces(packet)
-        self._meter.output = int(position) + ids.count(b",") + 1
-        if self._told is not None:
-            self._told.add(packet[:end])
-        return packet[end:]
+    def _plain(self, packet: bytes) -> tuple[list[bytes], int]:
+        """Pieces of one event each, which is nearly all that our workers send; and where what is not that begins."""
+        kept, at = [], 0
+        while packet.startswith(b": p ", at):
+            begin = packet.find(b"\n", at) + 1
+            end = packet.find(b"\n", begin) + 2
+            position, _, ids = packet[at + 4 : begin].partition(b" ")
+            one = packet.startswith(b"data: ", begin) and packet.startswith(b"\n", end - 1)
+            if not (one and position.isdigit()) or ids.find(b" ") >= 0 or ids == b"-\n":
+                break
+            self._meter.output = int(position) + ids.count(b",") + 1
+            if self._told is not None:
+                self._told.add(packet[at:begin])
+            kept.append(packet[begin:end])
+            at = end
+        return kept, at
+
+    def _other(self, packet: bytes) -> bytes:
+        """What may be forwarded of anything else, looked through for what ends a stream."""
+        lines = self._pieces(packet) if packet.startswith(b":") or b"\n:" in packet else self._whole_lines(packet)
+        if b"data: [DONE]" in lines:
+            self.done = True
+        if b'"usage":' in lines:
+            self._usage = lines
+        if b'data: {"error"' in lines:
+            self.failed = True
+        return lines
 
     def _pieces(self, packet: bytes) -> bytes:
         """The events of all pieces that are whole; from the first one on that is not, everything waits."""

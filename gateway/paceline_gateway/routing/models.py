@@ -6,8 +6,8 @@ the oldest object that the caller may reach wins. What comes back is a chain: wh
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import get_args
+from dataclasses import dataclass
+from typing import NamedTuple, get_args
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedRoute, ResolvedService, ResolvedTenant
@@ -20,8 +20,7 @@ ATTEMPTS = 2
 RETRY_SHARE = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(NamedTuple):
     """`model` is the name the worker must find in the body. `attempts` counts all dispatches of one request.
 
     `when` it is asked at all: `fallback` is a model that the route names for when none of its backends can answer.
@@ -43,8 +42,7 @@ class _Choice:
     service: ResolvedService
 
 
-@dataclass(frozen=True, slots=True)
-class Asker:
+class Asker(NamedTuple):
     """Who asks: its tenant, and headers (lower case) that routes may match on."""
 
     tenant: ResolvedTenant
@@ -117,7 +115,7 @@ def _by_route(route: ResolvedRoute, asker: Asker, picture: Directory, draw: floa
 def _fallbacks(route: ResolvedRoute, asker: Asker, picture: Directory, draw: float) -> list[Destination]:
     """The models it names, under its own attempts and budget. Theirs are not followed: no chain goes in a circle."""
     return [
-        replace(found[0], attempts=route.attempts, retry_share=route.retry_budget, when="fallback")
+        found[0]._replace(attempts=route.attempts, retry_share=route.retry_budget, when="fallback")
         for name in route.fallback
         if (found := _named(name, asker, picture, draw, fall_back=False))
     ]

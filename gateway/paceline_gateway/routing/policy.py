@@ -1,7 +1,6 @@
 """Which of the workers that could take a request does. Policies are interchangeable: one method, plain data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from paceline_core.registry.enums import RequestClass
@@ -9,8 +8,7 @@ from paceline_core.wire.prefix import BLOCK
 from paceline_gateway.routing.worker import Worker
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """What a policy may know of a request. `keys` name the beginnings of its prompt (`wire.prefix`), shortest first.
 
     `prompt_tokens` and `expected_output` are estimates; `prompt_bytes` is what the keys are shares of.
@@ -44,8 +42,7 @@ class Candidate(NamedTuple):
     hot: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(NamedTuple):
     """The worker chosen. `cost_s`: estimated seconds to the first token there, 0 where a policy does not estimate."""
 
     worker: Worker

@@ -11,6 +11,7 @@ Classes share a worker's steps by weight, so what is ahead of a request depends 
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import ceil, inf
+from typing import NamedTuple
 
 from paceline_core.kube import Endpoint
 from paceline_core.registry.enums import RequestClass
@@ -42,8 +43,7 @@ class Standing(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Flight:
+class Flight(NamedTuple):
     """A dispatched prompt of which nothing has come back: uncached tokens, class, when it went, after which report."""
 
     tokens: int
