@@ -13,6 +13,7 @@ need() { # PACKAGE: a file or command it brings
 PATH=$PATH:/usr/sbin:/sbin
 need prometheus prometheus
 need redis-server redis-server
+need curl curl
 # The cluster of tests/cluster: what the kubelet, containerd and kube-proxy call.
 need runc runc
 need containernetworking-plugins /usr/lib/cni/bridge
