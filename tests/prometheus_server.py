@@ -4,7 +4,7 @@ import contextlib
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,10 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def prometheus_server(program: str | Path, folder: Path, config: dict[str, Any]) -> Iterator[str]:
+def prometheus_server(program: str | Path, folder: Path, config: dict[str, Any], *flags: str) -> Iterator[str]:
     """The URL of a server with this configuration that answers queries; data and log lie in `folder`."""
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    process, url = _started(program, folder)
+    process, url = _started(program, folder, flags)
     try:
         yield url
     finally:
@@ -34,12 +34,12 @@ def prometheus_server(program: str | Path, folder: Path, config: dict[str, Any])
         process.wait(10)
 
 
-def _started(program: str | Path, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
+def _started(program: str | Path, folder: Path, flags: Sequence[str]) -> tuple[subprocess.Popen[bytes], str]:
     """A free port may be taken by somebody else before Prometheus takes it; then another is tried."""
     for _ in range(ATTEMPTS):
         port = free_port()
         with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(_argv(program, folder, port), stderr=log, stdout=log)
+            process = subprocess.Popen([*_argv(program, folder, port), *flags], stderr=log, stdout=log)
         while process.poll() is None:
             with contextlib.suppress(httpx.HTTPError):
                 if httpx.get(f"http://127.0.0.1:{port}/-/ready", timeout=1.0, trust_env=False).is_success:

@@ -181,7 +181,8 @@ class Floor:
             desk.settled(call.ticket, use, record.meter.cached)
             self.billing.charged(record, use, desk, name, self.picture, call.earlier)
             desk.ended(record, verdicts, name, call.ticket.size, call.choices)
-        desk.series.classes[name].ended(record, verdicts)
+        trace_id, at = (0, 0.0) if call.trace is None else (call.trace.trace_id, self._parts.clock.utc().timestamp())
+        desk.series.classes[name].ended(record, verdicts, trace_id, at)
         desk.series.ended(record, phases(record))
 
     def _trace(self, call: Call, trace: Trace, record: Record) -> None:

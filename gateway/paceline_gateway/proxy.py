@@ -278,8 +278,8 @@ class Call:
         now = self._front.now()
         self.life.progress(now)
         fresh = self._scan.fresh
-        if fresh and self.desk is not None:
-            self.desk.series.itl.observe((now - self._last) / fresh)
+        if fresh and self.desk is not None and self.ticket is not None:
+            self.desk.series.classes[self.ticket.request_class].itl.observe_many((now - self._last) / fresh, fresh)
             self._last = now
         self.reply.more(out)
 

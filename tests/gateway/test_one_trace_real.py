@@ -2,17 +2,21 @@
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from tests.gateway import manifests
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.replicas import EMULATED, Replica, replicas
-from tests.gateway.stand import CHAT, STREAM, Stand, gateway, until
+from tests.gateway.stand import CHAT, STREAM, Stand, gateway, plain_client, until
 from tests.gateway.worker_double import Script
+from tests.prometheus_server import prometheus_server
 from tests.worker.collector import Collector, Span, collecting
 
 from paceline_core.auth import new_hop_key
@@ -103,6 +107,33 @@ async def test_without_a_caller_the_services_ratio_decides(tmp_path: Path, make_
         f"00-{root.trace_id}-{attempt.span_id}-01",
         f"00-{TRACE}-{CALLER}-00",
     ]
+
+
+async def test_prometheus_finds_the_trace_of_a_traced_request_behind_its_latencies(
+    tmp_path: Path, make_worker: MakeWorker
+) -> None:
+    program = shutil.which("prometheus")
+    assert program is not None, "install Prometheus: apt-get install prometheus"
+    with collecting() as collector:
+        async with traced(tmp_path, collector) as stand:
+            stand.work(await make_worker())
+            for headers in (SAMPLED, {}):
+                assert (await stand.client.post(PATH, json=STREAM, headers=headers)).status_code == 200
+            assert "trace_id" not in (await stand.admin.get("/metrics")).text
+            target = {"targets": [f"127.0.0.1:{stand.admin.base_url.port}"]}
+            job = {"job_name": "gateway", "static_configs": [target]}
+            config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}
+            with prometheus_server(program, tmp_path, config, "--enable-feature=exemplar-storage") as url:
+                async with plain_client(base_url=url) as prometheus:
+                    for name in ("paceline_request_ttft_seconds", "paceline_request_duration_seconds"):
+                        await until(partial(_has_exemplars, prometheus, f"{name}_bucket"))
+
+
+async def _has_exemplars(prometheus: httpx.AsyncClient, series: str) -> bool:
+    asked = {"query": series, "start": "0", "end": "9999999999"}
+    answer = (await prometheus.get("/api/v1/query_exemplars", params=asked)).json()
+    found = [exemplar["labels"] for one in answer["data"] for exemplar in one["exemplars"]]
+    return found == [{"trace_id": TRACE}]
 
 
 async def test_a_request_that_fails_says_so(tmp_path: Path, make_worker: MakeWorker) -> None:

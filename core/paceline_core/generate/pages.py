@@ -44,7 +44,7 @@ def metrics_page() -> str:
         (f"`{row.name}`", str(row.kind), row.owner, ", ".join(f"`{label}`" for label in row.labels), _cell(row.help))
         for row in METRICS.values()
     ]
-    lead = "Every metric that paceline exports. Buckets of histograms are fixed; units are seconds, bytes and tokens."
+    lead = "Every metric that paceline exports. Units are seconds, bytes and tokens."
     head = ("Name", "Type", "Written by", "Labels", "Meaning")
     return _page("Metrics", lead, _table(head, rows), _alias_lead(), _table(("Name", "Ours", "Means"), _alias_rows()))
 

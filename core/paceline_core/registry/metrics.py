@@ -1,7 +1,8 @@
 """Every metric paceline exports: name, type, help, labels and buckets. Dashboards, alerts and docs read this table.
 
 Rules: prefix `paceline_`, base units, counters end in `_total`, 0 to 1 values in `_ratio`, every label from a closed
-or bounded set. Ladders never change with an SLO: verdicts are counters, so no alert needs a bucket edge.
+or bounded set. Verdicts are counters, so no alert needs a bucket edge; the gateway has further edges of TTFT, TPOT, ITL
+and E2E near the targets of each service (`telemetry.histogram.around`), and those of the ladder always.
 """
 
 from collections.abc import Mapping
@@ -74,7 +75,7 @@ def _gateway() -> list[Metric]:
         Metric("paceline_request_duration_seconds", h, "Body read to last byte flushed.", o, _CLASS, LATENCY),
         Metric("paceline_request_ttft_seconds", h, "Body read to first content flushed (streams).", o, _CLASS, LATENCY),
         Metric("paceline_request_tpot_seconds", h, "(last - first) / (n - 1), n >= 2 tokens.", o, _CLASS, TOKEN_TIME),
-        Metric("paceline_stream_itl_seconds", h, "Gap between chunks / tokens of the chunk.", o, SERVICE, TOKEN_TIME),
+        Metric("paceline_stream_itl_seconds", h, "Gap between tokens, mean over a read.", o, _CLASS, TOKEN_TIME),
         Metric("paceline_request_phase_seconds", h, "Where time went; sums to E2E.", o, (*SERVICE, "phase"), LATENCY),
         Metric(
             "paceline_request_tokens", h, "Tokens per request: input, output, cached.", o, (*SERVICE, "kind"), TOKENS

@@ -1,16 +1,16 @@
 """The registry's rows as live metrics; one CollectorRegistry a process, nothing global."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
-from prometheus_client.exposition import choose_encoder
 
 from paceline_core.registry.metrics import METRICS, Kind, Metric
+from paceline_core.telemetry import text
 from paceline_core.telemetry.histogram import Histogram, HistogramFamily
 from paceline_core.telemetry.text import Family
 
-F = TypeVar("F", Counter, Gauge, Histogram)
+F = TypeVar("F", Counter, Gauge)
 
 
 class Metrics:
@@ -28,12 +28,15 @@ class Metrics:
         """The child gauge with these label values."""
         return self._child(name, labels, Gauge)
 
-    def histogram(self, name: str, *labels: str) -> Histogram:
-        """The child histogram with these label values."""
-        return self._child(name, labels, Histogram)
+    def histogram(self, name: str, *labels: str, targets: Iterable[float] | None = None) -> Histogram:
+        """The child histogram with these label values; `targets`: where its ladder shall be fine."""
+        family = self._families[name]
+        if not isinstance(family, HistogramFamily):
+            raise TypeError(f"{name} is a {METRICS[name].kind}")
+        return family.labels(*labels, targets=targets)
 
     def families(self) -> Iterator[Family]:
-        """All that an exposition tells, without the times at which counters were made."""
+        """All that an exposition tells."""
         for name, family in self._families.items():
             row = METRICS[name]
             children = family.children() if isinstance(family, HistogramFamily) else self.numbers(name)
@@ -59,13 +62,14 @@ class Metrics:
         family.remove_by_labels(dict(zip(names, labels, strict=False)))
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
-        """Body and content type for a scrape; OpenMetrics when asked for."""
-        encoder, content_type = choose_encoder(accept)
-        return encoder(self.registry), content_type
+        """Body and content type for a scrape; OpenMetrics, with exemplars, when asked for."""
+        if "application/openmetrics-text" in accept:
+            return text.open_page(self.families()), text.OPEN_TYPE
+        return text.page(self.families()), text.CONTENT_TYPE
 
     def _child(self, name: str, labels: tuple[str, ...], kind: type[F]) -> F:
         family = self._families[name]
-        child = family.labels(*labels) if labels or isinstance(family, HistogramFamily) else family
+        child = family.labels(*labels) if labels else family
         if not isinstance(child, kind):
             raise TypeError(f"{name} is a {METRICS[name].kind}")
         return child

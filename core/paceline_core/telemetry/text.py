@@ -1,10 +1,11 @@
-"""Prometheus's plain text form, written quickly enough to stand between two tokens.
+"""Prometheus's plain text form and OpenMetrics, written quickly enough to stand between two tokens.
 
-prometheus-client takes 15 us a line, most of it to escape the same labels again: 10 ms for a worker's page, in which no
-stream moves. Here everything of a histogram's lines but its numbers is written once.
+prometheus-client takes 15 us a line, most of it to escape the same labels again: 10 ms for a worker's page, 200 ms for
+a gateway's of twenty services, in which no stream moves. Here everything of a histogram's lines but its numbers is
+written once. OpenMetrics differs in a counter's name, the end, and exemplars.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -13,6 +14,7 @@ from paceline_core.registry.metrics import Kind
 from paceline_core.telemetry.histogram import Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPEN_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _HEADS = 8192
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
@@ -31,24 +33,47 @@ class Family:
 
 def page(families: Iterable[Family]) -> bytes:
     """What a scrape reads."""
-    return "".join(line for family in families for line in _family(family)).encode()
+    return "".join(line for family in families for line in _family(family, family.name, _plain)).encode()
 
 
-def _family(family: Family) -> Iterator[str]:
-    yield f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n"
+def open_page(families: Iterable[Family]) -> bytes:
+    """The same as OpenMetrics, with exemplars."""
+    named = ((family, family.name.removesuffix("_total")) for family in families)
+    lines = (line for family, name in named for line in _family(family, name, _exemplars))
+    return b"".join(("".join(lines).encode(), b"# EOF\n"))
+
+
+def _family(family: Family, name: str, examples: Callable[[Histogram], Mapping[int, str]]) -> Iterator[str]:
+    yield f"# HELP {name} {family.help}\n# TYPE {name} {family.kind}\n"
     for labels, value in family.children:
         names = tuple(labels.items())
         if isinstance(value, Histogram):
-            yield from _histogram(family.name, names, value)
+            yield from _histogram(family.name, names, value, examples(value))
         else:
             yield f"{family.name}{_braces(names)} {float(value)!r}\n"
 
 
-def _histogram(name: str, labels: tuple[tuple[str, str], ...], value: Histogram) -> Iterator[str]:
+def _plain(_: Histogram) -> Mapping[int, str]:
+    return {}
+
+
+def _exemplars(value: Histogram) -> Mapping[int, str]:
+    """By bucket's place, what stands behind its count."""
+    kept = value.exemplars.copy()
+    return {at: f' # {{trace_id="{e.trace_id:032x}"}} {e.value!r} {e.at:.3f}' for at, e in kept.items()}
+
+
+def _histogram(
+    name: str, labels: tuple[tuple[str, str], ...], value: Histogram, examples: Mapping[int, str]
+) -> Iterator[str]:
     *heads, count, total = _heads(name, labels, value.bounds)
     counts = list(accumulate(value.counts))
-    for head, below in zip(heads, counts, strict=True):
-        yield f"{head}{below}\n"
+    if examples:
+        for at, (head, below) in enumerate(zip(heads, counts, strict=True)):
+            yield f"{head}{below}{examples.get(at, '')}\n"
+    else:
+        for head, below in zip(heads, counts, strict=True):
+            yield f"{head}{below}\n"
     yield f"{count}{counts[-1]}\n{total}{value.total!r}\n"
 
 

@@ -8,7 +8,7 @@ from paceline_core.objects.resolved import ResolvedService, Target
 from paceline_core.registry import METRICS, Outcome, Phase, RequestClass, Verdict
 from paceline_core.registry.enums import CutReason, DivertReason, ResumeReason, ShedReason
 from paceline_core.registry.metrics import SERVICE
-from paceline_core.telemetry import Histogram, Metrics
+from paceline_core.telemetry import Exemplar, Histogram, Metrics
 from paceline_gateway.queues.line import FairLine
 from paceline_gateway.requests.judge import AVAILABILITY, Verdicts, whole_answer_targets
 from paceline_gateway.requests.nouns import Record
@@ -32,9 +32,11 @@ class ClassSeries:
         self._outcomes: dict[Outcome, Counter] = {
             outcome: metrics.counter("paceline_requests_total", *place, outcome.value) for outcome in Outcome
         }
-        self._duration: Histogram = metrics.histogram("paceline_request_duration_seconds", *place)
-        self._ttft = metrics.histogram("paceline_request_ttft_seconds", *place)
-        self._tpot = metrics.histogram("paceline_request_tpot_seconds", *place)
+        ttft, tpot, e2e = (_seconds(service, metric) for metric in ("ttft", "tpot", "e2e"))
+        self._duration: Histogram = metrics.histogram("paceline_request_duration_seconds", *place, targets=e2e)
+        self._ttft = metrics.histogram("paceline_request_ttft_seconds", *place, targets=ttft)
+        self._tpot = metrics.histogram("paceline_request_tpot_seconds", *place, targets=tpot)
+        self.itl: Histogram = metrics.histogram("paceline_stream_itl_seconds", *place, targets=tpot)
         self.queued: Gauge = metrics.gauge("paceline_queue_requests", *place)
         self.oldest = metrics.gauge("paceline_queue_oldest_wait_seconds", *place)
         self.capacity = metrics.gauge("paceline_queue_capacity_requests", *place)
@@ -51,17 +53,26 @@ class ClassSeries:
         """TTFT and TPOT so far."""
         return self._ttft, self._tpot
 
-    def ended(self, record: Record, verdicts: Verdicts) -> None:
-        """Count one request of this class."""
+    def ended(self, record: Record, verdicts: Verdicts, trace_id: int = 0, at: float = 0.0) -> None:
+        """Count one request of this class; one of a trace, as an example of it, `at` Unix seconds."""
         self._outcomes[record.outcome].inc()
-        if record.outcome is Outcome.OK:
-            self._duration.observe(record.e2e)
-        if (ttft := record.ttft) is not None:
-            self._ttft.observe(ttft)
+        if trace_id:
+            self._traced(record, trace_id, at)
+        else:
+            if record.outcome is Outcome.OK:
+                self._duration.observe(record.e2e)
+            if (ttft := record.ttft) is not None:
+                self._ttft.observe(ttft)
         if (tpot := record.tpot) is not None:
             self._tpot.observe(tpot)
         for verdict in verdicts:
             self._verdicts[verdict].inc()
+
+    def _traced(self, record: Record, trace_id: int, at: float) -> None:
+        if record.outcome is Outcome.OK:
+            self._duration.observe_traced(Exemplar(trace_id, record.e2e, at))
+        if (ttft := record.ttft) is not None:
+            self._ttft.observe_traced(Exemplar(trace_id, ttft, at))
 
     def show(self, line: FairLine, promoted: int, now: float) -> None:
         """Bring the queue's gauges up to date. `promoted`: who went before more urgent ones since."""
@@ -98,7 +109,6 @@ class ServiceSeries:
         self.in_flight: Gauge = metrics.gauge("paceline_requests_in_flight", *place)
         self.held = metrics.gauge("paceline_held_requests", *place)
         self.kept: Gauge = metrics.gauge("paceline_queue_kept_slots", *place)
-        self.itl: Histogram = metrics.histogram("paceline_stream_itl_seconds", *place)
         self.workers = {state: metrics.gauge("paceline_upstream_workers", *place, state.value) for state in Standing}
         self.circuits = {c: metrics.gauge("paceline_upstream_circuits", *place, c.value) for c in Circuit}
         self.prefix_bytes: Gauge = metrics.gauge("paceline_prefix_index_bytes", *place)
@@ -135,6 +145,11 @@ def forget(metrics: Metrics, namespace: str, name: str, *, promises_only: bool =
     for row in METRICS.values():
         if row.owner == "gateway" and row.labels[:2] == SERVICE and ("slo" in row.labels or not promises_only):
             metrics.forget(row.name, namespace, name)
+
+
+def _seconds(service: ResolvedService, metric: str) -> list[float]:
+    """What the service promises for a metric, over all classes: boards add classes up, so their ladders are one."""
+    return [target.seconds for cls in service.classes.values() for target in cls.targets if target.metric == metric]
 
 
 def _slos(targets: Iterable[Target]) -> list[tuple[str, str]]:
