@@ -89,7 +89,7 @@ def _limits() -> Row:
                 "Not stored", "Age of the oldest use that is not in a Tenant's status.",
                 "Above two minutes the API server is away; what is not stored is lost with its gateway.", "s",
                 (Query(total("paceline_usage_checkpoint_age_seconds", how="max"), "oldest", quiet=True),),
-                steps=((0.0, "green"), (120.0, "red")), empty=_NONE,
+                "PacelineUsageNotStored", steps=((0.0, "green"), (120.0, "red")), empty=_NONE,
             ),
             tile(
                 "Tenants counted", "Tenants whose limits some gateway is counting.", "Idle ones are let go of.", "none",
