@@ -10,7 +10,7 @@ that a board adds up are given the same targets; a child whose targets change be
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -20,6 +20,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from paceline_core.registry.metrics import Metric
+from paceline_core.telemetry.children import Children
 
 STEP = 1.04
 REACH = 4
@@ -90,35 +91,18 @@ def around(ladder: tuple[float, ...], targets: tuple[float, ...]) -> tuple[float
     return tuple(sorted(edges))
 
 
-class HistogramFamily(Collector):
+class HistogramFamily(Children[Histogram], Collector):
     """All children of one row of the registry."""
 
     def __init__(self, row: Metric, registry: CollectorRegistry) -> None:
-        self._row = row
-        self._children: dict[tuple[str, ...], Histogram] = {}
-        if not row.labels:
-            self.labels()
+        super().__init__(row, lambda: Histogram(row.buckets))
         registry.register(self)
 
-    def labels(self, *values: str, targets: Iterable[float] | None = None) -> Histogram:
-        """The child with these label values, in the row's order; made at zero when it, or its ladder, is new."""
-        child = self._children.get(values)
-        bounds = self._row.buckets if targets is None else around(self._row.buckets, tuple(sorted(set(targets))))
-        if child is None or (targets is not None and child.bounds != bounds):
-            if len(values) != len(self._row.labels):
-                raise ValueError(f"{self._row.name} has the labels {', '.join(self._row.labels)}")
-            child = self._children[values] = Histogram(bounds)
-        return child
-
-    def children(self) -> list[tuple[dict[str, str], Histogram]]:
-        """Every child with its labels."""
-        return [(dict(zip(self._row.labels, values, strict=True)), child) for values, child in self._children.items()]
-
-    def remove_by_labels(self, labels: Mapping[str, str]) -> None:
-        """Drop the children that have all of these."""
-        wanted = [(self._row.labels.index(name), value) for name, value in labels.items()]
-        for values in [v for v in self._children if all(v[at] == value for at, value in wanted)]:
-            del self._children[values]
+    def fine(self, values: tuple[str, ...], targets: Iterable[float]) -> Histogram:
+        """The child with these label values, begun anew if its ladder is not yet the one around these targets."""
+        bounds = around(self._row.buckets, tuple(sorted(set(targets))))
+        child = self.labels(*values)
+        return child if child.bounds == bounds else self.replace(values, lambda: Histogram(bounds))
 
     def describe(self) -> Iterator[HistogramMetricFamily]:
         """prometheus-client: the family without samples."""
@@ -127,7 +111,7 @@ class HistogramFamily(Collector):
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """prometheus-client: the family with all samples."""
         family = self._family()
-        for values, child in list(self._children.items()):
+        for values, child in self.values():
             family.add_metric(values, child.buckets(), child.total)
         yield family
 

@@ -1,16 +1,14 @@
 """The registry's rows as live metrics; one CollectorRegistry a process, nothing global."""
 
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Gauge
 
 from paceline_core.registry.metrics import METRICS, Kind, Metric
 from paceline_core.telemetry import text
+from paceline_core.telemetry.counter import Counter, CounterFamily
 from paceline_core.telemetry.histogram import Histogram, HistogramFamily
 from paceline_core.telemetry.text import Family
-
-F = TypeVar("F", Counter, Gauge)
 
 
 class Metrics:
@@ -22,18 +20,22 @@ class Metrics:
 
     def counter(self, name: str, *labels: str) -> Counter:
         """The child counter with these label values, in the registry's order."""
-        return self._child(name, labels, Counter)
+        family = self._families[name]
+        if not isinstance(family, CounterFamily):
+            raise _not_a(Kind.COUNTER, name)
+        return family.labels(*labels)
 
     def gauge(self, name: str, *labels: str) -> Gauge:
         """The child gauge with these label values."""
-        return self._child(name, labels, Gauge)
+        family = self._families[name]
+        if not isinstance(family, Gauge):
+            raise _not_a(Kind.GAUGE, name)
+        return family.labels(*labels) if labels else family
 
     def histogram(self, name: str, *labels: str, targets: Iterable[float] | None = None) -> Histogram:
         """The child histogram with these label values; `targets`: where its ladder shall be fine."""
-        family = self._families[name]
-        if not isinstance(family, HistogramFamily):
-            raise TypeError(f"{name} is a {METRICS[name].kind}")
-        return family.labels(*labels, targets=targets)
+        family = self._histograms(name)
+        return family.labels(*labels) if targets is None else family.fine(labels, targets)
 
     def families(self) -> Iterator[Family]:
         """All that an exposition tells."""
@@ -44,17 +46,17 @@ class Metrics:
 
     def numbers(self, name: str) -> list[tuple[dict[str, str], float]]:
         """Labels and value of every child of a counter or a gauge."""
-        families = self._families[name].collect()
+        family = self._families[name]
+        if isinstance(family, CounterFamily):
+            return [(labels, child.value) for labels, child in family.children()]
+        families = family.collect()
         return [
             (sample.labels, sample.value) for family in families for sample in family.samples if sample.name == name
         ]
 
     def histograms(self, name: str) -> list[tuple[dict[str, str], Histogram]]:
         """Labels and child, for every child of a histogram."""
-        family = self._families[name]
-        if not isinstance(family, HistogramFamily):
-            raise TypeError(f"{name} is a {METRICS[name].kind}")
-        return family.children()
+        return self._histograms(name).children()
 
     def forget(self, name: str, *labels: str) -> None:
         """Drop the children whose leading label values are these: their object is gone."""
@@ -67,16 +69,19 @@ class Metrics:
             return text.open_page(self.families()), text.OPEN_TYPE
         return text.page(self.families()), text.CONTENT_TYPE
 
-    def _child(self, name: str, labels: tuple[str, ...], kind: type[F]) -> F:
+    def _histograms(self, name: str) -> HistogramFamily:
         family = self._families[name]
-        child = family.labels(*labels) if labels else family
-        if not isinstance(child, kind):
-            raise TypeError(f"{name} is a {METRICS[name].kind}")
-        return child
+        if not isinstance(family, HistogramFamily):
+            raise _not_a(Kind.HISTOGRAM, name)
+        return family
 
-    def _make(self, row: Metric) -> Counter | Gauge | HistogramFamily:
+    def _make(self, row: Metric) -> CounterFamily | Gauge | HistogramFamily:
         if row.kind is Kind.HISTOGRAM:
             return HistogramFamily(row, self.registry)
         if row.kind is Kind.GAUGE:
             return Gauge(row.name, row.help, row.labels, registry=self.registry)
-        return Counter(row.name, row.help, row.labels, registry=self.registry)
+        return CounterFamily(row, self.registry)
+
+
+def _not_a(kind: Kind, name: str) -> TypeError:
+    return TypeError(f"{name} is a {METRICS[name].kind}, not a {kind}")

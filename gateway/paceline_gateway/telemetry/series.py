@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Gauge
 
 from paceline_core.objects.resolved import ResolvedService, Target
 from paceline_core.registry import METRICS, Outcome, Phase, RequestClass, Verdict
 from paceline_core.registry.enums import CutReason, DivertReason, ResumeReason, ShedReason
 from paceline_core.registry.metrics import SERVICE
-from paceline_core.telemetry import Exemplar, Histogram, Metrics
+from paceline_core.telemetry import Counter, Exemplar, Histogram, Metrics
 from paceline_gateway.queues.line import FairLine
 from paceline_gateway.requests.judge import AVAILABILITY, Verdicts, whole_answer_targets
 from paceline_gateway.requests.nouns import Record

@@ -1,9 +1,7 @@
 """Series by tenant, bounded: only tenants that exist get a label, the first 200 of them, the rest share `_other`."""
 
-from prometheus_client import Counter
-
 from paceline_core.registry import Outcome
-from paceline_core.telemetry import Metrics
+from paceline_core.telemetry import Counter, Metrics
 from paceline_gateway.requests.nouns import Record
 
 LIMIT = 200

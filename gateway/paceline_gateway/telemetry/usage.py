@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Iterable
 
-from prometheus_client import Counter
-
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.registry import RequestClass
-from paceline_core.telemetry import Metrics
+from paceline_core.telemetry import Counter, Metrics
 from paceline_gateway.telemetry.tenants import TenantSeries
 from paceline_gateway.usage.nouns import NOTHING, Spent
 

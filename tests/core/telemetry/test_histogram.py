@@ -79,11 +79,11 @@ def test_near_a_target_a_quantile_is_known_to_five_percent(
 
 def test_new_targets_begin_a_new_child_and_the_same_ones_go_on() -> None:
     family = HistogramFamily(ROW, CollectorRegistry())
-    first = family.labels("chat", "batch", targets=[0.5])
+    first = family.fine(("chat", "batch"), [0.5])
     first.observe_many(0.5, 3)
-    assert family.labels("chat", "batch") is family.labels("chat", "batch", targets=(0.5, 0.5)) is first
+    assert family.labels("chat", "batch") is family.fine(("chat", "batch"), (0.5, 0.5)) is first
     assert first.counts[first.bounds.index(0.5)] == 3
     assert first.total == 1.5
-    again = family.labels("chat", "batch", targets=[0.7])
+    again = family.fine(("chat", "batch"), [0.7])
     assert again is family.labels("chat", "batch")
     assert (sum(again.counts), 0.7 in again.bounds, 0.5 in again.bounds) == (0, True, False)
