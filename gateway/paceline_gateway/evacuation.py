@@ -13,6 +13,7 @@ from paceline_gateway.http.message import Headers
 from paceline_gateway.http.pool import Exchange, Pool
 from paceline_gateway.http.upstream import Loss
 from paceline_gateway.proxy import Call
+from paceline_gateway.requests.state import AT_WORKER
 from paceline_gateway.routing.moves import AGAIN_S, Moves, Stream
 from paceline_gateway.routing.worker import Worker
 
@@ -69,14 +70,15 @@ class Evacuation:
         self._moves.pop(service, None)
 
     def _move(self, desk: Desk, moves: Moves, leaving: Iterable[Worker], calls: Iterable[Call], now: float) -> None:
-        streams: dict[Worker, dict[Stream, Call]] = {worker: {} for worker in leaving}
+        workers = {worker.name: worker for worker in leaving}
+        streams: dict[Worker, dict[Stream, Call]] = {worker: {} for worker in workers.values()}
         for call in calls:
-            if call.worker in streams and (stream := call.stream()) is not None:
-                streams[call.worker][stream] = call
+            if call.desk is desk and call.life.worker in workers and (stream := _stream(call)) is not None:
+                streams[workers[call.life.worker]][stream] = call
         waiting = {name: len(line) for name, line in desk.dispatcher.lines.items()}
         due = moves.due(desk.fleet, {worker: list(own) for worker, own in streams.items()}, waiting, now)
         for worker, tickets in due.items():
-            chosen = [call for stream, call in streams[worker].items() if stream.ticket in tickets and call.movable()]
+            chosen = [call for stream, call in streams[worker].items() if stream.ticket in tickets and _movable(call)]
             self._ask(desk, worker, chosen, now)
 
     def _ask(self, desk: Desk, worker: Worker, calls: Iterable[Call], now: float) -> None:
@@ -97,3 +99,16 @@ class Evacuation:
                 exchange.abort()
                 asked.over = True
         self._asked = [entry for entry in self._asked if not entry[0].over]
+
+
+def _stream(call: Call) -> Stream | None:
+    """What could move of it; None if no other worker could go on with it."""
+    told, ticket = call.continuation.told, call.ticket
+    if ticket is None or told is None or told.cut is not None or call.life.state not in AT_WORKER:
+        return None
+    return Stream(ticket.id, ticket.request_class, call.continuation.tokens(call.life.meter.output))
+
+
+def _movable(call: Call) -> bool:
+    """The same, looked at closely: what is kept of it is read."""
+    return not call.life.begun or call.continuation.cut() is None

@@ -22,10 +22,9 @@ from paceline_gateway.quota.nouns import Reservation, Waiter
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.life import Life
 from paceline_gateway.requests.nouns import Record, Waits
-from paceline_gateway.requests.state import AT_WORKER, State
+from paceline_gateway.requests.state import State
 from paceline_gateway.requests.stream import StreamScan, read_server_timing, read_usage
 from paceline_gateway.routes import WITHOUT_OUTPUT
-from paceline_gateway.routing.moves import Stream
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.telemetry.trace import Trace, Tracing
 from paceline_gateway.terms import promised_tpot, terms_of
@@ -71,7 +70,6 @@ class Call:
 
     __slots__ = (
         "_collected",
-        "_continuation",
         "_exchange",
         "_fields",
         "_front",
@@ -85,6 +83,7 @@ class Call:
         "_stream",
         "_worker",
         "admission",
+        "continuation",
         "desk",
         "life",
         "quota_fields",
@@ -109,7 +108,7 @@ class Call:
         self.request_id = request_id
         self.reply = reply
         self.life = Life(request.received, front.waits)
-        self._continuation = Continuation(0, 0)
+        self.continuation = Continuation(0, 0)
         self.desk: Desk | None = None
         self.admission: Admission | None = None
         self.ticket: Ticket | None = None
@@ -133,23 +132,7 @@ class Call:
     @property
     def earlier(self) -> Sequence[tuple[Worker, int]]:
         """Workers that its stream has lost, each with the output tokens there were by then."""
-        return self._continuation.earlier
-
-    @property
-    def worker(self) -> Worker | None:
-        """Who answers it, or was to do so last."""
-        return self._worker
-
-    def stream(self) -> Stream | None:
-        """What it is to who moves streams; None if no other worker could go on with it."""
-        told, ticket = self._continuation.told, self.ticket
-        if ticket is None or told is None or told.cut is not None or self.life.state not in AT_WORKER:
-            return None
-        return Stream(ticket.id, ticket.request_class, self._continuation.tokens(self.life.meter.output))
-
-    def movable(self) -> bool:
-        """The same, looked at closely: what is kept of it is read."""
-        return not self.life.begun or self._continuation.cut() is None
+        return self.continuation.earlier
 
     @property
     def writes(self) -> bool:
@@ -193,7 +176,7 @@ class Call:
         if b"server-timing" in headers:
             read_server_timing(headers[b"server-timing"], self.life.meter)
         if not self.life.begun:
-            self._continuation.vocabulary = headers.get(_VOCABULARY, b"")
+            self.continuation.vocabulary = headers.get(_VOCABULARY, b"")
         no_rest = status == 200 and self.life.begun and not self._stream
         self.on(e.Answered(NO_STREAM if no_rest else status))
 
@@ -240,11 +223,11 @@ class Call:
             self._do_drop(e.Drop(), 0.0)
             self._finish_stream()
         else:
-            self.on(e.Expired(held=held, cut=self._continuation.cut()))
+            self.on(e.Expired(held=held, cut=self.continuation.cut()))
 
     def _belong(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
         self.desk, self.admission, self.ticket = desk, admission, ticket
-        self._continuation = Continuation(self._front.limits.resume_bytes, ticket.prompt_tokens)
+        self.continuation = Continuation(self._front.limits.resume_bytes, ticket.prompt_tokens)
         promise, told = promised_tpot(desk, admission.request_class), b""
         if self.trace is None:
             traceparent = self.request.head.headers.get(b"traceparent", b"")
@@ -252,7 +235,7 @@ class Call:
         self._outbound = Outbound(Sender(self.request, self.request_id, promise), admission, told)
 
     def _loss(self, loss: Loss) -> e.Lost:
-        return self._continuation.lost(loss, self._scan.moved, begun=self.life.begun)
+        return self.continuation.lost(loss, self._scan.moved, begun=self.life.begun)
 
     def _finish_stream(self) -> None:
         rest = self._scan.finish()
@@ -295,7 +278,7 @@ class Call:
             self.trace.waiting(now)
         if self.desk is not None and self.ticket is not None:
             if action.resume and self._worker is not None:
-                self._continuation.carry(self.ticket, self.life.meter.output, self.desk.fleet, self._worker)
+                self.continuation.carry(self.ticket, self.life.meter.output, self.desk.fleet, self._worker)
             if action.again:
                 self.desk.dispatcher.rejoin(self.ticket, self.life.deadline)
             else:
@@ -321,7 +304,7 @@ class Call:
         worker = self._worker
         if worker is not None and self._outbound is not None and self.desk is not None:
             self._reset()
-            resume, hop = self._continuation.message if self.life.begun else b"", self._front.hop(self.desk.key)
+            resume, hop = self.continuation.message if self.life.begun else b"", self._front.hop(self.desk.key)
             trace = b"" if self.trace is None else self.trace.sent(worker.name, now, resumed=self.life.begun)
             message = self._outbound.message(worker, hop, self._deadline_ms(), resume, trace)
             self._exchange = self._front.pool.send(worker.address, message, self)
@@ -376,8 +359,8 @@ class Call:
         if not self.life.begun:
             self.life.meter.output = 0
             if self.admission is not None and self.admission.ours and self.admission.stream:
-                self._continuation.restart()
-        self._scan = StreamScan(self.life.meter, self._continuation.told, resumed=self.life.begun)
+                self.continuation.restart()
+        self._scan = StreamScan(self.life.meter, self.continuation.told, resumed=self.life.begun)
         self._stream = False
         self._status = 200
         self._fields = b""
