@@ -89,6 +89,15 @@ class Quota(Config):
     """How many gateways there are, as long as nobody could ever tell."""
 
 
+class Hedging(Config):
+    """A stream that its worker keeps waiting is given to a second one too; who has content first answers."""
+
+    after_s: float | None = Field(default=None, gt=0)
+    """How long it waits first. Default: longer than 95 % of the service's streams of its class did."""
+    share: float = Field(default=0.05, gt=0, le=0.5)
+    """The most of a service's requests that are doubled, over ten seconds."""
+
+
 class GatewayConfig(Config):
     """Everything one gateway needs to know. Public port: the OpenAI API; admin port: metrics, health, demand."""
 
@@ -106,6 +115,8 @@ class GatewayConfig(Config):
     """Public keys that the autoscaler's hop tokens are checked with: a YAML map of key id to base64, read again too."""
     routing: Name = "pace"
     """Which worker takes a request: `pace` by the estimated time to the first token; the others are for comparison."""
+    hedging: Hedging | None = None
+    """Off by default: what a second worker does for a stream, it does not do for others."""
     access_log: bool = True
     settle_s: float = Field(default=0.0, ge=0)
     """How long new work is still taken after SIGTERM: until every load balancer knows that this gateway leaves."""

@@ -15,6 +15,7 @@ from paceline_gateway.quota.nouns import Use
 from paceline_gateway.quota.outputs import PRIOR, Outputs
 from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.estimate import TokenRatio
+from paceline_gateway.requests.hedging import Hedges
 from paceline_gateway.requests.judge import Verdicts
 from paceline_gateway.requests.nouns import Record
 from paceline_gateway.routing.breaker import Circuit
@@ -55,6 +56,8 @@ class Desk:
         self.tallies = {name: Tally() for name in RequestClass}
         self.outputs = {name: Outputs() for name in RequestClass}
         self.open = Counter(dict.fromkeys(RequestClass, 0))
+        self.hedges: Hedges | None = None
+        """None while nothing is doubled."""
         self._budgets: dict[float, RetryBudget] = {}
 
     @property
@@ -146,6 +149,8 @@ class Desk:
             kept = all(verdict is Verdict.GOOD for _, verdict in verdicts)
             tally.good += kept
             tally.bad += not kept
+        if self.hedges is not None and record.first is not None and record.sent is not None and not record.resumed:
+            self.hedges.began(name, record.first - record.sent + record.late)
         if record.outcome is Outcome.OK:
             self.ratio.learn(size, record.meter.prompt)
             if record.meter.output:  # what has none, like an embedding, says nothing of how long answers are

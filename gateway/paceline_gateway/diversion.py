@@ -14,6 +14,7 @@ from paceline_gateway.admission import Admission, readmit
 from paceline_gateway.desk import Desk
 from paceline_gateway.proxy import Call
 from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.routes import writes
 from paceline_gateway.routing.fallback import Pressure, When, onward, share_s
 from paceline_gateway.routing.models import Destination
 
@@ -92,4 +93,4 @@ def _place_at(
         admitted = readmit(call.request.body, tenant, admission, place)
     except RequestError:
         return None
-    return admitted, desk.ticket(ticket.id, tenant, admitted, call.life.deadline, writes=call.writes)
+    return admitted, desk.ticket(ticket.id, tenant, admitted, call.life.deadline, writes=writes(call.request.head.path))

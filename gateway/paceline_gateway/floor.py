@@ -15,7 +15,7 @@ from paceline_core.registry.enums import DivertReason, RequestClass, ShedReason
 from paceline_core.telemetry import Metrics
 from paceline_core.wire import LoadReport
 from paceline_gateway.billing import Billing
-from paceline_gateway.config import Limits
+from paceline_gateway.config import Hedging, Limits
 from paceline_gateway.demand import Bell
 from paceline_gateway.desk import Desk
 from paceline_gateway.diversion import Stuck, divert, in_vain, pressures
@@ -27,9 +27,11 @@ from paceline_gateway.quota.nouns import Reservation
 from paceline_gateway.quota.quotas import Quotas
 from paceline_gateway.quota.use import used
 from paceline_gateway.requests import events as e
+from paceline_gateway.requests.hedging import Hedges
 from paceline_gateway.requests.judge import judge
 from paceline_gateway.requests.nouns import Record, Waits
 from paceline_gateway.requests.phases import phases
+from paceline_gateway.requests.state import HELD
 from paceline_gateway.routing.directory import NOTHING, Directory
 from paceline_gateway.routing.fallback import choose
 from paceline_gateway.routing.models import Destination
@@ -60,6 +62,7 @@ class Parts:
     quotas: Quotas
     name: str
     tracing: Tracing
+    hedging: Hedging | None = None
 
 
 class Floor:
@@ -118,6 +121,8 @@ class Floor:
         call.reservation = reservation
         if call.ticket is not None and call.desk is not None:
             call.desk.arrived(call.ticket.request_class, call.ticket.prompt_tokens)
+            if call.desk.hedges is not None:
+                call.desk.hedges.arrived(self.now())
 
     def choose(self, chain: Sequence[Destination], name: RequestClass, size: int) -> int:
         """Which destination takes a request. What goes elsewhere for want of room is demand for the first one too."""
@@ -180,7 +185,8 @@ class Floor:
             self.quotas.settle(call.reservation, use, self.now())
             desk.settled(call.ticket, use, record.meter.cached)
             self.billing.charged(record, use, desk, name, self.picture, call.earlier)
-            desk.ended(record, verdicts, name, call.ticket.size, call.choices)
+            choices = 1 if call.admission is None else call.admission.choices
+            desk.ended(record, verdicts, name, call.ticket.size, choices)
         trace_id, at = (0, 0.0) if call.trace is None else (call.trace.trace_id, self._parts.clock.utc().timestamp())
         desk.series.classes[name].ended(record, verdicts, trace_id, at)
         desk.series.ended(record, phases(record))
@@ -198,7 +204,9 @@ class Floor:
             desk = self.desks.get(key)
             if desk is None:
                 series = ServiceSeries(self._parts.metrics, service)
-                self.desks[key] = Desk(service, series, self.limits, self._parts.policy())
+                self.desks[key] = desk = Desk(service, series, self.limits, self._parts.policy())
+                if (hedging := self._parts.hedging) is not None:
+                    desk.hedges = Hedges(hedging.after_s, hedging.share)
                 self.on_workers(key, self._endpoints.get(key, ()))
             elif desk.service != service:
                 if desk.service.classes != service.classes:
@@ -239,6 +247,8 @@ class Floor:
         for call in [call for call in self._calls.values() if call.life.deadline <= now]:
             self._expire(call, now)
         self._look_around(now)
+        if self._parts.hedging is not None:
+            self._double(now)
         for desk in self.desks.values():
             self.moved(desk)
         self._evacuation.sweep(self.desks.values(), self._calls.values(), now)
@@ -287,6 +297,18 @@ class Floor:
             if found is not None and found not in stuck and not self.divert(call, found.reason):
                 stuck.add(found)
 
+    def _double(self, now: float) -> None:
+        """Streams that wait for their first token for too long are given to a second worker."""
+        for call in list(self._calls.values()):
+            desk, ticket, since = call.desk, call.ticket, call.life.since
+            if since is None or ticket is None or desk is None or desk.hedges is None:
+                continue
+            if not (desk.hedges.late(ticket.request_class, now - since) and desk.hedges.allows(now)):
+                continue
+            if (second := desk.dispatcher.double(ticket, now)) is not None:
+                desk.hedges.take(now)
+                call.double(*second)
+
     def _expire(self, call: Call, now: float) -> None:
         desk, ticket = call.desk, call.ticket
         if desk is not None and ticket is not None and call.life.waiting:
@@ -306,7 +328,7 @@ class Floor:
         self._held.discard(key)
         self._parts.follow(key, ())
         gone = RequestError(Code.NO_CAPACITY, "The model's service was deleted.", retry_after=RETRY_S)
-        for call in [call for call in self._calls.values() if call.desk is desk and call.waiting]:
+        for call in [call for call in self._calls.values() if call.desk is desk and call.life.state in HELD]:
             self._turn_out(call, DivertReason.DOWN, gone)
         forget(self._parts.metrics, desk.service.namespace, desk.service.name)
         self.billing.forget(key)

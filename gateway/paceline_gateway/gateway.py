@@ -21,7 +21,7 @@ from paceline_gateway.identity import authenticate
 from paceline_gateway.proxy import Call
 from paceline_gateway.quota.nouns import Reservation, Use
 from paceline_gateway.requests import events as e
-from paceline_gateway.routes import Route, find_route, find_socket
+from paceline_gateway.routes import Route, find_route, find_socket, writes
 from paceline_gateway.telemetry.access import AccessLog
 
 _log = get_logger(__name__)
@@ -97,12 +97,12 @@ class Gateway:
     def _reserve(self, call: Call, admission: Admission, tenant: ResolvedTenant) -> None:
         """Ask for the tenant's leave; it may come later."""
         service, name, floor = admission.destination.service, admission.request_class, self._floor
-        desk, now, writes = floor.desks[service.key], floor.now(), call.writes
+        desk, now, writing = floor.desks[service.key], floor.now(), writes(call.request.head.path)
         deadline = now + service.classes[name].hold_timeout_s
-        ticket = desk.ticket(next(self._tickets), tenant, admission, deadline, writes=writes)
+        ticket = desk.ticket(next(self._tickets), tenant, admission, deadline, writes=writing)
         call.admitted(desk, admission, ticket)
         floor.open_call(call)
-        output = desk.outputs[name].expected(tenant.name, admission.max_tokens, admission.choices) if writes else 0
+        output = desk.outputs[name].expected(tenant.name, admission.max_tokens, admission.choices) if writing else 0
         use = Use(1, ticket.prompt_tokens, output)
         refusal = floor.billing.reserve(ticket.id, tenant, desk, use, floor.picture)
         if refusal is not None:

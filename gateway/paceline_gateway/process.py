@@ -86,6 +86,7 @@ class GatewayProcess:
                 counts.quotas,
                 config.name,
                 outlets.spans,
+                config.hedging,
             )
         )
         self.floor = floor

@@ -4,65 +4,32 @@ After the first content a stream's bytes go on packet by packet; the machine hea
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.wire import VOCABULARY
 from paceline_gateway.admission import Admission
-from paceline_gateway.config import Limits
 from paceline_gateway.continuation import NO_STREAM, Continuation
 from paceline_gateway.desk import Desk
+from paceline_gateway.front import Front
+from paceline_gateway.hedge import Rival
 from paceline_gateway.http.message import Headers, Request
-from paceline_gateway.http.pool import Exchange, Pool
-from paceline_gateway.http.reply import Reply, request_id_field
+from paceline_gateway.http.pool import Exchange
+from paceline_gateway.http.reply import Reply, passed_on, request_id_field
 from paceline_gateway.http.upstream import Loss
 from paceline_gateway.outbound import Outbound, Sender
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.quota.nouns import Reservation, Waiter
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.life import Life
-from paceline_gateway.requests.nouns import Record, Waits
 from paceline_gateway.requests.state import State
 from paceline_gateway.requests.stream import StreamScan, read_server_timing, read_usage
-from paceline_gateway.routes import WITHOUT_OUTPUT
 from paceline_gateway.routing.worker import Worker
-from paceline_gateway.telemetry.trace import Trace, Tracing
+from paceline_gateway.telemetry.trace import Trace
 from paceline_gateway.terms import promised_tpot, terms_of
-
-_PASSED_ON = (b"content-type", b"cache-control", b"retry-after", b"retry-after-ms", b"x-should-retry")
-
 
 _VOCABULARY = VOCABULARY.encode()
 _DRAINING = b"x-paceline-draining"
-
-
-class Front(Protocol):
-    """What a call needs of its gateway."""
-
-    limits: Limits
-    waits: Waits
-    pool: Pool
-    tracing: Tracing
-
-    def now(self) -> float:
-        """Monotonic seconds."""
-        ...
-
-    def hop(self, service: str) -> str:
-        """A token for this service's workers."""
-        ...
-
-    def moved(self, desk: Desk) -> None:
-        """Somebody joined the queue or a worker has more room."""
-        ...
-
-    def seek(self, call: "Call", *, last: bool) -> None:
-        """Workers failed it, and another destination may take it; `last`: its next dispatch is its last."""
-        ...
-
-    def ended(self, call: "Call", record: Record) -> None:
-        """A call is over."""
-        ...
 
 
 class Call:
@@ -77,8 +44,10 @@ class Call:
         "_next",
         "_outbound",
         "_paused",
+        "_rival",
         "_scan",
         "_size",
+        "_slot",
         "_status",
         "_stream",
         "_worker",
@@ -103,6 +72,8 @@ class Call:
         self._outbound: Outbound | None = None
         self._last = 0.0
         self._next: tuple[Desk, Admission, Ticket] | None = None
+        self._rival: Rival | None = None
+        self._slot: Ticket | None = None
         self._paused = False
         self.request = request
         self.request_id = request_id
@@ -120,24 +91,9 @@ class Call:
         reply.on_pressure = self._pressure
 
     @property
-    def waiting(self) -> bool:
-        """It stands in the queue, or waits to be let into it."""
-        return self.life.waiting or self.life.state is State.ADMITTED
-
-    @property
-    def choices(self) -> int:
-        """Answers that it asks for."""
-        return 1 if self.admission is None else self.admission.choices
-
-    @property
     def earlier(self) -> Sequence[tuple[Worker, int]]:
         """Workers that its stream has lost, each with the output tokens there were by then."""
         return self.continuation.earlier
-
-    @property
-    def writes(self) -> bool:
-        """Its answer has output tokens."""
-        return self.request.head.path not in WITHOUT_OUTPUT
 
     def admitted(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
         """It is known what it asks for, and of whom."""
@@ -170,7 +126,7 @@ class Call:
     def head(self, status: int, headers: Headers) -> None:
         """The worker's status and headers."""
         self._status, self._stream = status, headers.get(b"content-type", b"").startswith(b"text/event-stream")
-        self._fields = self._answer_fields(headers)
+        self._fields = request_id_field(self.request_id) + self.quota_fields + passed_on(headers)
         if _DRAINING in headers and self._worker is not None:
             self._worker.drains = True
         if b"server-timing" in headers:
@@ -237,6 +193,12 @@ class Call:
     def _loss(self, loss: Loss) -> e.Lost:
         return self.continuation.lost(loss, self._scan.moved, begun=self.life.begun)
 
+    def double(self, ticket: Ticket, worker: Worker) -> None:
+        """Give it to a second worker, whose slot this ticket holds."""
+        if self.desk is not None:
+            self._rival = Rival(self, worker, ticket, self.desk, self.trace)
+            self.on(e.Doubled(worker.name))
+
     def _finish_stream(self) -> None:
         rest = self._scan.finish()
         if self.life.state is State.DISPATCHED:
@@ -249,7 +211,7 @@ class Call:
         again = self.life.begun
         self.on(e.Began())
         if self.desk is not None and self.ticket is not None:
-            self.desk.dispatcher.began(self.ticket)
+            self.desk.dispatcher.began(self._slot or self.ticket)
             self._front.moved(self.desk)
         if again:
             self._forward(first)
@@ -312,6 +274,26 @@ class Call:
                 self._exchange.pause(True)
         return False
 
+    def _do_double(self, _: e.Double, now: float) -> bool:
+        if self._rival is not None and self._outbound is not None and self.desk is not None:
+            hop = self._front.hop(self.desk.key)
+            self._rival.send(self._front.pool, self._outbound, hop, self._deadline_ms(), now)
+        return False
+
+    def _do_adopt(self, _: e.Adopt, _now: float) -> bool:
+        rival, self._rival = self._rival, None
+        if rival is not None:
+            self._exchange, self._worker, self._slot = rival.exchange, rival.worker, rival.ticket
+            self._reset()
+            rival.adopt(paused=self._paused)
+        return True
+
+    def _do_retract(self, action: e.Retract, now: float) -> bool:
+        rival, self._rival = self._rival, None
+        if rival is not None:
+            rival.retract(now, suspect=action.suspect, failed=self.life.since is not None)
+        return True
+
     def _do_resumed(self, action: e.Resumed, _now: float) -> bool:
         if self.desk is not None:
             self.desk.series.resumed(action.reason, action.gap)
@@ -327,7 +309,9 @@ class Call:
         if self.trace is not None:
             self.trace.freed(now)
         if self.desk is not None and self.ticket is not None:
-            self.desk.dispatcher.free(self.ticket, now, suspect=action.suspect)
+            slot, self._slot = self._slot or self.ticket, None
+            self.desk.dispatcher.free(slot, now, suspect=action.suspect)
+            self.ticket.avoid |= slot.avoid
         return True
 
     def _do_deliver(self, _: e.Deliver, _now: float) -> bool:
@@ -371,16 +355,15 @@ class Call:
         waits, limit = self._front.waits, self.life.deadline - self._front.now()
         return max(1, round(min(limit, waits.first_token_s) * 1000))
 
-    def _answer_fields(self, headers: Headers) -> bytes:
-        passed = [b"%b: %b\r\n" % (name, headers[name]) for name in _PASSED_ON if name in headers]
-        return request_id_field(self.request_id) + self.quota_fields + b"".join(passed)
-
     _doings: ClassVar[dict[type[e.Action], Callable[[Any, Any, float], bool]]] = {
         e.Enqueue: _do_enqueue,
         e.Withdraw: _do_withdraw,
         e.Seek: _do_seek,
         e.Move: _do_move,
         e.Send: _do_send,
+        e.Double: _do_double,
+        e.Adopt: _do_adopt,
+        e.Retract: _do_retract,
         e.Resumed: _do_resumed,
         e.Drop: _do_drop,
         e.Free: _do_free,

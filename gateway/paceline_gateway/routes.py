@@ -25,8 +25,7 @@ _PATHS = {
     "/v1/models": Route.MODELS,
     "/health": Route.HEALTH,
 }
-WITHOUT_OUTPUT = frozenset({"/v1/embeddings", "/tokenize", "/detokenize"})
-"""Routes whose answers have no output tokens."""
+_WITHOUT_OUTPUT = frozenset({"/v1/embeddings", "/tokenize", "/detokenize"})
 _SOCKETS = frozenset({"/v1/chat/completions", "/v1/completions"})
 MODELS_PREFIX = "/v1/models/"
 
@@ -36,6 +35,11 @@ def find_socket(path: str) -> None:
     if path not in _SOCKETS:
         message = f"{path[:128]} takes no WebSocket; /v1/chat/completions and /v1/completions do."
         raise RequestError(Code.ROUTE_NOT_FOUND, message)
+
+
+def writes(path: str) -> bool:
+    """Whether this route's answers have output tokens."""
+    return path not in _WITHOUT_OUTPUT
 
 
 def find_route(method: str, path: str) -> Route:

@@ -201,7 +201,7 @@ async def test_a_client_that_leaves_while_its_stream_looks_for_a_worker_is_forgo
 
 
 def _resuming(stand: Stand) -> bool:
-    return any(call.waiting and call.life.begun for call in stand.process.floor._calls.values())
+    return any(call.life.waiting and call.life.begun for call in stand.process.floor._calls.values())
 
 
 async def test_a_client_that_leaves_the_second_life_of_its_stream_stops_the_worker(

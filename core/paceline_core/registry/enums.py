@@ -102,6 +102,15 @@ class DivertReason(StrEnum):
     """Workers lost it, failed it or turned it away, and no other one is left."""
 
 
+class HedgeResult(StrEnum):
+    """What became of the second attempt of a stream."""
+
+    WON = "won"
+    """It answered, being first or because the first one failed."""
+    LOST = "lost"
+    FAILED = "failed"
+
+
 class Direction(StrEnum):
     """What an autoscaler's decision does to a pool."""
 

@@ -112,6 +112,7 @@ def _gateway() -> list[Metric]:
         ),
         Metric("paceline_stream_cut_total", c, "Streams that could not go on elsewhere.", o, (*SERVICE, "reason")),
         Metric("paceline_diverted_requests_total", c, "Sent on to the route's next service.", o, (*SERVICE, "reason")),
+        Metric("paceline_hedges_total", c, "Slow streams given to a second worker.", o, (*SERVICE, "result")),
         Metric("paceline_upstream_workers", g, "Workers as the gateway sees them.", o, (*SERVICE, "state")),
         Metric("paceline_upstream_circuits", g, "Workers by their circuit breaker's state.", o, (*SERVICE, "circuit")),
         Metric("paceline_prefix_index_bytes", g, "Held for what workers have cached; capped.", o, SERVICE),

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from paceline_core.errors import RequestError, answer
-from paceline_gateway.http.message import block, status_line
+from paceline_gateway.http.message import Headers, block, status_line
 
 _JSON = b"content-type: application/json\r\n"
+_PASSED_ON = (b"content-type", b"cache-control", b"retry-after", b"retry-after-ms", b"x-should-retry")
 
 
 class Wire(Protocol):
@@ -132,6 +133,11 @@ class Reply:
 def request_id_field(request_id: bytes) -> bytes:
     """The header line that names a request."""
     return b"x-request-id: " + request_id + b"\r\n"
+
+
+def passed_on(headers: Headers) -> bytes:
+    """Those lines of a worker's head that are for the client too."""
+    return b"".join([b"%b: %b\r\n" % (name, headers[name]) for name in _PASSED_ON if name in headers])
 
 
 def json_fields(request_id: bytes) -> bytes:

@@ -12,7 +12,7 @@ are spread evenly.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry.enums import RequestClass, ShedReason
@@ -121,6 +121,20 @@ class Dispatcher:
         while self._numbers.total and (gone := self._next(now)) is not None:
             assigned.append(gone)
         return assigned
+
+    def double(self, ticket: Ticket, now: float) -> tuple[Ticket, Worker] | None:
+        """A second worker for one that is slow at its first, and a ticket for its slot; None if a slot is not spare."""
+        first = self._in_flight.get(ticket.id)
+        if first is None or self.waiting:
+            return None
+        second = replace(ticket, id=~ticket.id, avoid=ticket.avoid | {first.name})
+        pick = self.fleet.pick(second.ask, now, second.avoid)
+        if pick is None or pick.worker.name in second.avoid:
+            return None
+        self.fleet.take(pick, second.id, second.ask, now, stream=second.stream)
+        self._in_flight[second.id] = pick.worker
+        self._urgent += second.request_class is URGENT
+        return second, pick.worker
 
     def began(self, ticket: Ticket) -> None:
         """Its first token came."""

@@ -61,6 +61,25 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubled:
+    """A second worker is to have it too, since the first one has been silent for long."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """The second worker's first content has come before the first one's."""
+
+
+@dataclass(frozen=True, slots=True)
+class RivalLost:
+    """The second worker cannot answer it. `suspect` as in `Lost`."""
+
+    suspect: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The worker's answer is complete."""
 
@@ -105,6 +124,9 @@ Event = (
     | Assigned
     | Answered
     | Began
+    | Doubled
+    | Overtaken
+    | RivalLost
     | Finished
     | Lost
     | Failed
@@ -168,6 +190,26 @@ class Free(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Double:
+    """Dispatch to this worker as well."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """The second worker's answer, with all that has come of it, is the only one from here on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retract:
+    """Close the exchange with the second worker and give its slot back."""
+
+    worker: str
+    suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Deliver:
     """Pass the collected answer on, whatever its status."""
 
@@ -190,4 +232,20 @@ class Settle(NamedTuple):
     record: Record
 
 
-Action = Enqueue | Withdraw | Seek | Move | Send | Resumed | Drop | Free | Deliver | Close | Fail | Settle
+Action = (
+    Enqueue
+    | Withdraw
+    | Seek
+    | Move
+    | Send
+    | Double
+    | Adopt
+    | Retract
+    | Resumed
+    | Drop
+    | Free
+    | Deliver
+    | Close
+    | Fail
+    | Settle
+)  # fmt: skip

@@ -14,6 +14,10 @@ be, it ends with an error event. What a client cancels is not counted as anybody
 A request of a route with further destinations may be Diverted to one of them while it waits for its first byte in no
 worker's hands. Who failed it before counts: attempts are those of the request, and a dispatch after a failure takes
 from the budget of the service that failed it. The time that it may wait does not begin anew.
+
+A stream may be Doubled before its first byte: a second worker, the rival, has it too, and whoever has content first
+answers. The rival takes the first one's place when it is first, or when that one fails; else it is retracted. It has a
+slot of its own, costs no attempt, and what the loser did counts nowhere.
 """
 
 from collections.abc import Callable
@@ -42,9 +46,12 @@ class Life:
         "_diverted",
         "_error_passed",
         "_first",
+        "_late",
         "_queued",
         "_received",
         "_resumption",
+        "_rival",
+        "_rival_sent",
         "_sent",
         "_status",
         "_tenant",
@@ -76,6 +83,9 @@ class Life:
         self._cut: CutReason | None = None
         self._resumption: Resumption | None = None
         self._diverted = 0
+        self._rival: str | None = None
+        self._rival_sent = 0.0
+        self._late = 0.0
 
     @property
     def begun(self) -> bool:
@@ -91,6 +101,12 @@ class Life:
     def waiting(self) -> bool:
         """It stands in the queue."""
         return self.state in WAITING
+
+    @property
+    def since(self) -> float | None:
+        """When it was given to the one worker of which a stream is still expected; None if there is none, or two."""
+        alone = self.state is State.DISPATCHED and self._rival is None and not self.begun
+        return self._sent if alone and self._terms is not None and self._terms.stream else None
 
     def on(self, event: e.Event, now: float) -> Actions:
         """What to do about it; nothing once the request is done."""
@@ -141,6 +157,7 @@ class Life:
         if self.begun:
             return (e.Send(event.worker),)
         self._attempts += 1
+        self._late = 0.0
         self.deadline = now + (self._waits.first_token_s if self._terms.stream else self._waits.answer_s)
         return (e.Send(event.worker),)
 
@@ -164,16 +181,41 @@ class Life:
         self.progress(now)
         if self._resumption is None:
             self._first = now
-            return ()
+            return self._retract()
         self._again = now
         return (e.Resumed(self._resumption.reason, self._resumption.began(now)),)
+
+    def _doubled(self, event: e.Doubled, now: float) -> Actions:
+        if self.since is None:
+            return ()
+        self._rival, self._rival_sent = event.worker, now
+        return (e.Double(event.worker),)
+
+    def _overtaken(self, _: e.Overtaken, _now: float) -> Actions:
+        return (e.Drop(), *self._adopt(e.Free(self._worker))) if self._rival is not None else ()
+
+    def _rival_lost(self, event: e.RivalLost, _now: float) -> Actions:
+        return self._retract(suspect=event.suspect)
+
+    def _adopt(self, free: e.Free) -> Actions:
+        """The rival is the worker."""
+        rival, self._rival = self._rival, None
+        self._late = self._rival_sent - (self._sent or self._rival_sent)
+        self._worker, self._sent, self._status = rival or "", self._rival_sent, 200
+        return (free, e.Adopt())
+
+    def _retract(self, *, suspect: bool = False) -> Actions:
+        """No rival any more."""
+        rival, self._rival = self._rival, None
+        return () if rival is None else (e.Retract(rival, suspect),)
 
     def _finished(self, _: e.Finished, now: float) -> Actions:
         if self.state in AT_WORKER and self.begun:
             outcome = Outcome.STREAM_ERROR if self._error_passed else Outcome.OK
             return (e.Free(self._worker), e.Close(), self._settle(outcome, None, now))
         if self.state is State.DISPATCHED:
-            return (e.Free(self._worker), e.Deliver(), self._settle(judge_status(self._status), None, now))
+            ending = (*self._retract(), e.Free(self._worker), e.Deliver())
+            return (*ending, self._settle(judge_status(self._status), None, now))
         return ()
 
     def _client_gone(self, _: e.ClientGone, now: float) -> Actions:
@@ -234,6 +276,8 @@ class Life:
         """Back into the queue, or None when that is not allowed any more."""
         if self._terms is None or self._budget is None:
             return None
+        if self._rival is not None:
+            return (*first, *self._adopt(e.Free(self._worker, suspect=lost.suspect)))
         if lost.harmless:
             self._attempts -= 1
         elif self._attempts >= self._terms.attempts or not self._budget.take(now):
@@ -262,7 +306,7 @@ class Life:
         if self.waiting:
             return (e.Withdraw(),)
         if self.state in AT_WORKER:
-            return (e.Drop(), e.Free(self._worker))
+            return (*self._retract(), e.Drop(), e.Free(self._worker))
         return ()
 
     def _settle_with(self, error: RequestError, now: float) -> e.Settle:
@@ -292,6 +336,7 @@ class Life:
                 worker=self._worker,
                 meter=self.meter,
                 diverted=self._diverted,
+                late=self._late,
                 **({} if self._resumption is None else self._told_of(self._resumption)),
             )
         )
@@ -310,6 +355,9 @@ class Life:
         e.Assigned: _assigned,
         e.Answered: _answered,
         e.Began: _began,
+        e.Doubled: _doubled,
+        e.Overtaken: _overtaken,
+        e.RivalLost: _rival_lost,
         e.Finished: _finished,
         e.Lost: _lost,
         e.Failed: _failed,

@@ -20,6 +20,8 @@ class State(StrEnum):
 
 BEFORE_DISPATCH = frozenset({State.ADMITTED, State.QUEUED})
 WAITING = frozenset({State.QUEUED, State.RESUMING})
+HELD = WAITING | BEFORE_DISPATCH
+"""In the queue, or waiting to be let into it."""
 AT_WORKER = frozenset({State.DISPATCHED, State.STREAMING})
 
 
