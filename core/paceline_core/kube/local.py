@@ -7,6 +7,7 @@ A watch line is {"type": "LISTED", "items": [...]}, {"type": "CHANGED" | "GONE",
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -37,6 +38,8 @@ CALL_LIMIT_S = 5.0
 SILENCE_LIMIT_S = 15.0
 PING_S = 5.0
 _BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Given to each client, which would else read the system's certificates: 50 ms, and the loop waits."""
 _log = get_logger(__name__)
 
 
@@ -113,7 +116,7 @@ class LocalCluster:
             _log.warning("event not posted", extra={"reason": event.reason, "error": str(error)})
 
     def _client(self, read_limit: float) -> httpx.AsyncClient:
-        transport = httpx.AsyncHTTPTransport(uds=str(self._socket))
+        transport = httpx.AsyncHTTPTransport(uds=str(self._socket), verify=_NO_TLS)
         timeout = httpx.Timeout(CALL_LIMIT_S, read=read_limit)
         return httpx.AsyncClient(transport=transport, base_url="http://supervisor", timeout=timeout)
 
