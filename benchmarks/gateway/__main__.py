@@ -55,6 +55,7 @@ def measure(options: Options) -> Measured:
             sys.stderr.writelines(f"{part}: {row.name}: {row.value:.4g} {row.unit}\n" for row in found)
             rows += found
         details["failed"] = ready.failed
+        details["peers"] = {name: RIVALS[name].environment.packages for name in options.peers}
         return [*rows, *map(_missing, ready.failed)], details
 
 

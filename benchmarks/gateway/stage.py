@@ -22,7 +22,7 @@ from typing import IO
 import uvloop
 from benchmarks.gateway import ours
 from benchmarks.gateway.client import Load, Target
-from benchmarks.gateway.contestant import CORE, LOAD_CORE, START_S, Contestant, Failed, Times, on_core
+from benchmarks.gateway.contestant import CORE, LOAD_CORE, START_S, Contestant, Failed, Times, on_core, spent_s
 from benchmarks.gateway.rivals import RIVALS
 from benchmarks.gateway.script import Script
 from benchmarks.gateway.upstream import command
@@ -34,6 +34,7 @@ DIRECT = "direct"
 UPSTREAMS = 2
 WARM_UP = 64
 TRIES, PAUSE_S = 100, 0.2
+SETTLE_S, LOOK_S, IDLE_LOOKS, IDLE_SHARE = 5.0, 0.2, 2, 0.03
 TROUBLE = (OSError, Failed)
 """What goes wrong with one contestant and not with the benchmark; OSError holds TimeoutError too."""
 
@@ -155,8 +156,14 @@ def _serves(contestant: Contestant) -> None:
 
 
 def _warm(contestant: Contestant) -> None:
+    """Bring it back to where it was: what it missed while it was stopped (timeouts, watches) must not be measured."""
     _serves(contestant)
     uvloop.run(Load(contestant.target, Script(), bodies(WARM_UP)).closed(8, WARM_UP))
+    idle, end = 0, time.monotonic() + SETTLE_S
+    while idle < IDLE_LOOKS and time.monotonic() < end:
+        before = contestant.times()
+        time.sleep(LOOK_S)
+        idle = idle + 1 if spent_s(before, contestant.times()) < IDLE_SHARE * LOOK_S else 0
 
 
 @contextlib.contextmanager
