@@ -4,11 +4,15 @@ when a request starts to be held, so that a service at zero wakes without waitin
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
+from dataclasses import dataclass
 
 from paceline_core.registry import RequestClass
 from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand, encode
 from paceline_gateway.desk import Desk
+from paceline_gateway.queues.line import FairLine
+from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.telemetry.tenants import OTHER
 
 PERIOD_S = 1.0
 SUBSCRIBERS = 16
@@ -47,32 +51,65 @@ class Bell:
             self._readers.discard(event)
 
 
+@dataclass(slots=True)
+class _Queue:
+    """One tenant's part of a line."""
+
+    tickets: int = 0
+    prompt_tokens: int = 0
+    oldest: float | None = None
+    deadline: float | None = None
+
+    def add(self, ticket: Ticket, *, late: bool) -> None:
+        self.tickets += 1
+        self.prompt_tokens += ticket.prompt_tokens
+        self.oldest = ticket.joined if self.oldest is None else min(self.oldest, ticket.joined)
+        if not late:
+            self.deadline = ticket.deadline if self.deadline is None else min(self.deadline, ticket.deadline)
+
+
+_NOBODY = _Queue()
+
+
 def service_demand(desk: Desk, now: float) -> ServiceDemand:
-    """One service's line of the report; classes that were never asked for are left out."""
+    """One service's line of the report: a row for each class and tenant that ever asked. All rows of a class are it."""
     held = desk.dispatcher.held(now) > 0
-    classes = tuple(_class_demand(desk, name, now, held=held) for name, tally in desk.tallies.items() if tally.arrivals)
+    rows = tuple(row for name in desk.tallies for row in _class_demand(desk, name, now, held=held))
     connected = sum(worker.connected for worker in desk.fleet)
-    return ServiceDemand(service=desk.key, classes=classes, workers=connected)
+    return ServiceDemand(service=desk.key, classes=rows, workers=connected)
 
 
-def _class_demand(desk: Desk, name: RequestClass, now: float, *, held: bool) -> ClassDemand:
-    tally, line = desk.tallies[name], desk.dispatcher.lines[name]
-    deadline = line.nearest_deadline
-    return ClassDemand(
-        name=name,
-        arrivals=tally.arrivals,
-        prompt_tokens=tally.prompt_tokens,
-        output_tokens=tally.output_tokens,
-        completed=tally.completed,
-        queued=len(line),
-        queued_prompt_tokens=line.prompt_tokens,
-        oldest_wait_s=0.0 if line.oldest is None else max(now - line.oldest, 0.0),
-        nearest_deadline_s=None if deadline is None else deadline - now,
-        held=len(line) if held else 0,
-        in_flight=desk.open[name] - len(line),
-        good=tally.good,
-        bad=tally.bad,
-    )
+def _class_demand(desk: Desk, name: RequestClass, now: float, *, held: bool) -> Iterator[ClassDemand]:
+    tallies, line = desk.tenants[name], desk.dispatcher.lines[name]
+    queues = _queues(line, tallies)
+    for tenant, tally in tallies.items():
+        queue = queues.get(tenant, _NOBODY)
+        yield ClassDemand(
+            name=name,
+            tenant=tenant,
+            arrivals=tally.arrivals,
+            prompt_tokens=tally.prompt_tokens,
+            output_tokens=tally.output_tokens,
+            completed=tally.completed,
+            queued=queue.tickets,
+            queued_prompt_tokens=queue.prompt_tokens,
+            oldest_wait_s=0.0 if queue.oldest is None else max(now - queue.oldest, 0.0),
+            nearest_deadline_s=None if queue.deadline is None else queue.deadline - now,
+            held=queue.tickets if held else 0,
+            in_flight=tally.open - queue.tickets,
+            good=tally.good,
+            bad=tally.bad,
+        )
+
+
+def _queues(line: FairLine, tenants: Container[str]) -> dict[str, _Queue]:
+    """Who waits, by whom their demand is told of."""
+    late = {ticket.id for ticket in line.late}
+    queues: dict[str, _Queue] = {}
+    for ticket in line:
+        label = ticket.tenant if ticket.tenant in tenants else OTHER
+        queues.setdefault(label, _Queue()).add(ticket, late=ticket.id in late)
+    return queues
 
 
 async def demand_lines(

@@ -1,6 +1,5 @@
 """Everything the gateway keeps for one service: its dispatcher, what it has learned, what it has counted."""
 
-from collections import Counter
 from dataclasses import dataclass
 
 from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
@@ -24,11 +23,18 @@ from paceline_gateway.routing.fleet import Fleet
 from paceline_gateway.routing.policy import Ask, Policy
 from paceline_gateway.routing.worker import Standing
 from paceline_gateway.telemetry.series import ServiceSeries
+from paceline_gateway.telemetry.tenants import OTHER
+
+TENANTS = 32
+"""Tenants of a class whose demand is told apart."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """One class's cumulative counts. `completed` were answered in full, with `output_tokens`; prompts are estimates."""
+    """One class's cumulative counts. `completed` were answered in full, with `output_tokens`; prompts are estimates.
+
+    `open` is how many there are now.
+    """
 
     arrivals: int = 0
     prompt_tokens: int = 0
@@ -36,6 +42,23 @@ class Tally:
     completed: int = 0
     good: int = 0
     bad: int = 0
+    open: int = 0
+
+    def arrived(self, prompt_tokens: int, more: int = 1) -> None:
+        """One asks for so much; `more` is 0 for one that goes elsewhere at once."""
+        self.arrivals += 1
+        self.prompt_tokens += prompt_tokens
+        self.open += more
+
+    def ended(self, kept: bool | None, output: int) -> None:
+        """One has ended: whether all its promises were kept, None if it is not judged; what it was answered in full."""
+        self.open -= 1
+        if kept is not None:
+            self.good += kept
+            self.bad += not kept
+        if output:
+            self.completed += 1
+            self.output_tokens += output
 
 
 class Desk:
@@ -54,8 +77,8 @@ class Desk:
         self.dispatcher = Dispatcher(fleet, Caps(held=limits.held_requests, size=limits.queue_bytes))
         self.ratio = TokenRatio()
         self.tallies = {name: Tally() for name in RequestClass}
+        self.tenants: dict[RequestClass, dict[str, Tally]] = {name: {} for name in RequestClass}
         self.outputs = {name: Outputs() for name in RequestClass}
-        self.open = Counter(dict.fromkeys(RequestClass, 0))
         self.hedges: Hedges | None = None
         """None while nothing is doubled."""
         self._budgets: dict[float, RetryBudget] = {}
@@ -94,14 +117,15 @@ class Desk:
 
     def diverted(self, name: RequestClass, size: int, reason: DivertReason) -> None:
         """A request that asked for this service goes to another one instead: it is demand for both."""
-        tally = self.tallies[name]
-        tally.arrivals += 1
-        tally.prompt_tokens += self.prompt_tokens(size)
+        tokens = self.prompt_tokens(size)
+        self.tallies[name].arrived(tokens, 0)
+        self.tally(name, OTHER).arrived(tokens, 0)
         self.series.diverted[reason].inc()
 
     def went_on(self, ticket: Ticket, reason: DivertReason) -> None:
         """The same of one that had arrived, and was served nothing here."""
-        self.open[ticket.request_class] -= 1
+        self.tallies[ticket.request_class].open -= 1
+        self.tally(ticket.request_class, ticket.tenant).open -= 1
         self.dispatcher.settle(ticket, 0.0)
         self.series.diverted[reason].inc()
 
@@ -134,29 +158,31 @@ class Desk:
         uncached = max(use.input_tokens - cached, 0)
         self.dispatcher.settle(ticket, uncached + OUTPUT_WEIGHT * use.output_tokens)
 
-    def arrived(self, name: RequestClass, prompt_tokens: int) -> None:
+    def tally(self, name: RequestClass, tenant: str) -> Tally:
+        """A tenant's own counts; those beyond the first TENANTS share one."""
+        own = self.tenants[name]
+        found = own.get(tenant)
+        if found is None:
+            found = own.setdefault(tenant if len(own) < TENANTS else OTHER, Tally())
+        return found
+
+    def arrived(self, name: RequestClass, prompt_tokens: int, tenant: str = OTHER) -> None:
         """A request asks for this service."""
-        tally = self.tallies[name]
-        tally.arrivals += 1
-        tally.prompt_tokens += prompt_tokens
-        self.open[name] += 1
+        self.tallies[name].arrived(prompt_tokens)
+        self.tally(name, tenant).arrived(prompt_tokens)
 
     def ended(self, record: Record, verdicts: Verdicts, name: RequestClass, size: int, choices: int = 1) -> None:
         """One that arrived has ended."""
-        tally = self.tallies[name]
-        self.open[name] -= 1
-        if verdicts:
-            kept = all(verdict is Verdict.GOOD for _, verdict in verdicts)
-            tally.good += kept
-            tally.bad += not kept
+        kept = all(verdict is Verdict.GOOD for _, verdict in verdicts) if verdicts else None
+        output = record.meter.output if record.outcome is Outcome.OK else 0
+        self.tallies[name].ended(kept, output)
+        self.tally(name, record.tenant).ended(kept, output)
         if self.hedges is not None and record.first is not None and record.sent is not None and not record.resumed:
             self.hedges.began(name, record.first - record.sent + record.late)
         if record.outcome is Outcome.OK:
             self.ratio.learn(size, record.meter.prompt)
-            if record.meter.output:  # what has none, like an embedding, says nothing of how long answers are
-                tally.completed += 1
-                tally.output_tokens += record.meter.output
-                self.outputs[name].learn(record.tenant, record.meter.output, choices)
+            if output:  # what has none, like an embedding, says nothing of how long answers are
+                self.outputs[name].learn(record.tenant, output, choices)
 
     def show(self, now: float) -> None:
         """Bring the gauges up to date."""
@@ -167,7 +193,7 @@ class Desk:
         for circuit in Circuit:
             self.series.circuits[circuit].set(circuits[circuit])
         self.series.prefix_bytes.set(self.fleet.prefixes.bytes)
-        self.series.in_flight.set(self.open.total())
+        self.series.in_flight.set(sum(tally.open for tally in self.tallies.values()))
         self.series.held.set(self.dispatcher.held(now))
         self.series.kept.set(self.fleet.kept)
         for name, line in self.dispatcher.lines.items():

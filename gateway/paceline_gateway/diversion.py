@@ -58,7 +58,7 @@ def divert(call: Call, reason: DivertReason, desks: Mapping[str, Desk], now: flo
         found = _place_at(desk, call, admission, ticket, place)
         if found is not None and desk.takes(found[1], now):
             here.went_on(ticket, reason)
-            desk.arrived(ticket.request_class, found[1].prompt_tokens)
+            desk.arrived(ticket.request_class, found[1].prompt_tokens, ticket.tenant)
             call.diverted(desk, *found)
             return True
         states[place] = (states[place][0], Pressure.FULL)

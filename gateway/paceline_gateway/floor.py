@@ -120,7 +120,7 @@ class Floor:
         """A call has its reservation."""
         call.reservation = reservation
         if call.ticket is not None and call.desk is not None:
-            call.desk.arrived(call.ticket.request_class, call.ticket.prompt_tokens)
+            call.desk.arrived(call.ticket.request_class, call.ticket.prompt_tokens, call.ticket.tenant)
             if call.desk.hedges is not None:
                 call.desk.hedges.arrived(self.now())
 

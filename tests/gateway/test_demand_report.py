@@ -1,5 +1,9 @@
 """What a desk tells the autoscaler, and when."""
 
+from typing import NamedTuple
+
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.gateway.manifests import service
 from tests.gateway.pieces import endpoint, picture, report
 
@@ -8,7 +12,7 @@ from paceline_core.telemetry import Metrics
 from paceline_core.wire import DemandReport, decode
 from paceline_gateway.config import Limits
 from paceline_gateway.demand import Bell, demand_lines, service_demand
-from paceline_gateway.desk import Desk
+from paceline_gateway.desk import TENANTS, Desk
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.requests.nouns import Meter, Record
 from paceline_gateway.routing.pace import Pace
@@ -56,10 +60,55 @@ def test_a_dispatched_request_is_in_flight_and_no_longer_held() -> None:
     assert demand.workers == 1
 
 
+def test_each_tenant_has_its_own_row() -> None:
+    made = desk()
+    for number, (tenant, deadline) in enumerate([("a", NOW + 60), ("b", NOW + 20), ("a", NOW + 40)]):
+        made.arrived(INTERACTIVE, 10 + number, tenant)
+        ticket = Ticket(number, INTERACTIVE, 10 + number, 100, deadline, tenant=tenant)
+        made.dispatcher.join(ticket, NOW - 3 + number)
+    made.arrived(INTERACTIVE, 7, "b")
+    a, b = service_demand(made, NOW).classes
+    assert (a.tenant, a.arrivals, a.prompt_tokens, a.queued, a.queued_prompt_tokens) == ("a", 2, 22, 2, 22)
+    assert (a.held, a.oldest_wait_s, a.nearest_deadline_s, a.in_flight) == (2, 3.0, 40.0, 0)
+    assert (b.tenant, b.arrivals, b.prompt_tokens, b.queued, b.in_flight) == ("b", 2, 18, 1, 1)
+    assert (b.held, b.oldest_wait_s, b.nearest_deadline_s) == (1, 2.0, 20.0)
+
+
+class Asked(NamedTuple):
+    """One request's story: who asks, whether it waits, whether it has ended."""
+
+    tenant: str
+    waits: bool
+    outcome: Outcome | None
+
+
+ASKED = st.builds(Asked, st.integers(0, 2 * TENANTS).map(str), st.booleans(), st.sampled_from([None, *Outcome]))
+
+
+@given(st.lists(ASKED, max_size=120))
+def test_the_rows_of_a_class_are_bounded_and_add_up_to_it(story: list[Asked]) -> None:
+    made = desk()
+    for number, asked in enumerate(story):
+        made.arrived(INTERACTIVE, 10, asked.tenant)
+        if asked.outcome is not None:
+            ended = record(asked.outcome)._replace(tenant=asked.tenant)
+            made.ended(ended, [("ttft_p95", Verdict.GOOD)], INTERACTIVE, 200)
+        elif asked.waits:
+            made.dispatcher.join(Ticket(number, INTERACTIVE, 10, 100, NOW + 9, tenant=asked.tenant), NOW)
+    rows, whole, line = service_demand(made, NOW).classes, made.tallies[INTERACTIVE], made.dispatcher.lines[INTERACTIVE]
+    assert len({row.tenant for row in rows}) == len(rows) <= TENANTS + 1
+    for field in ("arrivals", "prompt_tokens", "output_tokens", "completed", "good", "bad"):
+        assert sum(getattr(row, field) for row in rows) == getattr(whole, field)
+    assert sum(row.queued for row in rows) == len(line)
+    assert sum(row.queued_prompt_tokens for row in rows) == line.prompt_tokens
+    assert sum(row.in_flight for row in rows) == whole.open - len(line)
+    assert {row.nearest_deadline_s for row in rows if row.queued} == ({9.0} if len(line) else set())
+
+
 def test_only_answered_requests_are_completed() -> None:
     made = desk()
     for outcome in (Outcome.OK, Outcome.SHED, Outcome.CANCELLED):
-        made.arrived(INTERACTIVE, 10)
+        made.arrived(INTERACTIVE, 10, "team")
         verdicts = [("ttft_p95", Verdict.GOOD if outcome is Outcome.OK else Verdict.BAD_FAILED)]
         made.ended(record(outcome), [] if outcome is Outcome.CANCELLED else verdicts, INTERACTIVE, 200)
     (cls,) = service_demand(made, NOW).classes

@@ -61,7 +61,7 @@ async def nothing_is_left(stand: Stand) -> None:
     assert totals.reserved == pytest.approx([a + b for a, b in zip(totals.settled, totals.refunded, strict=True)])
     assert not floor._chained
     for desk in floor.desks.values():
-        assert (desk.dispatcher.waiting, desk.open.total()) == (0, 0)
+        assert (desk.dispatcher.waiting, [tally.open for tally in desk.tallies.values()]) == (0, [0, 0, 0])
         assert not [worker.name for worker in desk.fleet if worker.in_flight]
         assert all(abs(line.accounts.spread) == 0 for line in desk.dispatcher.lines.values())
 

@@ -133,7 +133,7 @@ def test_what_was_diverted_is_demand_for_the_service_that_was_asked() -> None:
     made = desk()
     made.diverted(CLS, 400, DivertReason.FULL)
     assert (made.tallies[CLS].arrivals, made.tallies[CLS].prompt_tokens) == (1, 100)
-    assert made.open.total() == 0
+    assert made.tallies[CLS].open == 0
 
 
 def test_destinations_say_when_they_are_asked() -> None:

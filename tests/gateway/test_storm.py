@@ -76,7 +76,7 @@ async def nothing_left(stand: Stand) -> None:
     assert desk.dispatcher.waiting == 0
     assert [worker.in_flight for worker in desk.fleet] == [0] * 4
     assert [sum(worker.unbegun_tokens) for worker in desk.fleet] == [0] * 4
-    assert set(desk.open.values()) == {0}
+    assert not any(tally.open for tally in desk.tallies.values())
     counted = [await stand.metric("paceline_requests_total", outcome=outcome) for outcome in Outcome]
     assert sum(counted) == sum(tally.arrivals for tally in desk.tallies.values()) == REQUESTS
     judged = await stand.metric("paceline_slo_requests_total", slo="availability")

@@ -8,7 +8,10 @@ from paceline_core.wire.message import Message, Part
 
 
 class ClassDemand(Part):
-    """One class of one service; `tenant` is empty when summed over tenants."""
+    """One class of one service, for one tenant; the rows of a class add up to it.
+
+    `tenant` is `_other` for those beyond a gateway's cap and for what went to another service, empty for all of them.
+    """
 
     name: RequestClass
     tenant: str = ""

@@ -49,7 +49,7 @@ def _line(sight: Sight, desk: Desk, name: RequestClass, line: FairLine) -> Line:
         eldest_s=0.0 if line.oldest is None else round(max(now - line.oldest, 0.0), 3),
         deadline_s=None if deadline is None else round(deadline - now, 3),
         wait_s=None if wait is None else round(wait, 3),
-        in_flight=desk.open[name] - len(line),
+        in_flight=desk.tallies[name].open - len(line),
         tenants_total=len(holders),
         truncated=len(holders) > TENANTS,
         tenants=tuple(_holder(sight, line, tenant, limit) for tenant, _ in holders[:TENANTS]),
