@@ -8,7 +8,7 @@ never found cached, whoever computed it).
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import inf
@@ -41,12 +41,17 @@ SERVICE = "sim/chat"
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to route, and at most so many sequences at a worker at once, for so many seconds."""
+    """One way to route, and at most so many sequences at a worker at once, for so many seconds.
+
+    `leaves`: when the first worker is drained, if it is; `joins`: when one more comes, with nothing cached.
+    """
 
     policy: Name
     gateways: int = 1
     sequences: int = SEQUENCES
     until: float = inf
+    leaves: float = inf
+    joins: float = inf
 
 
 @dataclass(slots=True)
@@ -214,8 +219,12 @@ class Front:
     def __init__(self, way: Way, number: int, engines: Sequence[Engine]) -> None:
         policy = make(way.policy, lookahead_s=LOOKAHEAD_S, seed=number)
         self.fleet = Fleet(policy, silence_s=1e9, lookahead_s=LOOKAHEAD_S, prefix_bytes=1 << 25)
-        self.fleet.update(Endpoint(e.name, "main", "stable", "r1", "10.0.0.1", 1, ready=True) for e in engines)
+        self.exist(engines)
         self.queue: deque[Job] = deque()
+
+    def exist(self, engines: Iterable[Engine]) -> None:
+        """These are the workers from now on; who is not among them finishes what it has."""
+        self.fleet.update(Endpoint(e.name, "main", "stable", "r1", "10.0.0.1", 1, ready=True) for e in engines)
 
     def arrive(self, job: Job, now: float) -> None:  # noqa: ARG002 - for lines that count time
         """A call comes."""
@@ -248,10 +257,12 @@ class Simulation:
     front: ClassVar[type[Front]] = Front
 
     def __init__(self, calls: Sequence[Call], machine: Machine, way: Way, workers: int, rate: float) -> None:
-        self.engines = [Engine(f"worker-{number}", machine, way) for number in range(workers)]
-        self.fronts = [self.front(way, number, self.engines) for number in range(way.gateways)]
+        more = way.joins < inf
+        self.engines = [Engine(f"worker-{number}", machine, way) for number in range(workers + more)]
+        self.fronts = [self.front(way, number, self.engines[:workers]) for number in range(way.gateways)]
         self.outcome = Outcome(work=[{} for _ in self.engines])
         self._jobs = self.made(calls, rate)
+        self._way = way
         self._until = way.until
         self._by_name = {engine.name: number for number, engine in enumerate(self.engines)}
         self._events: list[tuple[float, int, Callable[[Any], None], Any]] = []
@@ -271,6 +282,9 @@ class Simulation:
             self._at(REPORT_S * self._by_name[engine.name] / len(self.engines), self._report, engine)
         for job in self._jobs:
             self._at(job.at, self._arrive, job)
+        for time in (self._way.leaves, self._way.joins):
+            if time < inf:
+                self._at(time, self._change, None)
         while self._left and self.now < self._until:
             self.now, _, do, what = heapq.heappop(self._events)
             do(what)
@@ -280,6 +294,12 @@ class Simulation:
 
     def _at(self, time: float, do: Callable[[Any], None], what: Any) -> None:
         heapq.heappush(self._events, (time, next(self._order), do, what))
+
+    def _change(self, _: None) -> None:
+        """Who leaves and who joins, has or is."""
+        gone, come = self.now >= self._way.leaves, self._way.joins < inf and self.now < self._way.joins
+        for front in self.fronts:
+            front.exist(self.engines[int(gone) : len(self.engines) - come])
 
     def _arrive(self, job: Job) -> None:
         front = self.fronts[job.number % len(self.fronts)]

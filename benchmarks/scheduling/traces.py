@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby, islice, pairwise
 from pathlib import Path
 
 VARIABLE = "PACELINE_TRACES"
@@ -44,11 +44,12 @@ def azure(count: int) -> list[Call]:
     ]
 
 
-def mooncake(count: int, kind: str = "conversation") -> list[Call]:
-    """The first `count` calls of the conversation log of FAST'25, or of its authors' synthetic one."""
+def mooncake(count: int, kind: str = "conversation", after: int = 0) -> list[Call]:
+    """The first `count` calls `after` so many of the conversation log of FAST'25, or of its authors' synthetic one."""
     with gzip.open(_folder() / f"mooncake_{kind}.jsonl.gz", "rt") as file:
-        lines = [json.loads(line) for _, line in zip(range(count), file, strict=False)]
-    times = _spread([(line["t_s"], 0, 0) for line in lines])
+        lines = [json.loads(line) for line in islice(file, after, after + count)]
+    first = lines[0]["t_s"] if after else 0.0
+    times = _spread([(line["t_s"] - first, 0, 0) for line in lines])
     return [
         Call(at, line["prompt_tokens"], line["output_tokens"], tuple(line["hash_ids"]))
         for (at, _, _), line in zip(times, lines, strict=True)

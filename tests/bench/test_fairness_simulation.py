@@ -1,7 +1,8 @@
 """The simulation that fairness is judged by: what it counts is what was done."""
 
-from benchmarks.fairness.__main__ import jain
-from benchmarks.fairness.simulation import Fair, Given
+from benchmarks.fairness.__main__ import SETTLE_S, gap, jain
+from benchmarks.fairness.shared import Let
+from benchmarks.fairness.simulation import Fair, Given, Story
 from benchmarks.harness import quantile
 from benchmarks.routing.simulation import Job, Way
 from benchmarks.scheduling.simulation import Machine
@@ -60,3 +61,15 @@ def test_the_index_is_one_for_equals_and_a_share_for_one_who_has_all() -> None:
 def test_a_quantile_is_a_value_that_was_seen() -> None:
     assert quantile([5.0, 1.0, 3.0], 0.5) == 3
     assert quantile([5.0, 1.0, 3.0], 0.99) == 5
+
+
+def test_the_gap_is_the_most_that_one_was_served_beyond_another_from_any_moment_on() -> None:
+    story = Story()
+    story.service["a"] = [(SETTLE_S - 1, 900.0), (SETTLE_S + 1, 10.0), (SETTLE_S + 4, 10.0)]
+    story.service["b"] = [(SETTLE_S + 2, 25.0), (SETTLE_S + 5, 5.0)]
+    assert gap(story, ["b", "a"]) == 25.0
+
+
+def test_overshoot_is_what_was_let_through_beyond_the_limit_and_what_refilled() -> None:
+    assert Let(60.0, admitted=90.0, first=10.0, last=40.0).overshoot == 0
+    assert Let(60.0, admitted=93.0, first=10.0, last=40.0).overshoot == 3 / 60

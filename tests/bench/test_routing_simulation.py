@@ -1,8 +1,10 @@
 """The simulation that routing is judged by: it loses nothing, repeats itself, and shows what prefixes are worth."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
+from benchmarks.routing.__main__ import CALLS, KNOWN, runs
 from benchmarks.routing.simulation import Outcome, Simulation, Way
 from benchmarks.scheduling.simulation import Machine
 from benchmarks.scheduling.traces import BLOCK, Call
@@ -59,3 +61,22 @@ def test_one_document_for_all_gives_no_worker_more_than_the_guard_says() -> None
     works = [sum(windows.values()) for windows in run("pace", calls=calls)[1].work]
     one = MACHINE.model.seconds(prefill_tokens=17 * BLOCK, sequences=0, kv_tokens=0)
     assert max(works) <= LIMIT * sum(works) / 3 + SLACK_S + one
+
+
+def test_who_leaves_gets_nothing_more_and_who_joins_gets_its_part_and_every_call_is_answered() -> None:
+    way = Way("pace", 2, leaves=4.0, joins=7.0)
+    made = Simulation(conversations(12, 8), MACHINE, way, 3, 1.0)
+    outcome = made.run()
+    assert len(outcome.ttft) == 12 * 8
+    for front in made.fronts:
+        assert sorted(worker.name for worker in front.fleet) == ["worker-1", "worker-2", "worker-3"]
+    shares = [sum(windows.values()) for windows in outcome.work]
+    assert 0 < shares[0] < min(shares[1:3])
+    assert shares[3] > 0
+
+
+def test_no_sample_holds_calls_that_constants_were_chosen_on() -> None:
+    logs = {sample for sample, _ in runs(CALLS, quick=False) if sample.kind in ("conversation", "synthetic")}
+    assert all(sample.place >= KNOWN and sample.count >= 2000 for sample in logs)
+    parts = sorted(sample.place for sample in logs if sample.kind == "conversation")
+    assert all(after - before >= CALLS for before, after in pairwise(parts))

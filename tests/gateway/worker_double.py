@@ -135,6 +135,9 @@ class WorkerDouble:
                     return
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
+        except RuntimeError:
+            if not writer.is_closing():  # uvloop says so where a closed connection is written to
+                raise
         finally:
             self._writers.discard(writer)
             writer.transport.abort()
