@@ -32,5 +32,10 @@ def test_without_the_workers_word_the_first_token_divides_prefill_from_decode() 
     assert (spent[Phase.PREFILL], spent[Phase.DECODE], spent[Phase.NETWORK]) == (2.0, 4.0, 0.0)
 
 
-def test_a_request_that_reached_no_worker_has_no_phases() -> None:
-    assert phases(record(0.0, 1.0, 2.0, 3.0, None)._replace(sent=None)) == {}
+def test_a_request_that_reached_no_worker_has_waited() -> None:
+    unsent = record(1.0, 2.0, 2.5, 4.0, None)._replace(sent=None, first=None)
+    assert phases(unsent) == {Phase.ADMIT: 1.0, Phase.QUEUE: 3.0}
+
+
+def test_a_request_that_was_not_let_in_has_no_phases() -> None:
+    assert phases(record(0.0, 1.0, 2.0, 3.0, None)._replace(queued=None, sent=None)) == {}

@@ -11,9 +11,11 @@ from paceline_gateway.requests.nouns import Record, WorkerPhases
 
 
 def phases(record: Record) -> dict[Phase, float]:
-    """Seconds by phase; empty if the request never reached a worker."""
-    if record.queued is None or record.sent is None or record.waited is None:
+    """Seconds by phase; empty if the request was not let into the queue."""
+    if record.queued is None:
         return {}
+    if record.sent is None or record.waited is None:
+        return {Phase.ADMIT: record.queued - record.received, Phase.QUEUE: record.ended - record.queued}
     upstream = record.ended - record.sent
     worker = record.meter.worker or _guess(record, upstream)
     return {

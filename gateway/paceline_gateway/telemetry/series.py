@@ -131,7 +131,7 @@ class ServiceSeries:
         self._gap.observe(gap)
 
     def ended(self, record: Record, spent: dict[Phase, float]) -> None:
-        """Count one request that reached a worker."""
+        """Count one request that stood in the queue."""
         self._retries.inc(max(record.attempts - 1, 0))
         if record.cut is not None and record.outcome is not Outcome.CANCELLED:
             self._cut[record.cut].inc()
