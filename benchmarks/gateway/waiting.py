@@ -2,7 +2,8 @@
 
 A sender that leaves Nagle's algorithm on holds a small segment back until the one before is acknowledged, which the
 kernel delays by some 40 ms. Requests that are late by about that much are counted at each load: one at a time, 40 a
-second, and as many as the core can take.
+second, and as many as the core can take. At 40 a second every event passes alone, so what a request costs then is told
+too.
 """
 
 from collections.abc import Sequence
@@ -32,6 +33,8 @@ def waiting(stage: Stage, options: Options) -> Measured:
     steady = measured(stage, STEADY, [DIRECT, *stage.contestants], count, SLOW)
     every = [steady, *(measured(stage, work, [DIRECT, *near], count) for work in (ALONE, FULL))]
     rows = _added(steady)
+    for name in [name for name in near if name != OURS and name in steady.by_name]:
+        rows.append(steady.ratio("CPU a request", OURS, name, lambda one: one.cpu_ms))
     for samples in every:
         rows += [_late(samples, name, MODE_BAR if name == OURS else None) for name in near if name in samples.by_name]
         rows.append(samples.errors())
