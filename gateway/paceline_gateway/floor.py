@@ -170,7 +170,8 @@ class Floor:
         self.tenants.ended(record)
         if call.trace is not None:
             self._trace(call, call.trace, record)
-        self._parts.access.ended(record, call.request_id, call.request.head.path)
+        trace_id, at = (0, 0.0) if call.trace is None else (call.trace.trace_id, self._parts.clock.utc().timestamp())
+        self._parts.access.ended(record, call.request_id, call.request.head.path, trace_id)
         if call.ticket is None or call.desk is None:
             return
         desk, name = call.desk, call.ticket.request_class
@@ -187,7 +188,6 @@ class Floor:
             self.billing.charged(record, use, desk, name, self.picture, call.earlier)
             choices = 1 if call.admission is None else call.admission.choices
             desk.ended(record, verdicts, name, call.ticket.size, choices)
-        trace_id, at = (0, 0.0) if call.trace is None else (call.trace.trace_id, self._parts.clock.utc().timestamp())
         desk.series.classes[name].ended(record, verdicts, trace_id, at)
         desk.series.ended(record, phases(record))
 

@@ -38,6 +38,15 @@ def test_a_request_is_one_line_in_the_form_of_all_logs() -> None:
     ]  # fmt: skip
 
 
+def test_a_traced_request_names_its_trace() -> None:
+    stream = io.StringIO()
+    log = AccessLog(Outlet(stream), lambda: NOON)
+    log.ended(RECORD, b"id-1", "/v1/completions", 0xABC)
+    log.ended(RECORD, b"id-2", "/v1/completions")
+    log.flush()
+    assert [line.get("trace") for line in written(stream)] == [f"{0xABC:032x}", None]
+
+
 def test_a_refusal_is_logged_too() -> None:
     stream = io.StringIO()
     log = AccessLog(Outlet(stream), lambda: NOON)

@@ -13,7 +13,8 @@ class Tracing(Part):
     sample_ratio: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     """Share of requests traced that arrive without a trace of their own. Default: 0.
 
-    The collector is what OTEL_EXPORTER_OTLP_ENDPOINT in runtime.env names; without it nothing is traced.
+    Workers send to the collector that OTEL_EXPORTER_OTLP_ENDPOINT in runtime.env names, gateways to the one that the
+    install names; who has none traces nothing.
     """
 
 

@@ -24,8 +24,8 @@ class AccessLog:
         self._utc = utc
         self._lines: list[bytes] = []
 
-    def ended(self, record: Record, request_id: bytes, path: str) -> None:
-        """Note one request."""
+    def ended(self, record: Record, request_id: bytes, path: str, trace_id: int = 0) -> None:
+        """Note one request; `trace_id`: of its trace, if it is traced."""
         if self._outlet is None:
             return
         terms, meter = record.terms, record.meter
@@ -48,6 +48,8 @@ class AccessLog:
             "output": meter.output,
             "cached": meter.cached,
         }
+        if trace_id:
+            line["trace"] = f"{trace_id:032x}"
         self._note(line)
 
     def refused(self, error: RequestError, request_id: bytes, path: str) -> None:
