@@ -444,6 +444,17 @@ def test_whatever_happens_each_slot_is_freed_once_and_the_end_is_one(history: li
 
 
 @given(st.lists(LIKELY, max_size=40))
+def test_every_request_that_ends_has_had_one_answer_unless_its_client_left(history: list[e.Event]) -> None:
+    life, answers = life_in(State.ADMITTED, onward=True), 0
+    for now, event in enumerate(history, start=10):
+        for action in life.on(event, float(now)):
+            answers += isinstance(action, e.Deliver | e.Close | e.Fail)
+            if isinstance(action, e.Settle):
+                assert answers == (action.record.outcome is not Outcome.CANCELLED)
+    assert answers <= 1
+
+
+@given(st.lists(LIKELY, max_size=40))
 def test_a_request_stands_in_the_queue_exactly_when_it_is_queued(history: list[e.Event]) -> None:
     life, standing = life_in(State.ADMITTED, onward=True), False
     for now, event in enumerate(history, start=10):

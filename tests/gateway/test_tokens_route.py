@@ -1,16 +1,19 @@
 """`/tokenize` and `/detokenize` at the gateway: a tenant's request to one worker of the model, and nothing more."""
 
 import json
+from pathlib import Path
 
 import pytest
 from tests.gateway import manifests
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.manifests import route, service, tenant
 from tests.gateway.pieces import picture
-from tests.gateway.stand import Stand, until
+from tests.gateway.replicas import EMULATED, replicas
+from tests.gateway.stand import Stand, gateway, until
 from tests.gateway.test_quota_front import limit
 from tests.gateway.worker_double import Script
 
+from paceline_core.auth import new_hop_key
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.admission import admit_tokens
 
@@ -43,6 +46,21 @@ async def test_it_is_a_request_of_the_tenant_and_uses_no_tokens(
     assert await stand.metric("paceline_requests_total", pisvc="chat", outcome="ok") == 2
     assert await stand.metric("paceline_usage_requests_total", tenant="team") == 2
     assert await stand.metric("paceline_slo_requests_total") == 0
+
+
+@pytest.mark.real
+async def test_a_real_worker_tells_ids_that_it_turns_back_into_the_text(tmp_path: Path) -> None:
+    key = new_hop_key()
+    with replicas(tmp_path, 1, key, engine=EMULATED) as workers:
+        async with gateway(tmp_path, hop_key=key) as stand:
+            stand.cluster.serve("default/chat", *(worker.endpoint for worker in workers))
+            await stand.ready()
+            told = (await stand.client.post("/tokenize", json={"model": "chat", "prompt": "What is TTFT?"})).json()
+            assert told["count"] == len(told["tokens"]) > 1
+            back = await stand.client.post("/detokenize", json={"model": "chat", "tokens": told["tokens"]})
+            assert back.json() == {"prompt": "What is TTFT?"}
+            wrong = await stand.client.post("/detokenize", json={"model": "chat", "tokens": [1 << 40]})
+            assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "tokens")
 
 
 @pytest.mark.real
