@@ -1,6 +1,6 @@
 """Interactive requests beside twice as much batch as there is room for: a real gateway, two emulated workers.
 
-Three spells, each with the same Poisson arrivals: interactive alone, batch alone, both. The gateway is a process of its
+Three spells, each with the same Poisson arrivals: batch alone, interactive alone, both. The gateway is a process of its
 own and its access log says how long each request waited in its queue, when its first token came, and what it used. What
 is left for batch is what batch alone was served less what interactive was, by tokens, output twice.
 The workers pace their steps as an L4 would; the machine's own lateness is in the times to the first token. Prompts are
@@ -29,14 +29,15 @@ from paceline_core.auth import new_hop_key
 from paceline_core.kube import Endpoint
 from paceline_core.registry.enums import RequestClass
 from paceline_core.telemetry import Outlet
+from paceline_gateway.telemetry.process import Outlets
 
-WORKERS, SLOTS = 2, 32
+WORKERS, SLOTS = 2, 48
 SPELL_S, QUICK_SPELL_S = 25.0, 10.0
 SETTLE_S = 5.0
 """At the beginning of a spell, not counted: until the slots are full."""
 INTERACTIVE, BATCH, _ = RequestClass
 OUTPUT = {INTERACTIVE: 16, BATCH: 48}
-RATE = {INTERACTIVE: 4.0, BATCH: 32.0}
+RATE = {INTERACTIVE: 4.0, BATCH: 58.0}
 """Requests a second. Batch: about twice what the slots can take, at some 20 tokens a second."""
 WORDS = 8
 
@@ -83,14 +84,13 @@ def emulated(quick: bool) -> Measured:
     ):
         front = Front(hop_key, [worker.endpoint for worker in workers])
         try:
-            alone, most, both = (
-                _spell(front, names, spell * longer)
-                for names, longer in (([INTERACTIVE], 1), ([BATCH], 1), ([INTERACTIVE, BATCH], 2))
-            )
+            most = _spell(front, [BATCH], spell)  # before the gateway knows how many slots interactive requests need
+            alone = _spell(front, [INTERACTIVE], spell)
+            both = _spell(front, [INTERACTIVE, BATCH], 2 * spell)
         finally:
             front.end()
     return rows(alone, most, both), {
-        name: {"answered": len(found.answers), "sent": found.sent}
+        name: {"answered": len(found.answers), "sent": found.sent, "longest_waits": found.longest()}
         for name, found in (("interactive alone", alone), ("batch alone", most), ("both", both))
     }
 
@@ -106,6 +106,10 @@ class Spell:
     def per_second(self, name: RequestClass) -> float:
         """Tokens of a class, output twice."""
         return sum(each.tokens for each in self.answers if each.name == name) / self.seconds
+
+    def longest(self) -> list[float]:
+        """The longest waits of interactive requests."""
+        return sorted((each.wait for each in self.answers if each.name == INTERACTIVE), reverse=True)[:9]
 
     def p99(self, what: str) -> float:
         """Of interactive requests."""
@@ -180,7 +184,7 @@ def _gateway(pipe: Connection, hop_key: bytes, endpoints: list[Endpoint]) -> Non
 async def _serve(pipe: Connection, hop_key: bytes, endpoints: list[Endpoint]) -> None:
     log = io.StringIO()
     with tempfile.TemporaryDirectory() as folder:
-        async with gateway(Path(folder), hop_key=hop_key, outlet=Outlet(log)) as stand:
+        async with gateway(Path(folder), hop_key=hop_key, outlets=Outlets(Outlet(log))) as stand:
             stand.cluster.serve("default/chat", *endpoints)
             await stand.ready(len(endpoints))
             pipe.send((stand.port, stand.key))

@@ -134,9 +134,9 @@ def test_gateways_that_share_a_worker_have_equal_shares_of_its_slots() -> None:
         assert picked(made) == "a"
         worker.take(ticket, 0, CLS, NOW, stream=True)
     assert picked(made) is None
-    made.says("a", report("a", slots=4, gateways=2), NOW)
+    made.says("a", report("a", slots=4, gateways=2, running=4), NOW)
     assert picked(made) is None
-    made.says("a", report("a", slots=4), NOW)
+    made.says("a", report("a", slots=4, running=2), NOW)
     assert picked(made) == "a"
 
 

@@ -225,13 +225,21 @@ class Worker:
 
     def _read(self, report: LoadReport) -> None:
         kv, model = report.kv, report.step_time
-        self.share = -(-report.slots // max(report.gateways, 1))
+        self.behind = sum(report.waiting.values()) + report.running - report.slots
+        self.share = self._part(report.slots, max(report.gateways, 1))
         self.kv_tokens = max(kv.total - kv.free - kv.cached, 0) * kv.page_tokens
         self.kv_total = kv.total * kv.page_tokens
         self.step_s = model.seconds(prefill_tokens=0, sequences=report.running, kv_tokens=self.kv_tokens)
         self.token_s = model.prefill + self.step_s / STEP_TOKENS
         self.context_s = model.context
-        self.behind = sum(report.waiting.values()) + report.running - report.slots
+
+    def _part(self, slots: int, gateways: int) -> int:
+        """Slots that this gateway may fill: its equal part, or what it fills and its part of those that lie idle.
+
+        So idle slots are not shared out twice, and who went beyond its part falls back as others come to theirs.
+        """
+        more = -(self.behind // gateways) if self.behind < 0 else -self.behind
+        return min(max(-(-slots // gateways), self.in_flight + more), slots)
 
     def _computed(self, ticket: int) -> None:
         flight = self.unbegun.pop(ticket, None)
