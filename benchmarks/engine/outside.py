@@ -6,7 +6,9 @@ output tokens as the server's usage tells them; the worker's own count comes fro
 
 import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from benchmarks.engine.worker import LIMIT_S, NAME, counted, worker
 from benchmarks.harness import ROOT, Bar, Measured, Row
@@ -33,7 +35,7 @@ FLAGS = ("--streaming", "--use-server-token-count", "--no-gpu-telemetry", "--no-
 def measure(scratch: Path) -> Measured:
     """How far its counts are from the worker's, and what it measured."""
     with worker(scratch, DEMO) as (url, _):
-        told = _profile(url, scratch / "aiperf")
+        told = profile(url, scratch / "aiperf", {})
         requests = counted(url, "paceline_worker_requests_total", outcome="ok")
         tokens = counted(url, "paceline_worker_tokens_total", kind="output")
     theirs = told["request_count"]["avg"], told["total_output_tokens"]["avg"]
@@ -44,8 +46,9 @@ def measure(scratch: Path) -> Measured:
     return rows, {"requests": theirs[0], "output_tokens": theirs[1], "version": AIPERF.packages[0]}
 
 
-def _profile(url: str, folder: Path) -> dict[str, dict[str, float]]:
-    options = [part for name, value in OPTIONS.items() for part in (f"--{name}", value)]
+def profile(url: str, folder: Path, changes: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """What aiperf tells of this URL; `changes` are to its OPTIONS."""
+    options = [part for name, value in {**OPTIONS, **changes}.items() for part in (f"--{name}", str(value))]
     command = [
         AIPERF.python(),
         "-m",

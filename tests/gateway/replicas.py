@@ -13,6 +13,7 @@ from paceline_core.auth import HopSigner
 from paceline_core.auth.hop import HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.kube import Endpoint
+from paceline_core.wire import LoadReport, decode
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 EMULATED = {"emulate": {"accelerator": "l4", "model": "llama-3.1-8b", "cold_start_s": 0.0}, "max_seqs": 256}
@@ -36,10 +37,19 @@ class Replica:
         port = int(self.process.url.rpartition(":")[2])
         return Endpoint(self.name, "main", "stable", "r1", "127.0.0.1", port, ready=True)
 
+    @property
+    def hop(self) -> dict[str, str]:
+        """A gateway's header."""
+        return {HEADER: HopSigner(self._hop_key, "gateway").token(SERVICE, SystemClock().utc())}
+
+    def load(self) -> LoadReport:
+        """How it says it is."""
+        with HTTP.stream("GET", f"{self.process.url}/internal/load", headers=self.hop) as answer:
+            return decode(LoadReport, next(answer.iter_lines()).encode())
+
     def evacuate(self) -> int:
         """Ask it to give up what it has; how many streams that was."""
-        hop = HopSigner(self._hop_key, "gateway").token(SERVICE, SystemClock().utc())
-        answer = HTTP.post(f"{self.process.url}/internal/evacuate", json={"v": 1}, headers={HEADER: hop})
+        answer = HTTP.post(f"{self.process.url}/internal/evacuate", json={"v": 1}, headers=self.hop)
         moved: int = answer.raise_for_status().json()["moved"]
         return moved
 

@@ -21,6 +21,7 @@ from paceline_core.kube.connect import ClusterConfig
 from paceline_gateway.admin import AUDIENCE
 from paceline_gateway.config import GatewayConfig, Limits
 from paceline_gateway.process import GatewayProcess, Ports
+from paceline_gateway.proxy import Call
 from paceline_gateway.telemetry.process import Outlets
 
 PATIENCE_S = 20.0
@@ -43,6 +44,11 @@ class Stand:
     stop: asyncio.Event
     cut: asyncio.Event
     run: asyncio.Task[None]
+
+    @property
+    def calls(self) -> list[Call]:
+        """Requests under way."""
+        return list(self.process.floor._calls.values())
 
     def work(self, *workers: WorkerDouble, service: str = SERVICE) -> None:
         """These are the service's workers now."""

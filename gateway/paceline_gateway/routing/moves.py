@@ -3,7 +3,8 @@
 Once a worker has drained for GRACE_S, its streams go on at ready workers of its own revision: those first of which the
 least has to be computed again, as many at a time as the others have free slots, memory and time for (`lookahead_s` of
 prompt work each), the next ones when these have left. A stream does not move while a request as urgent waits: that one
-has had nothing yet. What cannot move ends where it is.
+has had nothing yet. What cannot move ends where it is. Known hole: what other gateways move at the same moment is seen
+with the next reports only.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
