@@ -1,7 +1,7 @@
 """The public port's application: who asks, what for, and on to the floor. Returns at once; answers come later."""
 
+import os
 import random
-import secrets
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -154,4 +154,4 @@ def _request_id(head: Head) -> bytes:
 
 
 def _new_id() -> bytes:
-    return secrets.token_hex(12).encode()
+    return os.urandom(12).hex().encode()

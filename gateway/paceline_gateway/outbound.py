@@ -5,7 +5,7 @@ body that names its own outdoes it.
 """
 
 import random
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from paceline_core.wire import PREFIX, RESUME, SEED
 from paceline_gateway.admission import Admission
@@ -13,8 +13,7 @@ from paceline_gateway.http.message import Request
 from paceline_gateway.routing.worker import Worker
 
 
-@dataclass(frozen=True, slots=True)
-class Sender:
+class Sender(NamedTuple):
     """Who asks, and under which promise: seconds per output token, 0 for none."""
 
     request: Request

@@ -58,10 +58,9 @@ def judge(ticket: Ticket, full: Full, lines: Iterable[FairLine], after: float) -
 
 def too_late(ticket: Ticket, line: FairLine, rate: DrainRate, now: float) -> Shed | None:
     """Whether it would in all likelihood wait too long."""
-    per_second, patience = rate.per_second(now), ticket.deadline - now
-    if not rate.known(now) or per_second <= 0:
+    if not rate.known(now) or (per_second := rate.per_second(now)) <= 0:
         return None
-    wait = backlog(ticket, line) / per_second
+    wait, patience = backlog(ticket, line) / per_second, ticket.deadline - now
     if wait <= CERTAINTY * patience:
         return None
     why = f"The request would wait {wait:.0f} s and may wait {patience:.0f} s; retry later."

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, KeysView
 from dataclasses import dataclass, field
 from itertools import count
+from operator import add, sub
 
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_gateway.quota.alone import Alone
@@ -44,16 +45,14 @@ class Totals:
 
     def reserve(self, amounts: Vector) -> None:
         """So much is set aside."""
-        for kind, amount in enumerate(amounts):
-            self.reserved[kind] += amount
-            self.open[kind] += amount
+        self.reserved = list(map(add, self.reserved, amounts))
+        self.open = list(map(add, self.open, amounts))
 
     def settle(self, reserved: Vector, used: Vector) -> None:
         """What was set aside is open no more, and so much of it was used."""
-        for kind, amount in enumerate(reserved):
-            self.open[kind] -= amount
-            self.settled[kind] += used[kind]
-            self.refunded[kind] += amount - used[kind]
+        self.open = list(map(sub, self.open, reserved))
+        self.settled = list(map(add, self.settled, used))
+        self.refunded = list(map(add, self.refunded, map(sub, reserved, used)))
 
 
 class Quotas:
@@ -272,8 +271,7 @@ class Quotas:
     def _fields(self, purse: Purse, now: float) -> bytes:
         if not purse.kinds:
             return b""
-        left = [level + have for level, have in zip(purse.levels(now), purse.have, strict=True)]
-        fields = ratelimit_fields(purse.limits, left)
+        fields = ratelimit_fields(purse.limits, list(map(add, purse.levels(now), purse.have)))
         return fields + OWN_SHARE if self.away else fields
 
 

@@ -35,7 +35,20 @@ class StreamScan:
     on from elsewhere.
     """
 
-    __slots__ = ("_events", "_held", "_meter", "_rest", "_told", "_usage", "began", "done", "failed", "fresh", "moved")
+    __slots__ = (
+        "_counted",
+        "_events",
+        "_held",
+        "_meter",
+        "_rest",
+        "_told",
+        "_usage",
+        "began",
+        "done",
+        "failed",
+        "fresh",
+        "moved",
+    )
 
     def __init__(self, meter: Meter, told: Told | None = None, *, resumed: bool = False) -> None:
         self.began = resumed
@@ -48,6 +61,7 @@ class StreamScan:
         self._held = b""
         self._rest = b""
         self._usage = b""
+        self._counted = False
         self._events = 0
 
     def feed(self, packet: bytes) -> bytes:
@@ -64,7 +78,8 @@ class StreamScan:
 
     def finish(self) -> bytes:
         """The stream is over: whatever was held back, and the counts."""
-        read_usage(self._usage, self._meter)
+        if not self._counted:
+            read_usage(self._usage, self._meter)
         rest, self._held, self._rest = self._held + self._rest, b"", b""
         return rest
 
@@ -133,6 +148,7 @@ class StreamScan:
             if packet.find(b"\ndata: [DONE]\n\n", begin) < 0:
                 return None
             read_usage(line, self._meter)
+            self._counted = True
         elif line.startswith(b": phases "):
             self._meter.worker = _phases(line[9:])
         elif line.startswith(_MOVED):

@@ -22,24 +22,24 @@ def prefix_keys(body: Mapping[str, Any], tenant: str) -> PrefixKeys | None:
     prompt = canonical(body)
     if prompt is None or len(prompt) < BLOCK:
         return None
-    view, key, keys = memoryview(prompt), xxh3_64_intdigest(tenant.encode()), []
+    key, keys = xxh3_64_intdigest(tenant.encode()), []
     for start in range(0, min(len(prompt) // BLOCK, KEYS_LIMIT) * BLOCK, BLOCK):
-        key = xxh3_64_intdigest(view[start : start + BLOCK], key)
+        key = xxh3_64_intdigest(prompt[start : start + BLOCK], key)
         keys.append(f"{key:016x}")
     return PrefixKeys(len(prompt), tuple(keys))
 
 
-def canonical(body: Mapping[str, Any]) -> bytes | None:
+def canonical(body: Mapping[str, Any]) -> memoryview | None:
     """The prompt as this gateway writes it down; None where there is none, or several."""
     messages, prompt = body.get("messages"), body.get("prompt")
     try:
         if isinstance(messages, list):
             offered = None if body.get("tool_choice") == "none" else body.get("tools")
-            return (_written(offered) if offered else b"") + _opened(messages)
+            return _opened(messages, _written(offered) if offered else b"")
         if isinstance(prompt, list) and len(prompt) == 1:
             prompt = prompt[0]
         if isinstance(prompt, str):
-            return prompt.encode()
+            return memoryview(prompt.encode())
         if isinstance(prompt, list) and all(isinstance(token, int) for token in prompt):
             return _opened(prompt)
     except (orjson.JSONEncodeError, UnicodeEncodeError):
@@ -47,9 +47,9 @@ def canonical(body: Mapping[str, Any]) -> bytes | None:
     return None
 
 
-def _opened(items: list[Any]) -> bytes:
+def _opened(items: list[Any], before: bytes = b"") -> memoryview:
     """A list without its closing bracket: more items only add to it."""
-    return _written(items)[:-1]
+    return memoryview(before + _written(items))[:-1]
 
 
 def _written(value: Any) -> bytes:

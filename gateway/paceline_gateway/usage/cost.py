@@ -8,9 +8,8 @@ Known hole: a worker that tells no step times (a foreign engine), or a device wh
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final
+from typing import Final, NamedTuple
 
 from paceline_core.wire import StepTime
 from paceline_gateway.usage.nouns import ZERO
@@ -19,8 +18,7 @@ GRAIN: Final = Decimal("0.000000001")
 _PER_HOUR: Final = Decimal(3600 * 10**9)
 
 
-@dataclass(frozen=True, slots=True)
-class Replica:
+class Replica(NamedTuple):
     """Where a request runs: requests at once, prompt tokens in a step, US dollars an hour."""
 
     step_time: StepTime
