@@ -46,6 +46,12 @@ def test_a_tenant_with_enough_answers_has_its_own_length() -> None:
     assert outputs.expected("team", None, 1) >= 1000
 
 
+def test_short_answers_of_others_let_nobody_new_past_its_limit() -> None:
+    outputs = learned(*[8] * 200, tenant="brief")
+    assert outputs.expected("team", 40, 1) == 40
+    assert outputs.expected("team", None, 1) == PRIOR
+
+
 def test_it_follows_answers_that_become_longer() -> None:
     outputs = learned(*[10] * 3000)
     for _ in range(3000):

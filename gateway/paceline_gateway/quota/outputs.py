@@ -2,7 +2,9 @@
 
 A histogram with geometric bins and a fading memory, one for the class and one for each of its tenants. A quantile
 rather than the mean: what is reserved too much comes back when the answer ends, what is reserved too little has
-already been let through. Bounded: `TENANTS` histograms of `BINS` numbers; who was seen least lately is forgotten first.
+already been let through. Until a tenant is known it reserves no less than PRIOR, however short others' answers are:
+else its first requests, all at once, would pass its limit together. Bounded: `TENANTS` histograms of `BINS` numbers; who
+was seen least lately is forgotten first.
 """
 
 from typing import Final
@@ -74,8 +76,10 @@ class Outputs:
     def expected(self, tenant: str, most: int | None, choices: int) -> int:
         """Output tokens to reserve for a request: never more than it asks for."""
         own = self._tenants.get(tenant)
-        known = own if own is not None and own.count >= ENOUGH else self._all
-        each = known.quantile() if known.count >= ENOUGH else PRIOR
+        if own is not None and own.count >= ENOUGH:
+            each = own.quantile()
+        else:
+            each = max(self._all.quantile(), PRIOR) if self._all.count >= ENOUGH else PRIOR
         return (each if most is None else min(each, most)) * max(choices, 1)
 
 
