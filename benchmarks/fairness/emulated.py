@@ -37,7 +37,7 @@ SETTLE_S = 5.0
 """At the beginning of a spell, not counted: until the slots are full."""
 INTERACTIVE, BATCH, _ = RequestClass
 OUTPUT = {INTERACTIVE: 16, BATCH: 48}
-RATE = {INTERACTIVE: 4.0, BATCH: 58.0}
+RATE = {INTERACTIVE: 4.0, BATCH: 72.0}
 """Requests a second. Batch: about twice what the slots can take, at some 20 tokens a second."""
 WORDS = 8
 

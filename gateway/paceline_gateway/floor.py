@@ -23,6 +23,7 @@ from paceline_gateway.evacuation import Evacuation
 from paceline_gateway.http.pool import Pool
 from paceline_gateway.proxy import Call
 from paceline_gateway.queues.door import Shed
+from paceline_gateway.queues.line import FairLine
 from paceline_gateway.quota.nouns import Reservation
 from paceline_gateway.quota.quotas import Quotas
 from paceline_gateway.quota.use import used
@@ -123,6 +124,12 @@ class Floor:
             call.desk.arrived(call.ticket.request_class, call.ticket.prompt_tokens, call.ticket.tenant)
             if call.desk.hedges is not None:
                 call.desk.hedges.arrived(self.now())
+
+    def lines(self) -> dict[str, FairLine]:
+        """Everybody who waits, by service and class."""
+        return {
+            f"{key} {name}": line for key, desk in self.desks.items() for name, line in desk.dispatcher.lines.items()
+        }
 
     def choose(self, chain: Sequence[Destination], name: RequestClass, size: int) -> int:
         """Which destination takes a request. What goes elsewhere for want of room is demand for the first one too."""

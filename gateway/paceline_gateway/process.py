@@ -31,6 +31,7 @@ from paceline_gateway.gateway import Gateway
 from paceline_gateway.http.server import Server
 from paceline_gateway.leaving import Leaving, Stage
 from paceline_gateway.loads import LoadStreams
+from paceline_gateway.queues.common import Common
 from paceline_gateway.routing.policies import make
 from paceline_gateway.routing.policy import Policy
 from paceline_gateway.stores.sharing import Surroundings, counters
@@ -110,7 +111,7 @@ class GatewayProcess:
         """Serve until `stop`, then drain until done, the grace period's end, or `cut`. Raises what broke a watch."""
         self._watcher.start()
         if self._pump is not None:
-            self._pump.start(self.floor.quotas)
+            self._pump.start(self.floor.quotas, Common(self.floor.lines))
         self._checkpoint.start()
         await self.server.start(self._ports.public)
         serving = asyncio.create_task(self._http.serve([self._ports.admin]))

@@ -10,6 +10,7 @@ from tests.gateway.conftest import MakeWorker
 from tests.gateway.redis_server import redis_server
 from tests.gateway.stand import CHAT, Stand, gateway, until
 
+from paceline_core.registry import RequestClass
 from paceline_gateway.config import Quota, RedisConfig
 
 pytestmark = pytest.mark.real
@@ -47,6 +48,36 @@ async def test_two_gateways_have_one_limit_between_them(tmp_path: Path, make_wor
             assert [answer.headers["x-ratelimit-remaining-requests"] for answer in answers[:4]] == ["3", "2", "1", "0"]
             assert await left.metric("paceline_quota_store_current") == 1
             assert await left.metric("paceline_quota_exchange_seconds_count") >= 3
+
+
+def served(stand: Stand) -> float:
+    """What a gateway knows that its tenant was served in interactive requests."""
+    line = stand.process.floor.desks["default/chat"].dispatcher.lines[RequestClass.INTERACTIVE]
+    return line.accounts.counter("team")
+
+
+async def both_served(left: Stand, right: Stand) -> None:
+    """What one of two gateways serves counts at the other one, in part."""
+    assert [(await post(stand)).status_code for stand in (left, right)] == [200, 200]
+    before = served(right)
+
+    async def counted() -> bool:
+        await post(left)  # what there is when a gateway first hears of the sums is none of its business
+        return served(right) > before
+
+    await until(counted)
+
+
+async def test_what_one_gateway_serves_counts_at_the_other(tmp_path: Path, make_worker: MakeWorker) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    async with redis_server(tmp_path) as server:
+        quota = Quota(redis=server.config, wait_s=4.0)
+        async with gateway(tmp_path / "a", quota=quota) as left, gateway(tmp_path / "b", quota=quota) as right:
+            worker = await make_worker()
+            for stand in (left, right):
+                stand.work(worker)
+            await both_served(left, right)
 
 
 async def test_without_its_redis_a_gateway_follows_the_tenants_policy_and_says_so(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import Stand, gateway, until
-from tests.gateway.test_gateways_share import limit, post
+from tests.gateway.test_gateways_share import both_served, limit, post
 
 from paceline_core.auth import HopSigner
 from paceline_core.auth.hop import HEADER
@@ -42,6 +42,12 @@ async def test_two_gateways_have_one_limit_between_them(tmp_path: Path, make_wor
         answers = [await post(stand) for stand in (left, right) * 3]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 429, 429]
         assert await right.metric("paceline_quota_store_current") == 1
+
+
+async def test_what_one_gateway_serves_counts_at_the_other(tmp_path: Path, make_worker: MakeWorker) -> None:
+    async with pair(tmp_path, make_worker) as (left, right):
+        await both_served(left, right)
+        await both_served(right, left)
 
 
 async def test_when_the_one_that_counts_stops_another_takes_over_and_knows_what_was_used(

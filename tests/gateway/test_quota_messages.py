@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from paceline_core.errors import Code, RequestError, Unreachable
 from paceline_gateway.quota.nouns import UNLIMITED, Ask, Grant
-from paceline_gateway.stores.messages import Call, Reply, read_call, read_reply, write_call, write_reply
+from paceline_gateway.stores.messages import SERVED, Call, Reply, read_call, read_reply, write_call, write_reply
 from paceline_gateway.stores.peers import address_of
 
 NUMBER = st.floats(-1e12, 1e12) | st.just(UNLIMITED)
@@ -17,15 +17,18 @@ ASK = st.builds(
 )  # fmt: skip
 
 
-@given(st.lists(ASK, max_size=5), st.floats(0, 100))
-def test_a_call_is_read_as_it_was_written(asks: list[Ask], ttl_s: float) -> None:
-    call = Call("g0", ttl_s, tuple(asks))
+SUMS = st.none() | st.dictionaries(st.text(max_size=20), st.floats(-1e12, 1e12), max_size=5)
+
+
+@given(st.lists(ASK, max_size=5), st.floats(0, 100), SUMS)
+def test_a_call_is_read_as_it_was_written(asks: list[Ask], ttl_s: float, served: dict[str, float] | None) -> None:
+    call = Call("g0", ttl_s, tuple(asks), served)
     assert read_call(write_call(call)) == call
 
 
-@given(st.lists(st.builds(Grant, VECTOR, VECTOR, st.integers(0, 2**53)), max_size=5), st.integers(0, 99))
-def test_a_reply_is_read_as_it_was_written(grants: list[Grant], gateways: int) -> None:
-    reply = Reply(gateways, tuple(grants))
+@given(st.lists(st.builds(Grant, VECTOR, VECTOR, st.integers(0, 2**53)), max_size=5), st.integers(0, 99), SUMS)
+def test_a_reply_is_read_as_it_was_written(grants: list[Grant], gateways: int, served: dict[str, float] | None) -> None:
+    reply = Reply(gateways, tuple(grants), served)
     assert read_reply(write_reply(reply), len(grants)) == reply
 
 
@@ -40,6 +43,8 @@ def test_a_reply_is_read_as_it_was_written(grants: list[Grant], gateways: int) -
         b'{"v": 1, "holder": "g", "ttl": 1, "asks": [{}]}',
         b'{"v": 1, "holder": "g", "ttl": 1, "asks": [{"tenant": "t", "seq": 1, "epoch": 0, "vectors": [[1]]}]}',
         b'{"v": 1, "holder": "g", "ttl": 1, "asks": 3}',
+        b'{"v": 1, "holder": "g", "ttl": 1, "asks": [], "served": [1]}',
+        b'{"v": 1, "holder": "g", "ttl": 1, "asks": [], "served": {"chat interactive\\na": null}}',
     ],
 )
 def test_what_is_no_call_is_the_callers_fault(body: bytes) -> None:
@@ -70,3 +75,9 @@ def test_what_is_no_reply_is_as_good_as_none(body: bytes) -> None:
 )
 def test_the_holders_name_begins_with_where_it_is(holder: str, address: tuple[str, int] | None) -> None:
     assert address_of(holder) == address
+
+
+def test_one_call_tells_of_so_many_tenants_and_no_more() -> None:
+    told = read_call(write_call(Call("g0", 1.0, (), {f"t{number}": 1.0 for number in range(SERVED + 9)})))
+    assert told.served is not None
+    assert len(told.served) == SERVED

@@ -22,7 +22,7 @@ from paceline_gateway.quota.nouns import SIZE, Reservation, Use
 from paceline_gateway.quota.purse import SHARE
 from paceline_gateway.quota.quotas import Quotas
 from paceline_gateway.stores.pump import Pump
-from paceline_gateway.stores.redis_store import RedisStore
+from paceline_gateway.stores.redis_store import SERVED_FIELDS, RedisStore
 
 pytestmark = pytest.mark.real
 CLOCK = SystemClock()
@@ -216,3 +216,24 @@ async def _command(server: RedisServer, words: bytes) -> None:
     writer.write(words + b"\r\n")
     assert (await reader.readline()).startswith(b"+OK")
     writer.close()
+
+
+async def test_what_tenants_were_served_is_summed_over_all_gateways_and_bounded(tmp_path: Path) -> None:
+    async with redis_server(tmp_path) as server:
+        left, right = RedisStore(server.config, NAMESPACE), RedisStore(server.config, NAMESPACE)
+        try:
+            assert await left.share({}) == {}
+            assert await left.share({"chat interactive\na": 10.5}) == {"chat interactive\na": 10.5}
+            assert await right.share({"chat interactive\na": 4.0, "b": -1.0}) == {
+                "chat interactive\na": 14.5,
+                "b": -1.0,
+            }
+            many = {f"t{number}": 1.0 for number in range(SERVED_FIELDS)}
+            assert len(await left.share(many)) == SERVED_FIELDS + 2
+            assert await right.share({"c": 1.0}) == {"c": 1.0}
+            await server.kill()
+            with pytest.raises(Unreachable):
+                await right.share({})
+        finally:
+            await left.close()
+            await right.close()

@@ -7,8 +7,8 @@ lines, with a cap of its own, and they drain at the pace the first worker can ta
 Streams that lost their worker go first; then by class (`turns`), in a class by tenant and prefix (`line`). While a more
 urgent request waits for room, no other one takes it, starving classes aside. Batch and offline leave free what
 interactive requests needed lately (`peak`): at most half of each worker's slots and half of the work given ahead.
-Known hole: gateways share nothing here. Each is fair to what it sees, and together they are as fair as their clients
-are spread evenly.
+Gateways tell each other what tenants were served (`common`); known hole: each sends to its part of the workers' slots,
+so a gateway with few tenants serves them more than one with many does.
 """
 
 from collections.abc import Iterator

@@ -24,6 +24,8 @@ CANDIDATES = 4
 DEPTH = 4
 OVERTAKEN = 8
 FADING = 0.99
+TOLD = 4096
+"""Tenants of whom is remembered what they were served, until somebody asks."""
 Cached = Callable[[Ticket], int]
 
 
@@ -44,6 +46,7 @@ class FairLine:
         self._late: dict[int, Ticket] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._largest = 0.0
+        self._fresh: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._all)
@@ -145,17 +148,31 @@ class FairLine:
         if not ticket.charged:
             ticket.charged = uncached + OUTPUT_WEIGHT * ticket.expected_output
             self._largest = max(ticket.charged / ticket.weight, self._largest * FADING)
-            self.accounts.charge(ticket.tenant, ticket.charged, ticket.weight)
+            self._charge(ticket, ticket.charged)
         self.leave(ticket)
 
     def settle(self, ticket: Ticket, used: float) -> None:
         """It ended, and used so many tokens, output twice."""
-        self.accounts.charge(ticket.tenant, used - ticket.charged, ticket.weight)
+        self._charge(ticket, used - ticket.charged)
+
+    def taken(self) -> dict[str, float]:
+        """What each tenant was served since this was last asked, in tokens over weight."""
+        fresh, self._fresh = self._fresh, {}
+        return fresh
+
+    def elsewhere(self, tenant: str, served: float) -> None:
+        """Another gateway served so much, in tokens over weight."""
+        self.accounts.charge(tenant, served, 1)
 
     def newest(self, tenant: str) -> Ticket | None:
         """The one of a tenant who came last, of those who have not been served."""
         own = self._own.get(tenant)
         return next(reversed(own.values())) if own else None
+
+    def _charge(self, ticket: Ticket, tokens: float) -> None:
+        self.accounts.charge(ticket.tenant, tokens, ticket.weight)
+        if len(self._fresh) < TOLD or ticket.tenant in self._fresh:
+            self._fresh[ticket.tenant] = self._fresh.get(ticket.tenant, 0.0) + tokens / ticket.weight
 
     def _candidates(self, tenant: str) -> list[Ticket]:
         tickets = list(islice(self._own[tenant].values(), DEPTH))

@@ -2,10 +2,13 @@
 
 {"v": 1, "holder": "g0.ab12", "ttl": 15.0, "asks": [{"tenant", "seq", "epoch", "vectors": [six or five of four]}]}
 {"v": 1, "gateways": 2, "grants": [{"epoch", "given": [..], "levels": [..]}]}
+
+A call may tell, and its reply then does, what tenants were served: "served": {"<line>\\n<tenant>": tokens over weight}.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import orjson
@@ -15,23 +18,30 @@ from paceline_gateway.quota.nouns import SIZE, UNLIMITED, Ask, Grant, Vector
 
 VERSION: Final = 1
 ASKS: Final = 1024
+SERVED: Final = 1024
+"""Tenants that one call may tell of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What one gateway sends to the one that counts: that it lives for `ttl_s` (0: it leaves), and its asks."""
+    """What one gateway sends to the one that counts: that it lives for `ttl_s` (0: it leaves), and its asks.
+
+    `served`: what tenants were served here; None when the sums are of no interest.
+    """
 
     holder: str
     ttl_s: float
     asks: tuple[Ask, ...]
+    served: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What it hears: how many gateways there are, and its grants in their order."""
+    """What it hears: how many gateways there are, its grants in their order, and sums if it told its own."""
 
     gateways: int
     grants: tuple[Grant, ...]
+    served: Mapping[str, float] | None = None
 
 
 def write_call(call: Call) -> bytes:
@@ -39,7 +49,8 @@ def write_call(call: Call) -> bytes:
     asks = [
         {"tenant": ask.tenant, "seq": ask.seq, "epoch": ask.epoch, "vectors": _vectors(ask)} for ask in call.asks
     ]  # an infinite number is written as null
-    return orjson.dumps({"v": VERSION, "holder": call.holder, "ttl": call.ttl_s, "asks": asks})
+    more = {} if call.served is None else {"served": call.served}
+    return orjson.dumps({"v": VERSION, "holder": call.holder, "ttl": call.ttl_s, "asks": asks} | more)
 
 
 def read_call(body: bytes) -> Call:
@@ -47,8 +58,9 @@ def read_call(body: bytes) -> Call:
     try:
         data = orjson.loads(body)
         version, holder, asks = data["v"], str(data["holder"]), data["asks"][:ASKS]
-        call = Call(holder, float(data["ttl"]), tuple(_ask(holder, ask) for ask in asks))
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+        served = _served(data.get("served"), SERVED)
+        call = Call(holder, float(data["ttl"]), tuple(_ask(holder, ask) for ask in asks), served)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise RequestError(Code.INVALID_REQUEST, f"The body is no call for quota counters: {error!r}.") from None
     if version != VERSION:
         raise RequestError(Code.INVALID_REQUEST, f"v must be {VERSION}, not {version!r}.", param="v")
@@ -58,7 +70,8 @@ def read_call(body: bytes) -> Call:
 def write_reply(reply: Reply) -> bytes:
     """The body of a reply."""
     grants = [{"epoch": grant.epoch, "given": grant.given, "levels": grant.levels} for grant in reply.grants]
-    return orjson.dumps({"v": VERSION, "gateways": reply.gateways, "grants": grants})
+    more = {} if reply.served is None else {"served": reply.served}
+    return orjson.dumps({"v": VERSION, "gateways": reply.gateways, "grants": grants} | more)
 
 
 def read_reply(body: bytes, asks: int) -> Reply:
@@ -68,12 +81,12 @@ def read_reply(body: bytes, asks: int) -> Reply:
         grants = tuple(
             Grant(_vector(grant["given"]), _vector(grant["levels"]), int(grant["epoch"])) for grant in data["grants"]
         )
-        version, gateways = data["v"], int(data["gateways"])
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+        version, gateways, served = data["v"], int(data["gateways"]), _served(data.get("served"))
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise Unreachable(f"the gateway that counts answers strangely: {error!r}") from None
     if version != VERSION or len(grants) != asks:
         raise Unreachable(f"the gateway that counts answers {asks} asks with {len(grants)} grants of v {version!r}")
-    return Reply(gateways, grants)
+    return Reply(gateways, grants, served)
 
 
 def _vectors(ask: Ask) -> Sequence[Vector]:
@@ -85,6 +98,10 @@ def _ask(holder: str, data: Any) -> Ask:
     limits, back, held, least, want, *belief = (_vector(vector) for vector in data["vectors"])
     epoch, known = int(data["epoch"]), belief[0] if belief else None
     return Ask(str(data["tenant"]), holder, int(data["seq"]), limits, back, held, least, want, epoch, known)
+
+
+def _served(data: Any, most: int | None = None) -> dict[str, float] | None:
+    return None if data is None else {str(name): float(amount) for name, amount in islice(data.items(), most)}
 
 
 def _vector(data: Any) -> Vector:

@@ -10,7 +10,7 @@ Known hole: without the API server a lease ends, and with it the sharing, though
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,16 +36,19 @@ RENEW_S: Final = 2.0
 PATH: Final = "/internal/quota"
 AUDIENCE: Final = "paceline/gateway"
 REPLY_BYTES: Final = 1 << 20
+SERVED: Final = 4096
+"""Sums of what tenants were served that are kept; with one more all of them begin anew."""
 _NOBODY: Final = "no gateway holds the Lease of the quota counters"
 
 
 @dataclass(slots=True)
 class Owner:
-    """What the gateway that counts keeps: everybody's counters, and who is alive until when."""
+    """What the gateway that counts keeps: everybody's counters, who is alive until when, what tenants were served."""
 
     pool: Pool = field(default_factory=lambda: Pool(epoch=secrets.randbits(48) + 2))
     members: dict[str, float] = field(default_factory=dict)
     swept: float = 0.0
+    served: dict[str, float] = field(default_factory=dict)
 
     def answer(self, call: Call, now: float) -> Reply:
         """Carry out a call."""
@@ -57,7 +60,15 @@ class Owner:
             self.swept = now
             self.members = {holder: until for holder, until in self.members.items() if until > now}
             self.pool.sweep(now)
-        return Reply(len(self.members), tuple(self.pool.exchange(ask, now) for ask in call.asks))
+        grants = tuple(self.pool.exchange(ask, now) for ask in call.asks)
+        return Reply(len(self.members), grants, None if call.served is None else self._sums(call.served))
+
+    def _sums(self, served: Mapping[str, float]) -> dict[str, float]:
+        if len(self.served) > SERVED:
+            self.served.clear()
+        for name, amount in served.items():
+            self.served[name] = self.served.get(name, 0.0) + amount
+        return self.served.copy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +123,11 @@ class PeerStore:
     async def exchange(self, asks: Sequence[Ask]) -> list[Grant]:
         """Carry out asks and answer in their order."""
         return list((await self._call(Call(self._holder, self._ways.leaves_s, tuple(asks)))).grants)
+
+    async def share(self, served: Mapping[str, float]) -> Mapping[str, float]:
+        """Add what tenants were served here, and answer with the sums of all gateways."""
+        reply = await self._call(Call(self._holder, self._ways.leaves_s, (), served))
+        return reply.served or {}
 
     async def close(self) -> None:
         """Give the Lease back, so that another gateway counts at once."""

@@ -13,6 +13,7 @@ from paceline_core.clock import Clock
 from paceline_core.errors import Unreachable
 from paceline_core.tasks import cancel
 from paceline_core.telemetry import Complaints, Metrics, get_logger
+from paceline_gateway.queues.common import Common
 from paceline_gateway.quota.nouns import Ask
 from paceline_gateway.quota.pool import TTL_S
 from paceline_gateway.quota.quotas import Quotas
@@ -21,6 +22,8 @@ from paceline_gateway.stores.store import Store
 T = TypeVar("T")
 BATCH = 256
 HELLO_S = TTL_S / 5
+SHARE_S = 1.0
+"""How often gateways tell each other what tenants were served."""
 PROBE_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 _FAULT = "the store of quota counters cannot be reached; each tenant's onStoreFailure is followed"
 _log = get_logger(__name__)
@@ -37,7 +40,8 @@ class Pump:
         self._asks: list[Ask] = []
         self._wake = asyncio.Event()
         self._carried = asyncio.Event()
-        self._hello_at = 0.0
+        self._hello_at = self._share_at = 0.0
+        self._common: Common | None = None
         self._complaints = Complaints(_log)
         self._task: asyncio.Task[None] | None = None
         self._current = metrics.gauge("paceline_quota_store_current")
@@ -49,8 +53,9 @@ class Pump:
         self._asks.append(ask)
         self._wake.set()
 
-    def start(self, quotas: Quotas) -> None:
-        """Begin to carry."""
+    def start(self, quotas: Quotas, common: Common | None = None) -> None:
+        """Begin to carry; with `common` also what tenants were served."""
+        self._common = common
         self._store.start()
         self._task = asyncio.create_task(self._run(quotas))
 
@@ -94,11 +99,22 @@ class Pump:
             self._current.set(1)
             quotas.found(gateways, self._clock.monotonic())
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(self._hello_at - now, 0.0)):
+            due = self._hello_at if self._common is None else min(self._hello_at, self._share_at)
+            async with asyncio.timeout(max(due - now, 0.0)):
                 await self._wake.wait()
         self._wake.clear()
         while self._asks:
             await self._carry(quotas)
+        if self._common is not None and self._clock.monotonic() >= self._share_at:
+            self._share_at = self._clock.monotonic() + SHARE_S
+            await self._share(self._common, quotas)
+
+    async def _share(self, common: Common, quotas: Quotas) -> None:
+        served = common.tell()
+        if quotas.gateways > 1:
+            common.heard(await self._bounded(self._store.share(served)))
+        else:
+            common.lost()
 
     async def _carry(self, quotas: Quotas) -> None:
         batch, self._asks = self._asks[:BATCH], self._asks[BATCH:]
@@ -116,6 +132,8 @@ class Pump:
         self._complaints.begin(_FAULT, reason)
         self._asks.clear()
         self._wake.clear()
+        if self._common is not None:
+            self._common.lost()
         quotas.lost(self._clock.monotonic())
 
     async def _bounded(self, call: Awaitable[T]) -> T:

@@ -6,7 +6,7 @@ script knows what it has already done.
 Known hole: one Redis, no cluster and no sentinel; a fail-over that loses the last writes forgets what they charged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha1
 from importlib.resources import files
 from typing import Any, Final
@@ -23,6 +23,10 @@ from paceline_gateway.quota.nouns import SIZE, UNLIMITED, Ask, Grant, Vector
 from paceline_gateway.quota.pool import FORGET_S, TTL_S
 
 EXCHANGE: Final = files(__package__).joinpath("exchange.lua").read_text()
+SERVED: Final = files(__package__).joinpath("served.lua").read_text()
+SERVED_S: Final = 600.0
+SERVED_FIELDS: Final = 4096
+"""Sums that are kept; with one more all of them begin anew."""
 HELLO: Final = files(__package__).joinpath("hello.lua").read_text()
 _DIGEST: Final = sha1(EXCHANGE.encode(), usedforsecurity=False).hexdigest()
 
@@ -66,6 +70,16 @@ class RedisStore:
             return [grant(ask, answer) for ask, answer in zip(asks, answers, strict=True)]
         except (RedisError, OSError, TimeoutError) as error:
             raise await self._unreachable(error) from None
+
+    async def share(self, served: Mapping[str, float]) -> Mapping[str, float]:
+        """Add what tenants were served here, and answer with the sums of all gateways."""
+        told = [part for name, amount in served.items() for part in (name, repr(round(amount, 3)))]
+        bounds = (str(round(1000 * SERVED_S)), str(SERVED_FIELDS))
+        try:
+            found = await self._redis.eval(SERVED, 1, f"{self._prefix}:served", *bounds, *told)
+        except (RedisError, OSError, TimeoutError) as error:
+            raise await self._unreachable(error) from None
+        return {name.decode(): float(total) for name, total in zip(found[::2], found[1::2], strict=True)}
 
     async def close(self) -> None:
         """Leave nothing open."""

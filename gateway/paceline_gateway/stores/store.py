@@ -1,6 +1,6 @@
 """What a shared pool is to a gateway. Every call ends within its limit or raises Unreachable, in plain words."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from paceline_gateway.quota.nouns import Ask, Grant
@@ -19,6 +19,10 @@ class Store(Protocol):
 
     async def exchange(self, asks: Sequence[Ask]) -> list[Grant]:
         """Carry out asks, each once however often it is sent, and answer in their order."""
+        ...
+
+    async def share(self, served: Mapping[str, float]) -> Mapping[str, float]:
+        """Add what tenants were served here, and answer with the sums of all gateways; once, never sent again."""
         ...
 
     async def close(self) -> None:

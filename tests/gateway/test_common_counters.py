@@ -1,0 +1,143 @@
+"""Fair together: what a tenant is served at other gateways counts here, and never so much that it waits in vain."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline_core.registry import RequestClass
+from paceline_gateway.queues.common import PART, TOLD, Common
+from paceline_gateway.queues.line import FairLine
+from paceline_gateway.queues.ticket import Ticket
+
+EVERYWHERE = "everywhere"
+NAME = "default/chat interactive"
+
+
+def ticket(number: int, tenant: str, tokens: int, weight: int = 1) -> Ticket:
+    return Ticket(number, RequestClass.INTERACTIVE, tokens, 40, deadline=1e9, tenant=tenant, weight=weight)
+
+
+class Sums:
+    """Where all keep their sums."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, float] = {}
+
+    def share(self, common: Common) -> None:
+        for name, amount in common.tell().items():
+            self.kept[name] = self.kept.get(name, 0.0) + amount
+        common.heard(dict(self.kept))
+
+
+class Gateway:
+    """A line whose tenants always have somebody waiting."""
+
+    def __init__(self, tenants: Iterable[str], dice: random.Random, largest: int) -> None:
+        self.line, self.served = FairLine(), Counter[str]()
+        self.common = Common(lambda: {NAME: self.line})
+        self._tenants, self._dice, self._largest, self._number = list(tenants), dice, largest, 0
+
+    def serve(self, tokens: int) -> None:
+        """So many, or a little more."""
+        spent = 0
+        while spent < tokens:
+            for tenant in self._tenants:
+                while self.line.shares.of(tenant) < 2:
+                    self._number += 1
+                    self.line.join(ticket(self._number, tenant, self._dice.randint(1, self._largest)))
+            gone = self.line.next(None)
+            assert gone is not None
+            self.line.went(gone, gone.prompt_tokens)
+            self.served[gone.tenant] += gone.prompt_tokens
+            spent += gone.prompt_tokens
+
+
+def jain(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) ** 2 / (len(found) * sum(value**2 for value in found))
+
+
+def day(seed: int, largest: int, rounds: int, *, sharing: bool) -> list[Gateway]:
+    """Three gateways with a tenant of their own each, and one that sends to all of them."""
+    dice, sums = random.Random(seed), Sums()
+    gateways = [Gateway([EVERYWHERE, f"only-{number}"], dice, largest) for number in range(3)]
+    for _ in range(rounds):
+        for gateway in dice.sample(gateways, 3):
+            gateway.serve(1000)
+            if sharing:
+                sums.share(gateway.common)
+    return gateways
+
+
+def together(gateways: Iterable[Gateway]) -> Counter[str]:
+    return sum((gateway.served for gateway in gateways), Counter[str]())
+
+
+@given(seed=st.integers(0, 2**32), largest=st.sampled_from([10, 100, 500]))
+def test_three_gateways_with_skewed_arrivals_are_fair_together(seed: int, largest: int) -> None:
+    assert jain(together(day(seed, largest, 40, sharing=True)).values()) >= 0.95
+
+
+def test_without_sharing_they_are_not() -> None:
+    assert jain(together(day(1, 100, 40, sharing=False)).values()) < 0.8
+
+
+@given(seed=st.integers(0, 2**32))
+def test_who_is_served_elsewhere_is_still_served_here(seed: int) -> None:
+    """Even by a gateway where nobody else wants anything: a request that waits here must not wait in vain."""
+    dice, sums = random.Random(seed), Sums()
+    here, there = Gateway([EVERYWHERE, "only"], dice, 100), Gateway([EVERYWHERE], dice, 100)
+    for _ in range(40):
+        for gateway in (here, there):
+            gateway.serve(1000)
+            sums.share(gateway.common)
+    assert here.served[EVERYWHERE] >= (1 - PART) / (2 + PART) * sum(here.served.values())
+    assert here.served[EVERYWHERE] < here.served["only"]
+
+
+def counted(line: FairLine) -> float:
+    line.join(ticket(1, "a", 10))
+    return line.accounts.counter("a")
+
+
+def test_what_was_told_from_here_is_not_charged_again_and_what_others_told_is_in_part() -> None:
+    line = FairLine()
+    common = Common(lambda: {NAME: line})
+    before = counted(line)
+    common.tell()
+    common.heard({f"{NAME}\na": 500.0})
+    assert line.accounts.counter("a") == before, "what there was before is none of ours"
+    (gone,) = line
+    line.went(gone, 10)
+    assert common.tell() == {f"{NAME}\na": 10.0}
+    common.heard({f"{NAME}\na": 510.0 + 40.0, "gone interactive\nb": 9.0})
+    assert line.accounts.counter("a") == before + 10 + PART * 40
+    common.tell()
+    common.heard({f"{NAME}\na": 3.0})
+    assert line.accounts.counter("a") == before + 10 + PART * 40, "sums that began anew charge nobody"
+
+
+def test_what_was_served_while_nobody_could_be_asked_is_not_made_up_for() -> None:
+    line = FairLine()
+    common = Common(lambda: {NAME: line})
+    before = counted(line)
+    common.heard({})
+    common.tell()
+    common.lost()
+    common.tell()
+    common.heard({f"{NAME}\na": 10_000.0})
+    assert line.accounts.counter("a") == before
+
+
+def test_no_more_is_told_at_once_than_one_message_takes() -> None:
+    line = FairLine()
+    for number in range(TOLD + 5):
+        each = ticket(number, f"t{number}", number + 1)
+        line.join(each)
+        line.went(each, number + 1)
+    told = Common(lambda: {NAME: line}).tell()
+    assert len(told) == TOLD
+    assert min(told.values()) == 6
