@@ -3,8 +3,8 @@
 A histogram with geometric bins and a fading memory, one for the class and one for each of its tenants. A quantile
 rather than the mean: what is reserved too much comes back when the answer ends, what is reserved too little has
 already been let through. Until a tenant is known it reserves no less than PRIOR, however short others' answers are:
-else its first requests, all at once, would pass its limit together. Bounded: `TENANTS` histograms of `BINS` numbers; who
-was seen least lately is forgotten first.
+else its first requests, all at once, would pass its limit together. Bounded: `TENANTS` histograms of `BINS` numbers;
+who was seen least lately is forgotten first.
 """
 
 from typing import Final
