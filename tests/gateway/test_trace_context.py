@@ -109,3 +109,17 @@ def test_waits_at_two_services_follow_one_another() -> None:
     trace.waiting(4.0)
     trace.sent("s0", 6.0, resumed=False)
     assert trace.waits == [(1.0, 4.0), (4.0, 6.0)]
+
+
+def test_of_two_workers_that_have_it_at_once_the_one_that_answers_comes_last() -> None:
+    won, lost = Trace(SAMPLED), Trace(SAMPLED)
+    for trace in (won, lost):
+        trace.sent("w0", 1.0, resumed=False)
+        trace.doubled("w1", 2.0)
+    won.freed(3.0)
+    won.adopted()
+    won.freed(5.0)
+    lost.retracted(3.0)
+    lost.freed(5.0)
+    assert [(a.worker, a.start, a.end) for a in won.attempts] == [("w0", 1.0, 3.0), ("w1", 2.0, 5.0)]
+    assert [(a.worker, a.start, a.end) for a in lost.attempts] == [("w1", 2.0, 3.0), ("w0", 1.0, 5.0)]

@@ -27,6 +27,8 @@ _OPERATIONS = {
     "/v1/chat/completions": "chat",
     "/v1/completions": "text_completion",
     "/v1/embeddings": "embeddings",
+    "/tokenize": "tokenize",
+    "/detokenize": "detokenize",
 }
 _SCOPE = InstrumentationScope("paceline_gateway")
 _FLAGS = TraceFlags(TraceFlags.SAMPLED)
