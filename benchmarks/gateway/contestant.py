@@ -52,11 +52,16 @@ class Contestant:
         """Raises Failed if it ends, or does not listen in time."""
         end = time.monotonic() + START_S
         while not listens(self.port):
-            if self.process is None or self.process.poll() is not None:
+            if self.ended:
                 raise Failed(self, "has ended")
             if time.monotonic() > end:
                 raise Failed(self, f"does not listen after {START_S:.0f} s")
             time.sleep(POLL_S)
+
+    @property
+    def ended(self) -> bool:
+        """It is there no more, or was never started."""
+        return self.process is None or self.process.poll() is not None
 
     def stop(self) -> None:
         """Freeze it: SIGSTOP to each of its processes."""
@@ -131,9 +136,9 @@ def free_port() -> int:
 
 
 def listens(port: int) -> bool:
-    """Whether somebody accepts connections there."""
+    """Whether somebody accepts connections there; a port that nobody has may be given to who asks, and is no answer."""
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        return probe.connect_ex(("127.0.0.1", port)) == 0 and probe.getsockname() != probe.getpeername()
 
 
 @contextlib.contextmanager

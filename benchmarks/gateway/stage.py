@@ -147,12 +147,19 @@ def _enter(stack: contextlib.ExitStack, made: Stage, name: str, make: Callable[[
 
 def _serves(contestant: Contestant) -> None:
     """Wait until it answers as it should: it listens before it knows its upstreams, and forgets them while stopped."""
+    complaint = ""
     for _ in range(TRIES):
-        tally = uvloop.run(Load(contestant.target, Script(), bodies(1)).closed(1, 1))
-        if not tally.errors:
-            return
+        try:
+            tally = uvloop.run(Load(contestant.target, Script(), bodies(1)).closed(1, 1))
+            if not tally.errors:
+                return
+            complaint = tally.complaints[0]
+        except OSError as error:
+            complaint = repr(error)
+        if contestant.ended:
+            raise Failed(contestant, "has ended")
         time.sleep(PAUSE_S)
-    raise Failed(contestant, f"does not serve: {tally.complaints[0]}")
+    raise Failed(contestant, f"does not serve: {complaint}")
 
 
 def _warm(contestant: Contestant) -> None:
