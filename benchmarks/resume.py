@@ -171,7 +171,7 @@ class Crowd:
 def _asked(number: int, tokens: int) -> dict[str, Any]:
     """One stream's request."""
     asked = {"model": "chat", "stream": True, "max_tokens": tokens, "ignore_eos": True, "seed": number}
-    question = [{"role": "user", "content": f"stream {number} " * 60}]
+    question = [{"role": "user", "content": f"stream {number} " * 40}]
     return asked | {"stream_options": {"include_usage": True}, "messages": question}
 
 
