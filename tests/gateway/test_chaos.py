@@ -216,7 +216,7 @@ async def test_a_host_that_vanishes_without_a_word_costs_its_streams_a_silence(
     tmp_path: Path, make_worker: MakeWorker
 ) -> None:
     """Half-open: what is in flight goes on elsewhere, and nothing new is sent there."""
-    async with gateway(tmp_path, {"stall_s": 0.5, "load_silence_s": 1.0}) as stand:
+    async with gateway(tmp_path, {"stall_s": 1.0, "load_silence_s": 1.5}) as stand:
         worker, other = await make_worker("gone"), await make_worker("there")
         freezer = await Freezer.before(worker)
         worker.script = lambda _: Script(stall_after=2)
@@ -237,7 +237,7 @@ async def test_a_host_that_vanishes_without_a_word_costs_its_streams_a_silence(
 
 
 async def test_a_kept_connection_that_is_half_open_has_an_end(tmp_path: Path, make_worker: MakeWorker) -> None:
-    async with gateway(tmp_path, {"first_token_s": 0.5, "answer_s": 0.5}) as stand:
+    async with gateway(tmp_path, {"first_token_s": 1.5, "answer_s": 1.5}) as stand:
         worker = await make_worker()
         freezer = await Freezer.before(worker)
         await limited(stand)

@@ -11,13 +11,13 @@ from tests.gateway.replicas import EMULATED, replicas
 from tests.gateway.stand import CHAT, STREAM, Stand, gateway, until
 from tests.gateway.test_resume_real import KEY, answer, ask, calls, serve
 from tests.gateway.test_resumed_streams import text_of
-from tests.gateway.worker_double import Script, Seen, WorkerDouble
+from tests.gateway.worker_double import Script, WorkerDouble
 from tests.worker.processes import LIMIT_S
 
 from paceline_core.wire import WorkerState
 
 pytestmark = pytest.mark.real
-STREAMS, TOKENS = 8, 90
+STREAMS, TOKENS = 8, 160
 MANY = 100
 ENDLESS = tuple(f" t{number}" for number in range(20 * MANY))
 
@@ -28,7 +28,7 @@ def held(stand: Stand, name: str) -> list[Any]:
 
 
 async def test_a_scale_down_does_not_wait_for_the_longest_answer(tmp_path: Path) -> None:
-    """Emulated workers make some 20 tokens a second: undisturbed, each stream takes some five."""
+    """Emulated workers make some 20 tokens a second: undisturbed, each stream takes some eight."""
     bodies = [ask(number, seed=number, max_tokens=TOKENS, ignore_eos=True) for number in range(STREAMS)]
     with replicas(tmp_path, 2, KEY, engine=EMULATED, drain_timeout_s=LIMIT_S) as workers:
         async with gateway(tmp_path, hop_key=KEY) as stand:
@@ -121,19 +121,17 @@ class Stubborn(WorkerDouble):
 
 
 async def test_a_worker_that_keeps_its_streams_is_let_be(stand: Stand, make_worker: MakeWorker) -> None:
-    stubborn, other = await Stubborn("a").start(), await make_worker("b")
-
-    def script(_: Seen) -> Script:
-        return Script(delay_s=0.7)
-
-    stubborn.script = other.script = script
+    stubborn, other, heard = await Stubborn("a").start(), await make_worker("b"), asyncio.Event()
+    stubborn.script = lambda _: Script(until=heard)
     stand.work(stubborn)
     await stand.ready()
     posted = asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM))
     await until(lambda: bool(stubborn.seen))
     stand.work(stubborn, other)
     stubborn.say(state=WorkerState.DRAINING)
+    await until(lambda: bool(stubborn.evacuated))
+    heard.set()
     assert text_of(await posted) == "Time to first token"
-    assert len(stubborn.evacuated) == 1
+    assert not other.seen
     assert await stand.metric("paceline_stream_resumed_total") == 0
     await stubborn.stop()
