@@ -15,7 +15,8 @@ class Route(StrEnum):
     HEALTH = "health"
 
 
-_METHODS = {Route.GENERATE: "POST", Route.TOKENS: "POST", Route.MODELS: "GET", Route.HEALTH: "GET"}
+_READ = ("GET", "HEAD")
+_METHODS = {Route.GENERATE: ("POST",), Route.TOKENS: ("POST",), Route.MODELS: _READ, Route.HEALTH: _READ}
 _PATHS = {
     "/v1/chat/completions": Route.GENERATE,
     "/v1/completions": Route.GENERATE,
@@ -49,6 +50,7 @@ def find_route(method: str, path: str) -> Route:
         route = Route.MODELS
     if route is None:
         raise RequestError(Code.ROUTE_NOT_FOUND, f"There is no {path[:128]}; the API begins at /v1/chat/completions.")
-    if _METHODS[route] != method:
-        raise RequestError(Code.METHOD_NOT_ALLOWED, f"{path[:128]} takes {_METHODS[route]}, not {method}.")
+    methods = _METHODS[route]
+    if method not in methods:
+        raise RequestError(Code.METHOD_NOT_ALLOWED, f"{path[:128]} takes {methods[0]}, not {method}.")
     return route

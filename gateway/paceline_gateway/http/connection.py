@@ -195,7 +195,8 @@ class Connection(asyncio.Protocol):
         """On to the next request; not while answers to earlier ones wait to be read, or they would pile up."""
         while self._reply is None and self._reader.ready and not self._over and self._stalled == _FOREVER:
             item = self._reader.ready.popleft()
-            self._reply = reply = Reply(self, keep_alive=item.keep_alive, chunked=item.chunked)
+            bare = item.head is not None and item.head.method == "HEAD"
+            self._reply = reply = Reply(self, keep_alive=item.keep_alive, chunked=item.chunked, bare=bare)
             if isinstance(item, Refusal):
                 self._house.application.refuse(item, reply)
             elif item.head.upgrade:

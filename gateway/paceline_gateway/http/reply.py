@@ -45,14 +45,18 @@ def _ignore(_paused: bool) -> None:
 
 
 class Reply:
-    """One answer. `on_gone` is called once if the client leaves before the end, `on_pressure` when it reads slowly."""
+    """One answer. `on_gone` is called once if the client leaves before the end, `on_pressure` when it reads slowly.
 
-    __slots__ = ("_chunked", "_keep_alive", "_last", "_wire", "begun", "done", "on_gone", "on_pressure")
+    `bare`: it answers HEAD, so its content is told by its length alone.
+    """
 
-    def __init__(self, wire: Wire, *, keep_alive: bool, chunked: bool) -> None:
+    __slots__ = ("_bare", "_chunked", "_keep_alive", "_last", "_wire", "begun", "done", "on_gone", "on_pressure")
+
+    def __init__(self, wire: Wire, *, keep_alive: bool, chunked: bool, bare: bool = False) -> None:
         self._wire = wire
         self._keep_alive = keep_alive
         self._chunked = chunked
+        self._bare = bare
         self._last = b""
         self.begun = False
         self.done = False
@@ -64,7 +68,8 @@ class Reply:
         if self.done:
             return
         length, common = b"content-length: %d\r\n" % len(body), self._common()
-        self._wire.write(b"".join((status_line(status), fields, length, common, b"\r\n", body)))
+        content = b"" if self._bare else body
+        self._wire.write(b"".join((status_line(status), fields, length, common, b"\r\n", content)))
         self._end(self._keep_alive)
 
     def begin(self, status: int, fields: bytes, first: bytes) -> None:
