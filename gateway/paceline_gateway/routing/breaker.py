@@ -36,11 +36,12 @@ class Circuit(StrEnum):
 class Breaker:
     """One worker's. Requests are told apart by their tickets; `now` is monotonic seconds."""
 
-    __slots__ = ("_broken", "_outcomes", "_pauses", "_probed", "_probes", "failed_at", "until")
+    __slots__ = ("_outcomes", "_pauses", "_probed", "_probes", "broken", "failed_at", "until")
 
     def __init__(self) -> None:
         self._outcomes: deque[bool] = deque(maxlen=WINDOW)
-        self._broken = False
+        self.broken = False
+        """It is not closed."""
         self._pauses = 0
         self._probes: set[int] = set()
         self._probed = _NEVER
@@ -49,14 +50,9 @@ class Breaker:
         self.until = _NEVER
         """When it ends."""
 
-    @property
-    def broken(self) -> bool:
-        """It is not closed."""
-        return self._broken
-
     def state(self, now: float) -> Circuit:
         """Closed, open, or half open."""
-        if not self._broken:
+        if not self.broken:
             return Circuit.CLOSED
         return Circuit.OPEN if now < self.until else Circuit.HALF_OPEN
 
@@ -66,7 +62,7 @@ class Breaker:
 
     def sent(self, ticket: int, now: float) -> None:
         """A request goes there; while the breaker is not closed it is a probe."""
-        if self._broken:
+        if self.broken:
             self._probes.add(ticket)
             self._probed = now
 
@@ -79,17 +75,17 @@ class Breaker:
         self._outcomes.append(True)
         if ticket in self._probes:
             self._probes.clear()
-            self._broken = False
+            self.broken = False
             if not self._often:
                 self._pauses = 0
 
     def failed(self, ticket: int, now: float) -> None:
         """The worker failed it. Those that were under way together fail together, and count as one."""
-        if self._broken and ticket not in self._probes:
+        if self.broken and ticket not in self._probes:
             return
         self._outcomes.append(False)
         self._probes.clear()
-        self._broken = True
+        self.broken = True
         self._pauses += 1
         self.failed_at = now
         self.until = now + min(PAUSE_S * 2.0 ** (self._pauses - 1), LONGEST_S)
