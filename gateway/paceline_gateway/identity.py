@@ -13,6 +13,7 @@ from paceline_core.registry.enums import RequestClass
 from paceline_gateway.routing.directory import Directory
 
 _MISSING = "No API key was sent; send the header `Authorization: Bearer pl_...`."
+_CHALLENGE = {"www-authenticate": "Bearer"}
 _WRONG = "The API key is not valid; check it, or ask for a new one."
 
 
@@ -20,12 +21,12 @@ def authenticate(headers: Mapping[bytes, bytes], picture: Directory) -> Resolved
     """The tenant whose key this is. Raises RequestError `invalid_api_key`."""
     scheme, _, value = headers.get(b"authorization", b"").partition(b" ")
     if scheme.lower() != b"bearer":
-        raise RequestError(Code.INVALID_API_KEY, _MISSING)
+        raise RequestError(Code.INVALID_API_KEY, _MISSING, headers=_CHALLENGE)
     key = value.strip().decode("latin-1")
     record = picture.keys.get(key_id(key) or "")
     tenant = picture.tenants.get(record.tenant) if record is not None else None
     if record is None or tenant is None or not verify(key, record):
-        raise RequestError(Code.INVALID_API_KEY, _WRONG)
+        raise RequestError(Code.INVALID_API_KEY, _WRONG, headers=_CHALLENGE)
     return tenant
 
 

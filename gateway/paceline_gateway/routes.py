@@ -52,5 +52,6 @@ def find_route(method: str, path: str) -> Route:
         raise RequestError(Code.ROUTE_NOT_FOUND, f"There is no {path[:128]}; the API begins at /v1/chat/completions.")
     methods = _METHODS[route]
     if method not in methods:
-        raise RequestError(Code.METHOD_NOT_ALLOWED, f"{path[:128]} takes {methods[0]}, not {method}.")
+        message = f"{path[:128]} takes {methods[0]}, not {method}."
+        raise RequestError(Code.METHOD_NOT_ALLOWED, message, headers={"allow": ", ".join(methods)})
     return route

@@ -26,6 +26,7 @@ async def test_a_wrong_key_is_refused(stand: Stand) -> None:
     for header in ("", "Bearer pl_aaaaaaaa_" + "a" * 32, "Basic x"):
         response = await stand.client.post("/v1/chat/completions", json=CHAT, headers={"authorization": header})
         assert code(response) == (401, "invalid_api_key")
+        assert response.headers["www-authenticate"] == "Bearer"
 
 
 async def test_a_revoked_key_stops_working_without_a_restart(stand: Stand, make_worker: MakeWorker) -> None:
@@ -57,7 +58,9 @@ async def test_a_wrong_body_is_named(stand: Stand, body: bytes, expected: tuple[
 
 async def test_an_unknown_path_and_a_wrong_method_are_told(stand: Stand) -> None:
     assert code(await stand.client.post("/v1/nonsense", json=CHAT)) == (404, "route_not_found")
-    assert code(await stand.client.get("/v1/chat/completions")) == (405, "method_not_allowed")
+    wrong = [await stand.client.get("/v1/chat/completions"), await stand.client.post("/v1/models", json=CHAT)]
+    assert [code(response) for response in wrong] == [(405, "method_not_allowed")] * 2
+    assert [response.headers["allow"] for response in wrong] == ["POST", "GET, HEAD"]
     assert code(await stand.client.get("/metrics")) == (404, "route_not_found")
     assert code(await stand.client.get("/internal/demand")) == (404, "route_not_found")
 

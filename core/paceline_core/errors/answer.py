@@ -35,6 +35,7 @@ def answer(error: Exception) -> Answer:
     row = error.row
     retry = row.should_retry and (error.retry_after or 0.0) <= PATIENCE_S
     headers = {"content-type": "application/json", "x-should-retry": "true" if retry else "false"}
+    headers.update(error.headers)
     if error.retry_after is not None:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
         headers["retry-after-ms"] = str(max(1, math.ceil(error.retry_after * 1000)))

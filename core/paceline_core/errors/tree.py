@@ -10,6 +10,9 @@ PacelineError
 └── RequestError     a client's request ends with a row of the error table
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from paceline_core.errors.table import ERRORS, Code, ErrorRow
 
 
@@ -54,14 +57,26 @@ class Forbidden(Refused):
 
 
 class RequestError(PacelineError):
-    """Ends one request. `param` names the request's field, `retry_after` is in seconds."""
+    """Ends one request. `param` names the request's field, `retry_after` is in seconds.
 
-    def __init__(self, code: Code, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
+    `headers` are what HTTP wants said beside this status, such as `allow`.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: float | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.param = param
         self.retry_after = retry_after
+        self.headers = headers
 
     @property
     def row(self) -> ErrorRow:
