@@ -2,7 +2,9 @@
 
 Real HTTP, gateways and store: a Redis of its own, or the gateway that holds the Lease. The worker answers at once, so
 that limits are all that holds requests back. A tenant may use its limit and what refills from its first request to the
-last that was let through; more is overshoot. Half of the tenants are limited by requests, half by output tokens.
+last that was let through; more is overshoot. What a gateway lets through while it cannot reach the counters in time is
+its own share, as the tenants' `onStoreFailure: open` has it, and no part of the claim: a run with such requests is void.
+Half of the tenants are limited by requests, half by output tokens.
 Gateways, worker and client share one process and one core: nothing here says how fast a gateway is.
 """
 
@@ -74,6 +76,7 @@ class Crowd:
     now: Any = SystemClock().monotonic
     aborted: int = 0
     reached: int = 0
+    lent: int = 0
 
     async def ask(self, count: int) -> None:
         """So many requests over connections that are kept; tenants and gateways at random."""
@@ -128,6 +131,12 @@ def shared(count: int) -> Measured:
         )
         rows += [
             Row(f"shared, {name}: largest overshoot over a tenant's limit", worst.overshoot, "", bar=Bar(0.01)),
+            Row(
+                f"shared, {name}: requests let through while the counters could not be reached",
+                crowd.lent,
+                "",
+                bar=Bar(0),
+            ),
             Row(f"shared, {name}: let through over what all limits allow", admitted / allowed, ""),
             Row(f"shared, {name}: tokens and requests left reserved after aborts", left, "", bar=NOTHING_LEFT),
         ]
@@ -146,6 +155,7 @@ async def _run(count: int, *, redis: bool) -> tuple[Crowd, float]:
                 await stand.ready()
             crowd = Crowd(stands, await _tenants(stands, limits(count)), random.Random(1))
             await crowd.ask(count)
+            crowd.lent = sum(stand.process.floor.quotas.lent for stand in stands)
             await _limit(stands, [{"concurrency": 1000, "outputTokensPerMinute": 10**9}] * 2)
             worker.script = lambda _: Script(delay_s=PATIENT_S)
             await crowd.abort(count)
