@@ -3,8 +3,8 @@
 Real HTTP, gateways and store: a Redis of its own, or the gateway that holds the Lease. The worker answers at once, so
 that limits are all that holds requests back. A tenant may use its limit and what refills from its first request to the
 last that was let through; more is overshoot. What a gateway lets through while it cannot reach the counters in time is
-its own share, as the tenants' `onStoreFailure: open` has it, and no part of the claim: a run with such requests is void.
-Half of the tenants are limited by requests, half by output tokens.
+its own share, as the tenants' `onStoreFailure: open` has it, and no part of the claim: a run that has any is void. Half
+of the tenants are limited by requests, half by output tokens.
 Gateways, worker and client share one process and one core: nothing here says how fast a gateway is.
 """
 
