@@ -28,6 +28,12 @@ kind: Tenant
 metadata: {name: NAME, namespace: NAMESPACE}
 spec: {services: ["*"]}
 """
+ROUTE = """
+apiVersion: paceline.dev/v1alpha1
+kind: InferenceRoute
+metadata: {name: public}
+spec: {model: m, backends: [{service: chat}, {service: gone}]}
+"""
 
 
 def wishes(tmp_path: Path, *documents: str) -> Wishes:
@@ -60,6 +66,14 @@ def test_objects_get_the_metadata_of_a_server(tmp_path: Path) -> None:
     assert metadata["creationTimestamp"] == "2026-01-31T12:00:00Z"
     assert metadata["generation"] == 1
     assert len({d["metadata"]["uid"] for d in wishes(tmp_path, CHAT).documents}) == 2
+
+
+def test_a_route_to_a_service_that_is_not_there_is_noted(tmp_path: Path) -> None:
+    found = wishes(tmp_path, CHAT, ROUTE)
+    (note,) = found.notes
+    assert "InferenceRoute public" in note
+    assert "spec.backends[1]" in note
+    assert "default/gone" in note
 
 
 def test_a_tenant_elsewhere_is_kept_and_noted(tmp_path: Path) -> None:

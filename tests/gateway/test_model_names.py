@@ -92,6 +92,25 @@ def test_a_backend_may_name_the_model_it_wants_to_be_asked_for() -> None:
     assert find("m", seen).model == "inner"
 
 
+def test_a_route_none_of_whose_backends_exists_leads_to_its_fallback() -> None:
+    for backend in ({"service": "gone"}, {"url": "https://api.example.com/v1"}):
+        seen = picture(service("b"), route("m", backend, fallback=["none", "b"]), tenant())
+        found = find("m", seen)
+        assert (found.service.name, found.model, found.when) == ("b", "b", "fallback")
+        assert usable_names(of(seen), seen).keys() == {"b", "m"}
+
+
+def test_a_route_nothing_of_which_exists_does_not_exist() -> None:
+    seen = picture(service("b"), route("m", {"service": "gone"}, fallback=["none"]), tenant())
+    assert refused("m", seen).code is Code.MODEL_NOT_FOUND
+    assert usable_names(of(seen), seen).keys() == {"b"}
+
+
+def test_a_route_to_outside_endpoints_hides_no_other_model_from_the_list() -> None:
+    seen = picture(service("b"), route("m", {"url": "https://api.example.com/v1"}), tenant())
+    assert usable_names(of(seen), seen).keys() == {"b"}
+
+
 def test_a_routes_retry_terms_come_with_it() -> None:
     seen = picture(service("a"), route("m", {"service": "a"}, retry={"attempts": 4, "budget": 0.5}), tenant())
     assert (find("m", seen).attempts, find("m", seen).retry_share) == (4, 0.5)

@@ -63,6 +63,8 @@ URL = {"url": "https://api.example.com/v1"}
         ({"model": "m", "backends": [URL]}, ("False", "Unsupported")),
         ({"model": "m", "backends": [CHAT, URL]}, ("True", "PartlySupported")),
         ({"model": "m", "backends": [CHAT], "fallback": ["n"]}, ("True", "Valid")),
+        ({"model": "m", "backends": [LATER], "fallback": ["n"]}, ("True", "BackendMissing")),
+        ({"model": "m", "backends": [URL], "fallback": ["n"]}, ("True", "Unsupported")),
         ({"model": "m", "backends": [CHAT, {"service": "chat", "when": "overflow"}]}, ("True", "Valid")),
         ({"model": "m", "backends": [CHAT], "degrade": {"maxTokens": 9}}, ("True", "PartlySupported")),
         ({"model": "m", "backends": []}, ("False", "Invalid")),

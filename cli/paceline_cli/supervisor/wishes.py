@@ -20,6 +20,7 @@ from paceline_core.kube.cluster import Key
 from paceline_core.manifests import Manifest, read_manifests
 from paceline_core.objects import (
     API_VERSION,
+    InferenceRoute,
     InferenceService,
     ManifestError,
     Problem,
@@ -92,7 +93,18 @@ def notes(manifests: Sequence[Manifest]) -> Iterator[str]:
     for manifest in manifests:
         if isinstance(manifest.found, Tenant) and manifest.found.namespace != NAMESPACE:
             yield f"{manifest.context}: not honoured; a Tenant counts only in the namespace {NAMESPACE}"
+    yield from _absent(manifests)
     yield from _shared_names(resolve(m.found) for m in manifests if isinstance(m.found, InferenceService))
+
+
+def _absent(manifests: Sequence[Manifest]) -> Iterator[str]:
+    """Backends of routes that are not here; on a cluster they may be."""
+    services = {m.found.key for m in manifests if isinstance(m.found, InferenceService)}
+    for manifest in manifests:
+        if isinstance(route := manifest.found, InferenceRoute):
+            for place, backend in enumerate(route.spec.backends):
+                if backend.service and (key := f"{route.namespace}/{backend.service}") not in services:
+                    yield f"{manifest.context}: spec.backends[{place}] is passed over: no InferenceService {key} here"
 
 
 def _shared_names(services: Iterable[ResolvedService]) -> Iterator[str]:

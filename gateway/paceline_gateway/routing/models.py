@@ -56,6 +56,9 @@ def locate(name: str, asker: Asker, picture: Directory, draw: float) -> tuple[De
     """
     if found := _named(name, asker, picture, draw, fall_back=True):
         return found
+    if any(_outside(route) and _applies(route, asker) for route in picture.routes.get(name, ())):
+        message = f"The model `{name}` is answered by outside endpoints, which this version does not forward to."
+        raise RequestError(Code.MODEL_NOT_FOUND, message, param="model")
     raise RequestError(
         Code.MODEL_NOT_FOUND,
         f"The model `{name[:128]}` does not exist or you may not use it; GET /v1/models lists what you may use.",
@@ -73,7 +76,7 @@ def usable_names(tenant: ResolvedTenant, picture: Directory) -> dict[str, Resolv
             names[best] = service
     for name, routes in picture.routes.items():
         for route in routes:
-            if _applies(route, asker) and (found := _by_route(route, asker, picture, 0.0)):
+            if _applies(route, asker) and (found := _chain(route, asker, picture, 0.0)):
                 names.setdefault(name, found[0].service)
     return names
 
@@ -90,12 +93,18 @@ def _named(name: str, asker: Asker, picture: Directory, draw: float, *, fall_bac
     if service is not None and asker.tenant.allows(service.key):
         return (Destination(service, name),)
     for route in picture.routes.get(name, ()):
-        if _applies(route, asker) and (found := _by_route(route, asker, picture, draw)):
-            return (*found, *(_fallbacks(route, asker, picture, draw) if fall_back else ()))
+        lead = _chain if fall_back else _by_route
+        if _applies(route, asker) and (found := lead(route, asker, picture, draw)):
+            return found
     for candidate in picture.names.get(name, ()):
         if asker.tenant.allows(candidate.key):
             return (Destination(candidate, _accepted_name(candidate, name)),)
     return ()
+
+
+def _chain(route: ResolvedRoute, asker: Asker, picture: Directory, draw: float) -> tuple[Destination, ...]:
+    """Its backends, and its fallbacks, which are all there is when no backend exists."""
+    return (*_by_route(route, asker, picture, draw), *_fallbacks(route, asker, picture, draw))
 
 
 def _by_route(route: ResolvedRoute, asker: Asker, picture: Directory, draw: float) -> tuple[Destination, ...]:
@@ -104,12 +113,11 @@ def _by_route(route: ResolvedRoute, asker: Asker, picture: Directory, draw: floa
         for chosen in _drawn_first(_choices(route, asker, picture, when), draw):
             model = chosen.backend.model or _accepted_name(chosen.service, route.model)
             found.append(Destination(chosen.service, model, route.attempts, route.retry_budget, when))
-    if found:
-        return tuple(found)
-    if all(backend.url is not None for backend, _ in route.backends):
-        message = f"The model `{route.model}` is answered by outside endpoints, which this version does not forward to."
-        raise RequestError(Code.MODEL_NOT_FOUND, message, param="model")
-    return ()
+    return tuple(found)
+
+
+def _outside(route: ResolvedRoute) -> bool:
+    return all(backend.url is not None for backend, _ in route.backends)
 
 
 def _fallbacks(route: ResolvedRoute, asker: Asker, picture: Directory, draw: float) -> list[Destination]:

@@ -122,14 +122,21 @@ def _backed(route: InferenceRoute, services: Collection[str]) -> Verdict:
     absent = [f"{route.namespace}/{name}" for name in named if f"{route.namespace}/{name}" not in services]
     if not any(_takes_traffic(backend) for backend in route.spec.backends):
         message = "Every backend that takes traffic is a url, and this version does not forward to outside endpoints."
-        return Verdict("False", "Unsupported", message)
+        return _without(route, "Unsupported", message)
     if len(absent) == len(named):
-        return Verdict("False", "BackendMissing", f"No backend exists: create {_listed(absent)}.")
+        return _without(route, "BackendMissing", f"No backend exists: create {_listed(absent)}.")
     if absent:
         return Verdict("True", "BackendMissing", f"Served by the others; {_listed(absent)} does not exist.")
     if idle := list(_idle(route.spec)):
         return Verdict("True", "PartlySupported", f"Served; this version does not act on {_listed(idle)}.")
     return Verdict("True", "Valid", "The route is used.")
+
+
+def _without(route: InferenceRoute, reason: str, message: str) -> Verdict:
+    """No backend can answer: what the fallbacks are for."""
+    if route.spec.fallback:
+        return Verdict("True", reason, f"Served by spec.fallback alone. {message}")
+    return Verdict("False", reason, message)
 
 
 def _takes_traffic(backend: Backend) -> bool:
