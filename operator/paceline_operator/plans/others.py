@@ -12,7 +12,6 @@ from paceline_core.errors import InvalidInput
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects import AcceleratorProfile, InferenceRoute, ManifestError, Tenant, read
 from paceline_core.objects.route import Backend, RouteSpec
-from paceline_core.objects.tenant import TenantSpec
 from paceline_core.workload import Status, Verdict, conditions
 from paceline_operator.plans.judge import refusal
 from paceline_planner import hardware
@@ -59,18 +58,7 @@ def _tenant(manifest: Manifest, services: Collection[str], namespace: str) -> Ve
     if unknown:
         message = f"Honoured; {_listed(unknown)} of spec.services does not exist yet."
         return Verdict("True", "ServiceMissing", message)
-    if idle := [name for name, wish in _unmet(tenant.spec).items() if wish]:
-        return Verdict("True", "PartlySupported", f"Honoured; this version does not act on {_listed(idle)}.")
     return Verdict("True", "Valid", "The tenant is honoured.")
-
-
-def _unmet(spec: TenantSpec) -> Mapping[str, object]:
-    """Wishes that the gateway does not carry out yet."""
-    return {
-        "spec.limits.monthly": spec.limits.monthly,
-        "spec.weight": spec.weight,
-        "spec.onStoreFailure": spec.on_store_failure != "open",
-    }
 
 
 def _exists(entry: str, services: Collection[str]) -> bool:
