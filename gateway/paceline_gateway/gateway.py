@@ -40,7 +40,7 @@ class Gateway:
         """Judge a request by its head: route, method, key."""
         try:
             if head.upgrade:
-                find_socket(head.path)
+                find_socket(head)
             if head.upgrade or find_route(head.method, head.path) is not Route.HEALTH:
                 head.tenant = authenticate(head.headers, self._floor.picture)
         except RequestError as error:

@@ -3,6 +3,8 @@
 from enum import StrEnum
 
 from paceline_core.errors import Code, RequestError
+from paceline_gateway.http.handshake import is_foreign
+from paceline_gateway.http.message import Head
 
 
 class Route(StrEnum):
@@ -31,11 +33,14 @@ _SOCKETS = frozenset({"/v1/chat/completions", "/v1/completions"})
 MODELS_PREFIX = "/v1/models/"
 
 
-def find_socket(path: str) -> None:
-    """Whether a path takes WebSocket connections. Raises RequestError `route_not_found`."""
-    if path not in _SOCKETS:
-        message = f"{path[:128]} takes no WebSocket; /v1/chat/completions and /v1/completions do."
+def find_socket(head: Head) -> None:
+    """Whether a path takes WebSocket connections, and from this page. Raises RequestError."""
+    if head.path not in _SOCKETS:
+        message = f"{head.path[:128]} takes no WebSocket; /v1/chat/completions and /v1/completions do."
         raise RequestError(Code.ROUTE_NOT_FOUND, message)
+    if is_foreign(head.headers):
+        message = "Pages of other sites may not connect; leave the header `origin` out."
+        raise RequestError(Code.INVALID_REQUEST, message, param="origin")
 
 
 def writes(path: str) -> bool:

@@ -15,6 +15,8 @@ from tests.gateway.stand import CHAT, PATIENCE_S, STREAM, Stand, gateway, until
 from tests.gateway.worker_double import Script, Seen
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.protocol import CLIENT
+from websockets.protocol import Protocol as Frames
 
 pytestmark = pytest.mark.real
 NAMED: dict[str, Any] = {"x-request-id": "mine", "x-paceline-class": "batch"}
@@ -132,6 +134,18 @@ async def test_a_handshake_is_judged_like_a_request(stand: Stand, path: str, key
     assert refused.value.response.status_code == status
 
 
+async def test_pages_of_other_sites_may_not_connect(stand: Stand) -> None:
+    own = f"127.0.0.1:{stand.port}"
+    async with dial(stand, origin=f"http://{own}"):
+        pass
+    for origin in ("http://elsewhere.example", f"http://{own}.example", "null"):
+        with pytest.raises(InvalidStatus) as refused:
+            async with dial(stand, origin=origin):
+                pass
+        response = refused.value.response
+        assert (response.status_code, json.loads(response.body or b"")["error"]["param"]) == (400, "origin")
+
+
 async def test_a_revoked_key_stops_an_open_connection(stand: Stand, make_worker: MakeWorker) -> None:
     stand.work(await make_worker())
     async with dial(stand) as chat:
@@ -190,14 +204,40 @@ async def test_a_stream_that_cannot_go_on_ends_with_an_error_and_done(stand: Sta
         assert (await stream(chat))[-1]["error"]["code"] == "engine_failed"
 
 
-async def test_one_message_may_wait_and_the_next_one_closes(stand: Stand, make_worker: MakeWorker) -> None:
+async def test_a_ping_beside_a_message_that_waits_is_no_message(stand: Stand, make_worker: MakeWorker) -> None:
     worker = await make_worker()
-    worker.script = answering(stall_after=1)
+    worker.script = answering()
     stand.work(worker)
     async with dial(stand) as chat:
-        for _ in range(3):
-            await chat.send(json.dumps(STREAM))
-        assert await code(chat) == 1008
+        frames = Frames(CLIENT)
+        for _ in range(2):
+            frames.send_text(json.dumps(CHAT).encode())
+        frames.send_ping(b"")
+        chat.transport.write(b"".join(frames.data_to_send()))
+        for _ in range(2):
+            assert (await hear(chat))["choices"][0]["message"]["content"] == "".join(TOKENS)
+        assert await stream(chat)
+
+
+@pytest.mark.parametrize("body", [STREAM, {"model": "none"}], ids=["answered", "refused"])
+async def test_one_message_may_wait_and_who_sends_more_is_closed_after_the_answers(
+    stand: Stand, make_worker: MakeWorker, body: Any
+) -> None:
+    worker = await make_worker()
+    worker.script = answering()
+    stand.work(worker)
+    async with dial(stand) as chat:
+        frames = Frames(CLIENT)
+        for _ in range(5):
+            frames.send_text(json.dumps(body).encode())
+        chat.transport.write(b"".join(frames.data_to_send()))
+        heard = []
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                heard.append(await hear(chat))
+        ends = [message for message in heard if message == "[DONE]" or "error" in message]
+        assert (len(ends), chat.close_code) == (2, 1008)
+    assert len(worker.seen) in (0, 2)
     await left_nothing(stand)
 
 

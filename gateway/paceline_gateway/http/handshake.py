@@ -6,6 +6,12 @@ import binascii
 from paceline_gateway.http.message import Headers
 
 
+def is_foreign(headers: Headers) -> bool:
+    """Whether a page of another site asks: browsers let any page connect, and say only here whose it is."""
+    origin = headers.get(b"origin", b"")
+    return origin != b"" and origin.partition(b"://")[2] != headers.get(b"host", b"")
+
+
 def is_handshake(method: str, headers: Headers) -> bool:
     """Whether a request that asks for an upgrade asks for this one, and in order."""
     try:

@@ -3,7 +3,8 @@
 Nothing is passed through raw: the model stands in the message, so only a message can be given to a worker. It takes the
 same way as a POST with the handshake's headers would: key and limits are looked at anew, quota is reserved and settled,
 the queue chooses the worker, a lost stream goes on elsewhere. Towards workers it is a POST. Bounds: a message has
-`body_bytes` and counts in the memory of bodies from its first byte on; one is answered, WAITING may wait; time limits
+`body_bytes` and counts in the memory of bodies from its first byte on; one is answered, WAITING may wait, and who sends
+more gets the answers to these before the connection is closed, what came beyond being dropped; time limits
 are those of HTTP. Whoever closes or goes away ends the answer under way. A gateway that ends closes with 1001, after
 the answer under way; whatever it has not answered then was not begun.
 """
@@ -66,7 +67,7 @@ class WebSocket(asyncio.Protocol):
         self._inbox: deque[bytes] = deque()
         self._reply: SocketReply | None = None
         self._unread = self._answering = self._held = self._count = 0
-        self._over = False
+        self._over = self._excess = False
         self._stalled = _FOREVER
         self._reading = host.now() + host.limits.idle_s
         accept = accept_key(head.headers[b"sec-websocket-key"].decode()).encode()
@@ -110,8 +111,6 @@ class WebSocket(asyncio.Protocol):
         self._flush()
         if not self._weigh():
             self._close(TRY_LATER, "The gateway holds as many messages as it may; retry.")
-        elif len(self._inbox) > WAITING + (self._reply is None):
-            self._close(POLICY, f"One message is answered at a time, and {WAITING} may wait.")
         else:
             self._advance()
 
@@ -157,7 +156,12 @@ class WebSocket(asyncio.Protocol):
         self._reply, self._answering = None, 0
         self._weigh()
         self._reading = self._host.now() + self._host.limits.idle_s
-        self.settle() if self._host.closing else self._advance()
+        if self._host.closing:
+            self.settle()
+        elif self._excess and not self._inbox:
+            self._close(POLICY, f"One message is answered at a time, and {WAITING} may wait.")
+        else:
+            self._advance()
 
     def settle(self) -> None:
         """Close once nothing is being answered: the gateway ends."""
@@ -179,11 +183,15 @@ class WebSocket(asyncio.Protocol):
 
     def _take(self, frame: Frame) -> None:
         self._unread = 0
-        if frame.opcode in _DATA_FRAMES:
-            self._parts.append(bytes(frame.data))
-            if frame.fin:
-                self._inbox.append(b"".join(self._parts))
-                self._parts = []
+        if frame.opcode not in _DATA_FRAMES:
+            return
+        self._excess = self._excess or len(self._inbox) > WAITING - (self._reply is not None)
+        if self._excess:
+            return
+        self._parts.append(bytes(frame.data))
+        if frame.fin:
+            self._inbox.append(b"".join(self._parts))
+            self._parts = []
 
     def _rearm(self, fresh: bool) -> None:
         """A message that has begun has the limit of a body, counted from its first byte."""
