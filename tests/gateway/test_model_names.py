@@ -158,6 +158,18 @@ def test_every_listed_name_leads_to_the_service_it_is_listed_for() -> None:
         assert find(name, seen).service.key == found.key
 
 
+def test_a_service_is_listed_by_its_name_where_a_route_of_that_name_does_not_apply() -> None:
+    header = route("m", {"service": "b"}, matches=[{"headers": [{"name": "x-try", "value": "new"}]}])
+    private = route("n", {"service": "b"}, matches=[{"tenants": ["vip"]}])
+    missing = route("o", {"service": "gone"})
+    services = [service(name) for name in "bmno"]
+    seen = picture(*services, header, private, missing, tenant())
+    names = usable_names(of(seen), seen)
+    assert names.keys() == {"b", "m", "n", "o"}
+    for name, found in names.items():
+        assert find(name, seen).service.key == found.key
+
+
 def test_a_service_hidden_behind_a_public_name_is_listed_by_its_full_one() -> None:
     seen = picture(service("chat"), service("b"), route("chat", {"service": "b"}), tenant())
     assert {name: s.key for name, s in usable_names(of(seen), seen).items()} == {

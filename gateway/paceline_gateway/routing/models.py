@@ -5,7 +5,7 @@ the oldest object that the caller may reach wins. What comes back is a chain: wh
 (`fallback`). Known holes: cascades and degradation are not acted on yet; `url` backends are refused by name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, get_args
 
@@ -49,6 +49,10 @@ class Asker(NamedTuple):
     headers: Mapping[bytes, bytes]
 
 
+Lead = Callable[[ResolvedRoute, Asker, Directory, float], tuple[Destination, ...]]
+"""Where a route leads."""
+
+
 def locate(name: str, asker: Asker, picture: Directory, draw: float) -> tuple[Destination, ...]:
     """Where a request for this model goes, and where it may go if that fails; at least one. Raises RequestError.
 
@@ -74,10 +78,9 @@ def usable_names(tenant: ResolvedTenant, picture: Directory) -> dict[str, Resolv
         if tenant.allows(key):
             best = next(n for n in (*short_names(service), key) if _means(n, service, asker, picture))
             names[best] = service
-    for name, routes in picture.routes.items():
-        for route in routes:
-            if _applies(route, asker) and (found := _chain(route, asker, picture, 0.0)):
-                names.setdefault(name, found[0].service)
+    for name in picture.routes:
+        if found := _routed(name, asker, picture, 0.0, _chain):
+            names.setdefault(name, found[0].service)
     return names
 
 
@@ -85,20 +88,26 @@ def _means(name: str, service: ResolvedService, asker: Asker, picture: Directory
     if name == service.key:
         return True
     first = next((s for s in picture.names.get(name, ()) if asker.tenant.allows(s.key)), None)
-    return first is service and name not in picture.routes and name not in picture.services
+    return first is service and not _routed(name, asker, picture, 0.0, _chain) and name not in picture.services
 
 
 def _named(name: str, asker: Asker, picture: Directory, draw: float, *, fall_back: bool) -> tuple[Destination, ...]:
     service = picture.services.get(name)
     if service is not None and asker.tenant.allows(service.key):
         return (Destination(service, name),)
-    for route in picture.routes.get(name, ()):
-        lead = _chain if fall_back else _by_route
-        if _applies(route, asker) and (found := lead(route, asker, picture, draw)):
-            return found
+    if found := _routed(name, asker, picture, draw, _chain if fall_back else _by_route):
+        return found
     for candidate in picture.names.get(name, ()):
         if asker.tenant.allows(candidate.key):
             return (Destination(candidate, _accepted_name(candidate, name)),)
+    return ()
+
+
+def _routed(name: str, asker: Asker, picture: Directory, draw: float, lead: Lead) -> tuple[Destination, ...]:
+    """Where the first route of this name leads that applies and leads anywhere."""
+    for route in picture.routes.get(name, ()):
+        if _applies(route, asker) and (found := lead(route, asker, picture, draw)):
+            return found
     return ()
 
 
