@@ -21,7 +21,7 @@ from paceline_gateway.identity import authenticate
 from paceline_gateway.proxy import Call
 from paceline_gateway.quota.nouns import Reservation, Use
 from paceline_gateway.requests import events as e
-from paceline_gateway.routes import Route, find_route, find_socket, writes
+from paceline_gateway.routes import Route, check_coding, find_route, find_socket, writes
 from paceline_gateway.telemetry.access import AccessLog
 
 _log = get_logger(__name__)
@@ -43,6 +43,7 @@ class Gateway:
                 find_socket(head)
             if head.upgrade or find_route(head.method, head.path) is not Route.HEALTH:
                 head.tenant = authenticate(head.headers, self._floor.picture)
+            check_coding(head.headers)
         except RequestError as error:
             return error
         return None

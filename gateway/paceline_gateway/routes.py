@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.http.handshake import is_foreign
-from paceline_gateway.http.message import Head
+from paceline_gateway.http.message import Head, Headers
 
 
 class Route(StrEnum):
@@ -28,6 +28,8 @@ _PATHS = {
     "/v1/models": Route.MODELS,
     "/health": Route.HEALTH,
 }
+_ALL = ", ".join(f"{_METHODS[route][0]} {path}" for path, route in _PATHS.items())
+_ADMIN = frozenset({"/metrics", "/healthz", "/readyz"})
 _WITHOUT_OUTPUT = frozenset({"/v1/embeddings", "/tokenize", "/detokenize"})
 _SOCKETS = frozenset({"/v1/chat/completions", "/v1/completions"})
 MODELS_PREFIX = "/v1/models/"
@@ -48,13 +50,23 @@ def writes(path: str) -> bool:
     return path not in _WITHOUT_OUTPUT
 
 
+def check_coding(headers: Headers) -> None:
+    """Bodies are read as they come. Raises RequestError `invalid_request`."""
+    coding = headers.get(b"content-encoding")
+    if coding is not None and coding.lower() != b"identity":
+        message = "Bodies with a content-encoding are not read here; send the JSON as it is."
+        plain = {"accept-encoding": "identity"}
+        raise RequestError(Code.INVALID_REQUEST, message, param="content-encoding", headers=plain)
+
+
 def find_route(method: str, path: str) -> Route:
     """The route of a request. Raises RequestError `route_not_found` or `method_not_allowed`."""
     route = _PATHS.get(path)
     if route is None and path.startswith(MODELS_PREFIX):
         route = Route.MODELS
     if route is None:
-        raise RequestError(Code.ROUTE_NOT_FOUND, f"There is no {path[:128]}; the API begins at /v1/chat/completions.")
+        elsewhere = " (this one is on the admin port)" if path in _ADMIN else ""
+        raise RequestError(Code.ROUTE_NOT_FOUND, f"There is no {path[:128]} here{elsewhere}; there are {_ALL}.")
     methods = _METHODS[route]
     if method not in methods:
         message = f"{path[:128]} takes {methods[0]}, not {method}."

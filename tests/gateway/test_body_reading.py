@@ -47,6 +47,12 @@ def test_what_is_wrong_is_named(body: bytes, code: Code, param: str | None) -> N
     assert (caught.value.code, caught.value.param) == (code, param)
 
 
+@pytest.mark.parametrize("number", [b"0", b"1.5", b"%d" % 10**30, b"%d" % 2**63])
+def test_a_number_out_of_bounds_hears_both_of_them(number: bytes) -> None:
+    with pytest.raises(RequestError, match=r"`max_tokens` must be a whole number from 1 to 9223372036854775807\."):
+        parse(b'{"model": "m", "max_tokens": ' + number + b"}")
+
+
 def test_what_is_no_text_is_said_to_be_none() -> None:
     with pytest.raises(RequestError, match="not UTF-8: its byte 11 begins no character"):
         parse(b'{"model": "\xff"}')

@@ -1,5 +1,6 @@
 """What a client can do wrong, or do to us: each has one answer, in OpenAI's form, and leaves nothing behind."""
 
+import gzip
 import json
 
 import httpx
@@ -61,8 +62,21 @@ async def test_an_unknown_path_and_a_wrong_method_are_told(stand: Stand) -> None
     wrong = [await stand.client.get("/v1/chat/completions"), await stand.client.post("/v1/models", json=CHAT)]
     assert [code(response) for response in wrong] == [(405, "method_not_allowed")] * 2
     assert [response.headers["allow"] for response in wrong] == ["POST", "GET, HEAD"]
-    assert code(await stand.client.get("/metrics")) == (404, "route_not_found")
-    assert code(await stand.client.get("/internal/demand")) == (404, "route_not_found")
+    for path in ("/metrics", "/internal/demand", "/v1", "/v1/responses"):
+        response = await stand.client.get(path)
+        assert code(response) == (404, "route_not_found")
+        assert "POST /v1/chat/completions, " in response.json()["error"]["message"]
+        assert ("admin port" in response.json()["error"]["message"]) == (path == "/metrics")
+
+
+async def test_a_packed_body_is_refused_by_its_header(stand: Stand, make_worker: MakeWorker) -> None:
+    stand.work(await make_worker())
+    body = gzip.compress(json.dumps(CHAT).encode())
+    response = await stand.client.post("/v1/chat/completions", content=body, headers={"content-encoding": "gzip"})
+    assert code(response) == (400, "invalid_request")
+    assert response.json()["error"]["param"] == "content-encoding"
+    plain = await stand.client.post("/v1/chat/completions", json=CHAT, headers={"content-encoding": "identity"})
+    assert plain.status_code == 200
 
 
 async def test_a_body_over_the_cap_is_refused(stand: Stand) -> None:

@@ -34,6 +34,13 @@ def only_refusal(*packets: bytes) -> Refusal:
     return item
 
 
+@pytest.mark.parametrize(
+    ("begin", "spoken"), [(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2"), (b"\x16\x03\x01\x02\x00\x01\x00", "TLS")]
+)
+def test_another_protocol_is_called_by_its_name(begin: bytes, spoken: str) -> None:
+    assert f"This is {spoken}; speak plain HTTP/1.1 here." in only_refusal(begin).error.message
+
+
 def test_a_request_is_read_whole() -> None:
     (item,) = read(POST)
     assert isinstance(item, Request)

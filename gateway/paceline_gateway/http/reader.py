@@ -24,6 +24,7 @@ PIPELINE_LIMIT = 16
 HEADER_COST = 32
 """What each header counts for beyond its text, as in HTTP/2: so the limit in bytes is one of their number too."""
 _ONCE = frozenset({b"host", b"authorization", b"content-type", b"x-request-id", b"transfer-encoding"})
+_OTHERS = {b"PRI * HTTP/2": "HTTP/2", b"\x16\x03": "TLS"}
 _VERSIONS = frozenset({"1.0", "1.1"})
 
 
@@ -99,7 +100,7 @@ class RequestReader:
         except httptools.HttpParserUpgrade:
             self.deaf = True  # refused by its head, or the last one that is HTTP: nothing may follow before our answer
         except httptools.HttpParserError as error:
-            self._refuse(Code.INVALID_REQUEST, f"The request is not valid HTTP/1.1: {error}.")
+            self._refuse(Code.INVALID_REQUEST, f"The request is not valid HTTP/1.1: {error}.{_spoken(data)}")
         if self._begun and not self.deaf:
             # what yields no body is head, chunk extension or trailer: llhttp would buffer any amount of it
             self._fed = 0 if self._progress else self._fed + len(data)
@@ -244,6 +245,12 @@ class RequestReader:
         self._memory.give(self._taken)
         self._taken = 0
         self._body = []
+
+
+def _spoken(data: bytes) -> str:
+    """What a client that begins so speaks instead."""
+    found = next((name for begin, name in _OTHERS.items() if data.startswith(begin)), "")
+    return found and f" This is {found}; speak plain HTTP/1.1 here."
 
 
 def _path(url: bytes) -> str:

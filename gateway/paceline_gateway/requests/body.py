@@ -10,6 +10,8 @@ import orjson
 from paceline_core.errors import Code, RequestError
 from paceline_core.nesting import check_depth, not_json, too_deep
 
+MOST = (1 << 63) - 1
+"""Beyond it JSON readers disagree on what a number is."""
 _LIMITS = ("max_completion_tokens", "max_tokens")
 
 
@@ -72,10 +74,10 @@ def _unreadable(body: bytes, error: orjson.JSONDecodeError) -> RequestError:
 
 
 def _whole(field: str, value: Any) -> int | None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise _wrong(field, "must be a whole number, 1 or more")
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST):
+        raise _wrong(field, f"must be a whole number from 1 to {MOST}")
     return value
 
 
 def _wrong(field: str, message: str) -> RequestError:
-    return RequestError(Code.INVALID_REQUEST, f"{field} {message}.", param=field)
+    return RequestError(Code.INVALID_REQUEST, f"`{field}` {message}.", param=field)
