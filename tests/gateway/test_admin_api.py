@@ -256,6 +256,8 @@ async def test_a_log_level_for_a_while_ends_by_itself(tmp_path: Path) -> None:
 
         await until(usual)
         assert (await level()).left_s is None
+        await client.post(f"http://127.0.0.1:{started.admin}/v1/drain", headers=who)
+        assert (await log(started)).count("the log level is the usual one again") == 1
 
 
 async def test_whoever_may_read_the_gateways_key_asks_with_one_command(tmp_path: Path) -> None:

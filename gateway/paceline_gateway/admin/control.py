@@ -54,6 +54,7 @@ class Levels:
         if self._until is not None and now >= self._until:
             self._until = None
             set_level(self.usual)
+            _log.warning("the log level is the usual one again", extra={"to": self.usual})
 
     def view(self, now: float) -> LogLevel:
         """As it is told."""
