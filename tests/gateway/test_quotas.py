@@ -43,6 +43,17 @@ def test_a_limit_holds_and_tells_when_to_come_again(name: str, limit: int, use: 
     granted(quotas, who, use, 1.0)
 
 
+def test_a_refusal_says_what_is_left_where_the_request_is_larger() -> None:
+    quotas, who = Quotas(), limited(outputTokensPerMinute=300)
+    granted(quotas, who, Use(1, 0, 90), 0.0)
+    error = refused(quotas, who, Use(1, 0, 250), 0.0)
+    told = "Of your limit of 300 output tokens per minute 210 are left, and this request may use 250; retry in 8.0 s."
+    assert error.message == told
+    granted(quotas, who, Use(1, 0, 210), 0.0)
+    used_up = refused(quotas, who, Use(1, 0, 250), 0.0)
+    assert used_up.message == "You have used your limit of 300 output tokens per minute; retry in 50.0 s."
+
+
 def test_requests_at_once_are_limited() -> None:
     quotas, who = Quotas(), limited(concurrency=2)
     first = granted(quotas, who, ONE, 0.0)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from operator import add, sub
 
+from paceline_core.errors import RequestError
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_gateway.quota.alone import Alone
 from paceline_gateway.quota.headers import ratelimit_fields
@@ -213,15 +214,13 @@ class Quotas:
             self.lent += 1
             self._take(purse, use, then, now)
         else:
-            wait, kind = purse.wait_at(use.vector, ask.limits, grant.levels)
-            then(over_limit(max(wait, LEAST_S), kind, ask.limits[kind]))
+            then(_over(purse, use, ask.limits, grant.levels))
 
     def _decide(self, purse: Purse, use: Use, then: Then, now: float) -> None:
         if purse.fits(use.vector):
             self._take(purse, use, then, now)
-            return
-        wait, kind = purse.wait(use.vector, now)
-        then(over_limit(max(wait, LEAST_S), kind, purse.limits[kind]))
+        else:
+            then(_over(purse, use, purse.limits, purse.levels(now)))
 
     def _wait(self, purse: Purse, use: Use, then: Then, now: float) -> Waiter:
         waiter = Waiter(use, then)
@@ -273,6 +272,13 @@ class Quotas:
             return b""
         fields = ratelimit_fields(purse.limits, list(map(add, purse.levels(now), purse.have)))
         return fields + OWN_SHARE if self.away else fields
+
+
+def _over(purse: Purse, use: Use, limits: Vector, levels: Vector) -> RequestError:
+    """What a tenant lacks most beside a pool of these limits that has these levels."""
+    need = use.vector
+    wait, kind = purse.wait_at(need, limits, levels)
+    return over_limit(max(wait, LEAST_S), kind, limits[kind], need[kind], purse.have[kind] + levels[kind])
 
 
 def _due(purse: Purse, now: float) -> bool:

@@ -1,18 +1,21 @@
 """What a tenant over its limits hears: how long to wait, or that waiting does not help."""
 
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.quota.nouns import NEVER, SLOTS
+from paceline_gateway.quota.nouns import CLOSE, NEVER, SLOTS
 
 _WHAT = ("requests", "input tokens", "output tokens")
 
 
-def over_limit(wait: float, kind: int, limit: float) -> RequestError:
-    """The limit of this kind is used up for so many seconds."""
+def over_limit(wait: float, kind: int, limit: float, need: float, left: float) -> RequestError:
+    """Of the limit of this kind too little is left for so many seconds."""
     if wait == NEVER:
         message = f"Your limit of {_WHAT[kind]} per minute is 0; ask whoever runs this to raise it."
         return RequestError(Code.INSUFFICIENT_QUOTA, message)
     if kind == SLOTS:
         message = f"You have as many requests open as you may, {limit:.0f}; wait for one to end."
+    elif 1 <= left < need:
+        remain = f"Of your limit of {limit:.0f} {_WHAT[kind]} per minute {int(left + CLOSE)} are left"
+        message = f"{remain}, and this request may use {need:.0f}; retry in {wait:.1f} s."
     else:
         message = f"You have used your limit of {limit:.0f} {_WHAT[kind]} per minute; retry in {wait:.1f} s."
     return RequestError(Code.RATE_LIMIT_EXCEEDED, message, retry_after=wait)
