@@ -68,6 +68,14 @@ def test_lint_is_content_with_a_good_file(call: Call, tmp_path: Path) -> None:
     assert call("lint", str(file)) == (0, f"{file}: ok\n", "")
 
 
+def test_lint_takes_files_as_up_does(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "chat.yaml"
+    file.write_text(GOOD)
+    assert call("lint", "-f", str(file)) == call("lint", str(file))
+    code, _, err = call("lint")
+    assert (code != 0, "FILE" in err) == (True, True)
+
+
 def test_lint_prints_every_fault_of_every_file(call: Call, tmp_path: Path) -> None:
     one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
     one.write_text(GOOD.replace("accelerator: cpu", "accelerator: cpu, colour: red").replace("model:", "modle:"))

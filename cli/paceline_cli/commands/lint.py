@@ -32,11 +32,15 @@ class Findings:
 
 @app.command(help="Check manifests; print every fault; exit 1 if there is one.")
 def lint(
-    files: Annotated[list[Path], typer.Argument(help="YAML files of InferenceServices, Tenants, ...")],
+    files: Annotated[list[Path] | None, typer.Argument(help="YAML files of InferenceServices, Tenants, ...")] = None,
+    more: Annotated[list[Path] | None, typer.Option("--file", "-f", metavar="FILE", help="One of them.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check each file by itself."""
-    found = {str(file): examine(file) for file in files}
+    given = [*(files or ()), *(more or ())]
+    if not given:
+        raise InvalidInput("FILE", "name at least one file of manifests")
+    found = {str(file): examine(file) for file in given}
     if as_json:
         faults = {name: of.faults for name, of in found.items()}
         remarks = {name: of.notes for name, of in found.items()}
