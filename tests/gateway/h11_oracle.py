@@ -19,7 +19,7 @@ STRICTER = {
     "Content-Length overflow": "no body may be so long",
     "body is over the limit": "our own limit",
     "head is over the limit": "our own limit",
-    "The header ": "host, authorization, content-type, x-request-id and transfer-encoding may stand once only",
+    "The header ": "host, authorization and others (`_ONCE`) may stand once only",
     "The only versions served": "h11 lets any digits pass",
     "The only transfer-encoding": "chunked in HTTP/1.0 is a framing fault (RFC 9112, 6.1)",
     "Invalid HTTP version": "h11 lets any digits pass",

@@ -75,6 +75,7 @@ REFUSED = {
     "null byte": b"GET / HTTP/1.1\r\nhost: a\x00b\r\n\r\n",
     "host twice": b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
     "no host": b"GET / HTTP/1.1\r\n\r\n",
+    "class twice": POST + b"x-paceline-class: batch\r\nx-paceline-class: interactive\r\n\r\n",
     "key twice": POST + b"authorization: x\r\nauthorization: y\r\n\r\n",
     "bad method": b"P@ST / HTTP/1.1\r\nhost: a\r\n\r\n",
     "small method": b"post / HTTP/1.1\r\nhost: a\r\n\r\n",

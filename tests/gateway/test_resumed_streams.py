@@ -71,6 +71,18 @@ async def test_a_stream_cut_after_any_event_is_whole(stand: Stand, make_worker: 
     assert await stand.metric("paceline_tenant_tokens_total", kind="output") == len(TOKENS)
 
 
+async def test_a_resumed_prompt_teaches_and_counts_once(stand: Stand, make_worker: MakeWorker) -> None:
+    made = await workers(stand, make_worker, script(cut_after=3))
+    counted = STREAM | {"stream_options": {"include_usage": True}}
+    await stand.client.post("/v1/chat/completions", json=counted)
+    assert any(request.resume for request in seen(*made))
+    body = len(seen(*made)[0].body)
+    (service,) = (await stand.admin.get("/v1/services")).json()["services"]
+    assert service["bytes_per_token"] == pytest.approx(body / 7, abs=0.001)
+    assert sum(row["arrivals"] for row in service["classes"]) == 1
+    assert sum(row["prompt_tokens"] for row in service["classes"]) == round(body / 4)
+
+
 async def test_the_phases_of_both_lives_sum_to_the_whole(stand: Stand, make_worker: MakeWorker) -> None:
     slow = Script(tokens=TOKENS, delay_s=0.02)
     await workers(stand, make_worker, replace(slow, cut_after=3), slow)

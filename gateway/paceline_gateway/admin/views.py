@@ -178,7 +178,9 @@ class Times(Part):
 
 
 class ClassView(Part):
-    """One class since the start; output tokens count when their answer has ended."""
+    """One class since the start. Prompt tokens are those estimated of bodies when they came, so other than what tenants
+    have used; output tokens count when their answer has ended.
+    """
 
     name: RequestClass
     promises: tuple[Promise, ...]
@@ -195,7 +197,7 @@ class ClassView(Part):
 
 
 class ServiceView(Part):
-    """One service; `bytes_per_token` is what was learned of its prompts."""
+    """One service; `bytes_per_token` is what was learned of whole bodies, so that short chats have many."""
 
     service: str
     model: str
