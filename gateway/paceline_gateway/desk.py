@@ -18,7 +18,7 @@ from paceline_gateway.requests.hedging import Hedges
 from paceline_gateway.requests.judge import Verdicts
 from paceline_gateway.requests.nouns import Record
 from paceline_gateway.routing.breaker import Circuit
-from paceline_gateway.routing.fallback import Pressure
+from paceline_gateway.routing.fallback import Pressure, crowding
 from paceline_gateway.routing.fleet import Fleet
 from paceline_gateway.routing.policy import Ask, Policy
 from paceline_gateway.routing.worker import Standing
@@ -111,9 +111,18 @@ class Desk:
         if self.dispatcher.refusal(name, size, terms.queue_limit, now) is not None:
             return Pressure.FULL
         promised = [target.seconds for target in terms.targets if target.metric == "ttft"]
-        waiting = self.dispatcher.lines[name].prompt_tokens
-        ask = Ask(self.prompt_tokens(size), name)
-        return Pressure.CROWDED if promised and self.fleet.ttft_s(ask, waiting, now) > max(promised) else Pressure.OPEN
+        ttft_s = self.fleet.ttft_s(Ask(self.prompt_tokens(size), name), self.dispatcher.lines[name].prompt_tokens, now)
+        return crowding(ttft_s, self._slot_wait_s(name, now), promised)
+
+    def _slot_wait_s(self, name: RequestClass, now: float) -> float | None:
+        """How long one more waits for a slot: by the length of answers, or the pace of its line if that is less."""
+        tally, dispatcher = self.tallies[name], self.dispatcher
+        output = tally.output_tokens // tally.completed if tally.completed else None
+        wait = self.fleet.slot_wait_s(name, dispatcher.ahead(name), output, now)
+        pace = dispatcher.wait_s(name, now) if len(dispatcher.lines[name]) else None
+        if wait == 0 or pace is None:
+            return wait
+        return pace if wait is None else min(wait, pace)
 
     def diverted(self, name: RequestClass, size: int, reason: DivertReason) -> None:
         """A request that asked for this service goes to another one instead: it is demand for both."""

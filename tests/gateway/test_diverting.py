@@ -12,6 +12,8 @@ from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, STREAM, Stand, until
 from tests.gateway.worker_double import Script, Seen, WorkerDouble
 
+from paceline_core.wire import StepTime
+
 pytestmark = pytest.mark.real
 SPARE = "default/spare"
 ASKED: dict[str, Any] = STREAM | {"model": "public", "stream_options": {"include_usage": True}}
@@ -123,6 +125,29 @@ async def test_another_worker_of_the_service_is_asked_before_another_service(
     await stand.ready(2)
     assert await ask(stand) == 200
     assert spare.seen == []
+
+
+async def test_what_would_wait_longer_than_promised_goes_to_the_overflow_backend(
+    stand: Stand, make_worker: MakeWorker
+) -> None:
+    stand.cluster.put(manifests.service("spare"))
+    stand.cluster.put(manifests.route("public", {"service": "chat"}, {"service": "spare", "when": "overflow"}))
+    worker, spare = await make_worker(slots=2), await make_worker("s0", service=SPARE)
+    worker.say(step_time=StepTime(base=0.3, prefill=0.00001))  # 4 tokens in 2 slots: the next one is free after 0.6 s
+    stand.work(worker)
+    stand.work(spare, service=SPARE)
+    await stand.ready()
+    await stand.ready(service=SPARE)
+    await queue(stand, slo={"ttft": {"p95": "500ms"}})
+    assert await ask(stand) == 200
+    worker.script = lambda _: Script(stall_after=1)
+    async with occupied(stand):
+        assert len(spare.seen) == 0
+        async with occupied(stand):
+            assert await asyncio.gather(*(ask(stand) for _ in range(4))) == [200] * 4
+    assert (len(worker.seen), len(spare.seen)) == (3, 4)
+    assert await diverted(stand, "crowded") == 4
+    await nothing_is_left(stand)
 
 
 async def test_who_waits_its_share_of_the_time_goes_on_and_its_place_is_given_up(

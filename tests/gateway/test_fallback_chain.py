@@ -14,7 +14,7 @@ from paceline_gateway.config import Limits
 from paceline_gateway.desk import Desk
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.routing.directory import Directory
-from paceline_gateway.routing.fallback import Pressure, When, choose, onward, share_s
+from paceline_gateway.routing.fallback import Pressure, When, choose, crowding, onward, share_s
 from paceline_gateway.routing.models import Asker, Destination, locate
 from paceline_gateway.routing.pace import Pace
 from paceline_gateway.telemetry.series import ServiceSeries
@@ -127,6 +127,94 @@ def test_a_service_is_down_without_workers_crowded_when_late_and_full_when_it_re
     for number in range(2):
         made.dispatcher.join(Ticket(number, CLS, 10, 40, NOW + 30), NOW)
     assert made.pressure(CLS, 40, NOW) is FULL
+
+
+SECONDS = st.floats(0.0, 100.0)
+
+
+@given(SECONDS, st.none() | SECONDS, st.lists(SECONDS, max_size=3))
+def test_only_a_promise_that_is_predicted_to_break_crowds_a_service(
+    ttft_s: float, wait_s: float | None, promised: list[float]
+) -> None:
+    found = crowding(ttft_s, wait_s, promised)
+    if not promised:
+        assert found is OPEN
+    elif wait_s:
+        assert found is (CROWDED if ttft_s + wait_s > min(promised) else OPEN)
+    else:
+        assert found is (CROWDED if ttft_s > max(promised) else OPEN)
+
+
+@given(SECONDS, SECONDS, SECONDS, st.lists(SECONDS, min_size=1, max_size=3))
+def test_who_waits_longer_is_never_better_off(ttft_s: float, wait_s: float, more: float, promised: list[float]) -> None:
+    if wait_s:
+        assert crowding(ttft_s, wait_s + more, promised) >= crowding(ttft_s, wait_s, promised)
+        assert crowding(ttft_s, None, promised) <= crowding(ttft_s, wait_s, promised)
+
+
+def busy(slots: int = 2) -> Desk:
+    """A service whose worker has requests in all its slots, and a step of 10 ms."""
+    made = desk()
+    made.fleet.update([endpoint()])
+    made.fleet.says("w0", report(slots=slots), NOW)
+    made.fleet.says("w0", report(slots=slots), NOW + 10)  # all slots are open to it by now
+    for number in range(slots):
+        made.dispatcher.join(Ticket(number, CLS, 10, 40, NOW + 60), NOW + 10)
+    assert len(made.dispatcher.assign(NOW + 10)) == slots
+    for number in range(slots):
+        made.dispatcher.began(Ticket(number, CLS, 10, 40, NOW + 60))
+    return made
+
+
+def learn(made: Desk, tokens: int) -> None:
+    """An answer of this length has ended well."""
+    made.arrived(CLS, 10)
+    made.tallies[CLS].ended(True, tokens)
+
+
+def test_a_service_without_a_free_slot_is_crowded_when_the_wait_for_one_breaks_the_promise() -> None:
+    for tokens, pressure in ((50, OPEN), (200, CROWDED)):  # half of 50 * 10 ms, and of 200 * 10 ms
+        made = busy()
+        learn(made, tokens)
+        assert made.pressure(CLS, 40, NOW + 10) is pressure
+
+
+def test_who_waits_before_it_counts() -> None:
+    made = busy()
+    learn(made, 50)
+    for number in range(2, 4):
+        made.dispatcher.join(Ticket(number, CLS, 10, 40, NOW + 60), NOW + 10)
+    assert made.pressure(CLS, 40, NOW + 10) is CROWDED
+
+
+def test_a_wait_that_is_not_known_crowds_nothing() -> None:
+    made = busy()
+    assert made.pressure(CLS, 40, NOW + 10) is OPEN
+    made.dispatcher.join(Ticket(9, CLS, 10, 40, NOW + 60), NOW + 10)
+    assert made.pressure(CLS, 40, NOW + 10) is OPEN
+
+
+def test_a_free_slot_is_no_wait_however_long_answers_are() -> None:
+    made = busy()
+    learn(made, 4000)
+    made.dispatcher.free(Ticket(0, CLS, 10, 40, NOW + 60), NOW + 10, suspect=False)
+    assert made.pressure(CLS, 40, NOW + 10) is OPEN
+
+
+def test_a_line_that_moves_faster_than_the_answers_length_says_is_believed() -> None:
+    made, now = busy(), NOW + 10
+    learn(made, 4000)
+    for number in range(100, 160):  # answers of a tenth of a second, for longer than the pace is remembered
+        made.dispatcher.join(Ticket(number, CLS, 10, 40, now + 60), now)
+        for busy_one in list(made.dispatcher._in_flight)[:1]:
+            made.dispatcher.free(Ticket(busy_one, CLS, 10, 40, now + 60), now, suspect=False)
+        made.fleet.says("w0", report(slots=2, running=2), now)
+        assert len(made.dispatcher.assign(now)) == 1
+        made.dispatcher.began(Ticket(number, CLS, 10, 40, now + 60))
+        now += 0.2
+    made.dispatcher.join(Ticket(200, CLS, 10, 40, now + 60), now)
+    assert made.dispatcher.assign(now) == []
+    assert made.pressure(CLS, 40, now) is OPEN
 
 
 def test_what_was_diverted_is_demand_for_the_service_that_was_asked() -> None:

@@ -24,7 +24,7 @@ from paceline_gateway.queues.shares import Shares
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.queues.turns import Turns
 from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.worker import Worker
+from paceline_gateway.routing.worker import PLACES, Worker
 
 URGENT = RequestClass.INTERACTIVE
 
@@ -71,6 +71,10 @@ class Dispatcher:
     def held(self, now: float) -> int:
         """Requests that wait because nobody is eligible."""
         return self.waiting if self.waiting and not self.fleet.eligible(now) else 0
+
+    def ahead(self, name: RequestClass) -> int:
+        """Requests that wait in a class's line and in more urgent ones."""
+        return sum(len(line) for other, line in self.lines.items() if PLACES[other] <= PLACES[name])
 
     def wait_s(self, name: RequestClass, now: float) -> float | None:
         """Seconds until all who wait in a class's line will have gone; None where its pace is not known."""

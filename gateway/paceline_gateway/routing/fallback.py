@@ -4,6 +4,10 @@ The chain is in order: the backend drawn, the others of its kind, those for over
 route's fallback models. Each kind has its own reason to be asked; none is asked that is in no better state itself.
 If nobody is better off, the first one holds or refuses the request by its own rules.
 
+A service is crowded where the first token would come later than promised: by what is queued at its workers, or, where
+no slot is free, by the wait for one. A wait that is not known diverts nobody. Known hole: the whole line is taken to be
+ahead, also of a tenant whose turn comes sooner.
+
 Decided on admission, and again for who waits for a worker: when none can be asked any more, when the request would have
 to leave the queue, when workers have failed it, or when it has waited its share of the time that it may wait. A
 request only ever goes on, so each destination is asked at most once.
@@ -35,6 +39,17 @@ _REASON = {
     "fallback": Pressure.FULL,
 }
 """How badly off all must be that were asked before it for a destination of this kind to be asked."""
+
+
+def crowding(ttft_s: float, wait_s: float | None, promised: Sequence[float]) -> Pressure:
+    """How a service with workers takes a request: `ttft_s` after it has waited so long for a slot, None if not known.
+
+    Who must wait is held to the strictest of the promises, who need not to the loosest.
+    """
+    if not promised:
+        return Pressure.OPEN
+    late = ttft_s + wait_s > min(promised) if wait_s else ttft_s > max(promised)
+    return Pressure.CROWDED if late else Pressure.OPEN
 
 
 def choose(chain: Sequence[tuple[When, Pressure]]) -> int:

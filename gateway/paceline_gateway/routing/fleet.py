@@ -138,6 +138,21 @@ class Fleet:
         )
         return min(estimates, default=inf)
 
+    def slot_wait_s(self, name: RequestClass, ahead: int, output: int | None, now: float) -> float | None:
+        """Seconds until one more request has a slot, behind so many; 0 while one is free for it, None if not known.
+
+        Slots come free as fast as answers of `output` tokens take at the pace of their workers' steps.
+        """
+        workers, place = self.eligible(now), PLACES[name]
+        kept = self._kept(len(workers))
+        free = sum(max(worker.open_to(place, kept) - worker.in_flight, 0) for worker in workers)
+        if free > ahead:
+            return 0.0
+        if not output or not all(worker.step_s for worker in workers):
+            return None
+        per_second = sum(worker.share / (output * worker.step_s) for worker in workers)
+        return (ahead - free + 1) / per_second if per_second else None
+
     def pick(self, ask: Ask, now: float, avoid: frozenset[str] = frozenset()) -> Pick | None:
         """The worker for a request, None while nobody has room.
 
