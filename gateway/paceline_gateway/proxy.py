@@ -23,7 +23,7 @@ from paceline_gateway.quota.nouns import Reservation, Waiter
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.life import Life
 from paceline_gateway.requests.state import State
-from paceline_gateway.requests.stream import StreamScan, read_server_timing, read_usage
+from paceline_gateway.requests.stream import StreamScan, read_code, read_server_timing, read_usage
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.telemetry.trace import Trace
 from paceline_gateway.terms import promised_tpot, terms_of
@@ -156,8 +156,9 @@ class Call:
         """The worker's answer is complete."""
         self._exchange = None
         if not self._stream:
-            read_usage(b"".join(self._collected), self.life.meter)
-            self.on(e.Finished())
+            whole = b"".join(self._collected)
+            read_usage(whole, self.life.meter)
+            self.on(e.Finished(read_code(whole) if self._status >= 400 else None))
         elif self._scan.done or self._scan.failed:
             self._finish_stream()
         else:

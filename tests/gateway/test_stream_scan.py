@@ -7,9 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline_core.errors import Code
 from paceline_core.registry.enums import CutReason, ResumeReason
 from paceline_gateway.requests.nouns import Meter, WorkerPhases
-from paceline_gateway.requests.stream import LINE_LIMIT, StreamScan, read_server_timing, read_usage
+from paceline_gateway.requests.stream import (
+    CODE_LIMIT,
+    LINE_LIMIT,
+    StreamScan,
+    read_code,
+    read_server_timing,
+    read_usage,
+)
 from paceline_gateway.requests.told import Told
 
 
@@ -221,6 +229,25 @@ def test_usage_is_found_in_a_whole_answer_and_not_in_its_text() -> None:
     text = json.dumps({"text": '"usage":{"prompt_tokens":99}'})
     read_usage((text[:-1] + ', "usage": {"prompt_tokens": 5, "completion_tokens": 6}}').encode(), meter)
     assert (meter.prompt, meter.output, meter.cached) == (5, 6, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (b'{"error":{"message":"m","code":"draining"}}', Code.DRAINING),
+        (b'{"error":{"code":"never_heard_of"}}', None),
+        (b'{"error":{"code":["draining"]}}', None),
+        (b'{"error":{"code":null}}', None),
+        (b'{"error":"draining"}', None),
+        (b'["error"]', None),
+        (b'{"error":{"code":"draining"}', None),
+        (b"\xff", None),
+        (b"", None),
+        (b'{"error":{"code":"draining"}}' + b" " * CODE_LIMIT, None),
+    ],
+)
+def test_the_code_of_an_error_is_one_that_we_know_or_none(text: bytes, code: Code | None) -> None:
+    assert read_code(text) is code
 
 
 def test_a_null_usage_says_nothing() -> None:

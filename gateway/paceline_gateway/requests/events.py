@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from paceline_core.errors import RequestError
+from paceline_core.errors import Code, RequestError
 from paceline_core.registry.enums import CutReason, ResumeReason
 from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.nouns import Record, Terms
@@ -81,7 +81,9 @@ class RivalLost:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The worker's answer is complete."""
+    """The worker's answer is complete. `code`: of its error, where it is one."""
+
+    code: Code | None = None
 
 
 @dataclass(frozen=True, slots=True)

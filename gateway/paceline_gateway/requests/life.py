@@ -209,13 +209,13 @@ class Life:
         rival, self._rival = self._rival, None
         return () if rival is None else (e.Retract(rival, suspect),)
 
-    def _finished(self, _: e.Finished, now: float) -> Actions:
+    def _finished(self, event: e.Finished, now: float) -> Actions:
         if self.state in AT_WORKER and self.begun:
             outcome = Outcome.STREAM_ERROR if self._error_passed else Outcome.OK
             return (e.Free(self._worker), e.Close(), self._settle(outcome, None, now))
         if self.state is State.DISPATCHED:
             ending = (*self._retract(), e.Free(self._worker), e.Deliver())
-            return (*ending, self._settle(judge_status(self._status), None, now))
+            return (*ending, self._settle(judge_status(self._status), event.code, now))
         return ()
 
     def _client_gone(self, _: e.ClientGone, now: float) -> Actions:

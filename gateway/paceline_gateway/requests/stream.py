@@ -12,12 +12,14 @@ from typing import Any
 
 import orjson
 
+from paceline_core.errors import Code
 from paceline_core.registry.enums import CutReason, ResumeReason
 from paceline_core.wire import MOVED, MoveReason
 from paceline_gateway.requests.nouns import Meter, WorkerPhases
 from paceline_gateway.requests.told import Told, piece
 
 LINE_LIMIT = 1 << 20
+CODE_LIMIT = 4096
 _MOVED = MOVED.encode()
 _COMMENT = re.compile(rb"^:.*\n", re.MULTILINE)
 _CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|refusal|arguments|delta)":\s*"[^"]')
@@ -211,6 +213,17 @@ def read_usage(text: bytes, meter: Meter) -> None:
     meter.prompt = found.get(b"prompt_tokens", meter.prompt)
     meter.output = found.get(b"completion_tokens", meter.output)
     meter.cached = found.get(b"cached_tokens", meter.cached)
+
+
+def read_code(text: bytes) -> Code | None:
+    """The code of an OpenAI error object, if it is one that we know; what is over CODE_LIMIT is not looked at."""
+    if len(text) > CODE_LIMIT:
+        return None
+    try:
+        code = orjson.loads(text)["error"]["code"]
+    except (orjson.JSONDecodeError, KeyError, TypeError, IndexError):
+        return None
+    return Code(code) if isinstance(code, str) and code in set(Code) else None
 
 
 def read_server_timing(value: bytes, meter: Meter) -> None:

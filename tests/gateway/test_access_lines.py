@@ -1,0 +1,46 @@
+"""What the access log says of requests that a worker refused, that a client left, and that a client did not read."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gateway.conftest import MakeWorker
+from tests.gateway.stand import CHAT, Stand, gateway, until
+from tests.gateway.worker_double import Script
+
+from paceline_core.telemetry import Outlet
+from paceline_gateway.telemetry.process import Outlets
+
+pytestmark = pytest.mark.real
+
+
+async def line_of(stand: Stand, stream: io.StringIO) -> dict[str, Any]:
+    """The one line that there will be."""
+
+    def written() -> bool:
+        stand.process.floor.sweep()
+        return bool(stream.getvalue())
+
+    await until(written)
+    (line,) = stream.getvalue().splitlines()
+    return dict(json.loads(line))
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ('{"error":{"message":"too long","code":"context_length_exceeded"}}', "context_length_exceeded"),
+        ('{"error":{"message":"too long","code":400}}', ""),
+        ("no json", ""),
+    ],
+)
+async def test_a_workers_refusal_has_its_code(tmp_path: Path, make_worker: MakeWorker, body: str, code: str) -> None:
+    worker, stream = await make_worker(), io.StringIO()
+    worker.script = lambda _: Script(status=400, body=body)
+    async with gateway(tmp_path, outlets=Outlets(Outlet(stream))) as stand:
+        stand.work(worker)
+        assert (await stand.client.post("/v1/chat/completions", json=CHAT)).text == body
+        line = await line_of(stand, stream)
+    assert (line["status"], line["outcome"], line["code"]) == (400, "client_error", code)
