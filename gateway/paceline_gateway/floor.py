@@ -24,7 +24,7 @@ from paceline_gateway.http.pool import Pool
 from paceline_gateway.proxy import Call
 from paceline_gateway.queues.door import Shed
 from paceline_gateway.queues.line import FairLine
-from paceline_gateway.quota.nouns import Reservation
+from paceline_gateway.quota.nouns import Reservation, Use
 from paceline_gateway.quota.quotas import Quotas
 from paceline_gateway.quota.use import used
 from paceline_gateway.requests import events as e
@@ -178,7 +178,8 @@ class Floor:
         if call.trace is not None:
             self._trace(call, call.trace, record)
         trace_id, at = (0, 0.0) if call.trace is None else (call.trace.trace_id, self._parts.clock.utc().timestamp())
-        self._parts.access.ended(record, call.request_id, call.request.head.path, trace_id)
+        use = Use() if call.reservation is None else used(record, call.reservation.use)
+        self._parts.access.ended(record, call.request_id, call.request.head.path, trace_id, use.input_tokens)
         if call.ticket is None or call.desk is None:
             return
         desk, name = call.desk, call.ticket.request_class
@@ -189,7 +190,6 @@ class Floor:
         if call.waiter is not None:
             self.quotas.abandon(call.waiter)
         if call.reservation is not None:
-            use = used(record, call.reservation.use)
             self.quotas.settle(call.reservation, use, self.now())
             desk.settled(call.ticket, use, record.meter.cached)
             self.billing.charged(record, use, desk, name, self.picture, call.earlier)

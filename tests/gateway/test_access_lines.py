@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.conftest import MakeWorker
-from tests.gateway.stand import CHAT, Stand, gateway, until
+from tests.gateway.stand import CHAT, STREAM, Stand, gateway, until
 from tests.gateway.worker_double import Script
 
 from paceline_core.telemetry import Outlet
@@ -44,3 +44,16 @@ async def test_a_workers_refusal_has_its_code(tmp_path: Path, make_worker: MakeW
         assert (await stand.client.post("/v1/chat/completions", json=CHAT)).text == body
         line = await line_of(stand, stream)
     assert (line["status"], line["outcome"], line["code"]) == (400, "client_error", code)
+
+
+async def test_a_stream_that_is_left_has_the_input_that_is_charged(tmp_path: Path, make_worker: MakeWorker) -> None:
+    worker, stream = await make_worker(), io.StringIO()
+    worker.script = lambda _: Script(stall_after=1)
+    async with gateway(tmp_path, outlets=Outlets(Outlet(stream))) as stand:
+        stand.work(worker)
+        async with stand.client.stream("POST", "/v1/chat/completions", json=STREAM) as answer:
+            await anext(answer.aiter_bytes())
+        line = await line_of(stand, stream)
+        charged = stand.process.floor.billing.ledger.used("team")
+    assert (line["outcome"], line["code"]) == ("cancelled", "client_closed")
+    assert line["input"] == charged.input_tokens > 0

@@ -24,8 +24,8 @@ class AccessLog:
         self._utc = utc
         self._lines: list[bytes] = []
 
-    def ended(self, record: Record, request_id: bytes, path: str, trace_id: int = 0) -> None:
-        """Note one request; `trace_id`: of its trace, if it is traced."""
+    def ended(self, record: Record, request_id: bytes, path: str, trace_id: int = 0, charged: int = 0) -> None:
+        """Note one request; `trace_id`: of its trace, if it is traced; `charged`: for so many input tokens."""
         if self._outlet is None:
             return
         terms, meter = record.terms, record.meter
@@ -44,7 +44,7 @@ class AccessLog:
             "resumed": record.resumed,
             "diverted": record.diverted,
             "worker": record.worker,
-            "input": meter.prompt,
+            "input": meter.prompt or charged,
             "output": meter.output,
             "cached": meter.cached,
         }
