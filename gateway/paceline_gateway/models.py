@@ -18,11 +18,12 @@ def listing(head: Head, picture: Directory) -> bytes:
     """The body of either answer. Raises RequestError `model_not_found`."""
     if head.tenant is None:
         raise RequestError(Code.INTERNAL_ERROR, "The request came in without a tenant.")
+    asker = Asker(head.tenant, head.headers)
     if head.path.startswith(MODELS_PREFIX):
         name = unquote(head.path.removeprefix(MODELS_PREFIX))
-        found = locate(name, Asker(head.tenant, head.headers), picture, 0.0)[0]
+        found = locate(name, asker, picture, 0.0)[0]
         return orjson.dumps(_model(name, found.service, picture))
-    names = usable_names(head.tenant, picture)
+    names = usable_names(asker, picture)
     models = [_model(name, service, picture) for name, service in names.items()]
     return orjson.dumps({"object": "list", "data": models})
 

@@ -97,18 +97,18 @@ def test_a_route_none_of_whose_backends_exists_leads_to_its_fallback() -> None:
         seen = picture(service("b"), route("m", backend, fallback=["none", "b"]), tenant())
         found = find("m", seen)
         assert (found.service.name, found.model, found.when) == ("b", "b", "fallback")
-        assert usable_names(of(seen), seen).keys() == {"b", "m"}
+        assert usable_names(Asker(of(seen), HEADERS), seen).keys() == {"b", "m"}
 
 
 def test_a_route_nothing_of_which_exists_does_not_exist() -> None:
     seen = picture(service("b"), route("m", {"service": "gone"}, fallback=["none"]), tenant())
     assert refused("m", seen).code is Code.MODEL_NOT_FOUND
-    assert usable_names(of(seen), seen).keys() == {"b"}
+    assert usable_names(Asker(of(seen), HEADERS), seen).keys() == {"b"}
 
 
 def test_a_route_to_outside_endpoints_hides_no_other_model_from_the_list() -> None:
     seen = picture(service("b"), route("m", {"url": "https://api.example.com/v1"}), tenant())
-    assert usable_names(of(seen), seen).keys() == {"b"}
+    assert usable_names(Asker(of(seen), HEADERS), seen).keys() == {"b"}
 
 
 def test_a_routes_retry_terms_come_with_it() -> None:
@@ -152,7 +152,7 @@ def test_every_listed_name_leads_to_the_service_it_is_listed_for() -> None:
         route("public", {"service": "x"}, namespace="new"),
         tenant(services=["old/*", "new/*"]),
     )
-    names = usable_names(of(seen), seen)
+    names = usable_names(Asker(of(seen), HEADERS), seen)
     assert set(names) == {"chat", "new/chat", "llama", "public"}
     for name, found in names.items():
         assert find(name, seen).service.key == found.key
@@ -164,14 +164,22 @@ def test_a_service_is_listed_by_its_name_where_a_route_of_that_name_does_not_app
     missing = route("o", {"service": "gone"})
     services = [service(name) for name in "bmno"]
     seen = picture(*services, header, private, missing, tenant())
-    names = usable_names(of(seen), seen)
+    names = usable_names(Asker(of(seen), HEADERS), seen)
     assert names.keys() == {"b", "m", "n", "o"}
     for name, found in names.items():
         assert find(name, seen).service.key == found.key
 
 
+def test_a_route_is_listed_for_who_asks_with_its_headers_and_hidden_from_others() -> None:
+    canary = route("m", {"service": "b"}, matches=[{"headers": [{"name": "X-Try", "value": "new"}]}])
+    seen = picture(service("b"), canary, tenant())
+    for headers, listed in (({b"x-try": b"new"}, {"b", "m"}), ({b"x-try": b"old"}, {"b"}), ({}, {"b"})):
+        asker = Asker(of(seen), headers)
+        assert usable_names(asker, seen).keys() == listed
+
+
 def test_a_service_hidden_behind_a_public_name_is_listed_by_its_full_one() -> None:
     seen = picture(service("chat"), service("b"), route("chat", {"service": "b"}), tenant())
-    assert {name: s.key for name, s in usable_names(of(seen), seen).items()} == {
+    assert {name: s.key for name, s in usable_names(Asker(of(seen), HEADERS), seen).items()} == {
         "default/chat": "default/chat", "b": "default/b", "chat": "default/b",
     }  # fmt: skip

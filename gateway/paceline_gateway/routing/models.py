@@ -70,12 +70,11 @@ def locate(name: str, asker: Asker, picture: Directory, draw: float) -> tuple[De
     )
 
 
-def usable_names(tenant: ResolvedTenant, picture: Directory) -> dict[str, ResolvedService]:
-    """Every name that `locate` would take from this tenant without matching headers, one per service or route."""
-    asker = Asker(tenant, {})
+def usable_names(asker: Asker, picture: Directory) -> dict[str, ResolvedService]:
+    """Every name that `locate` would take from this caller with these headers, one per service or route."""
     names: dict[str, ResolvedService] = {}
     for key, service in picture.services.items():
-        if tenant.allows(key):
+        if asker.tenant.allows(key):
             best = next(n for n in (*short_names(service), key) if _means(n, service, asker, picture))
             names[best] = service
     for name in picture.routes:
