@@ -331,8 +331,8 @@ class Call:
         self._front.ended(self, action.record)
         return False
 
-    def _client_gone(self) -> None:
-        self.on(e.ClientGone())
+    def _client_gone(self, stalled: bool) -> None:
+        self.on(e.ClientGone(stalled))
 
     def _pressure(self, paused: bool) -> None:
         self._paused = paused

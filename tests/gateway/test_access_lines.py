@@ -1,13 +1,17 @@
 """What the access log says of requests that a worker refused, that a client left, and that a client did not read."""
 
+import asyncio
 import io
 import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, STREAM, Stand, gateway, until
+from tests.gateway.test_gateway_websocket import dial, small_socket
 from tests.gateway.worker_double import Script
 
 from paceline_core.telemetry import Outlet
@@ -57,3 +61,33 @@ async def test_a_stream_that_is_left_has_the_input_that_is_charged(tmp_path: Pat
         charged = stand.process.floor.billing.ledger.used("team")
     assert (line["outcome"], line["code"]) == ("cancelled", "client_closed")
     assert line["input"] == charged.input_tokens > 0
+
+
+@asynccontextmanager
+async def deaf_over_http(stand: Stand) -> AsyncIterator[None]:
+    body = json.dumps(STREAM).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {stand.key}\r\n"
+    _, writer = await asyncio.open_connection(sock=small_socket(stand), limit=1)
+    writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+    yield
+    writer.transport.abort()
+
+
+@asynccontextmanager
+async def deaf_over_websocket(stand: Stand) -> AsyncIterator[None]:
+    async with dial(stand, small=True) as chat:
+        await chat.send(json.dumps(STREAM))
+        yield
+
+
+@pytest.mark.parametrize("asking", [deaf_over_http, deaf_over_websocket])
+async def test_a_client_that_reads_nothing_has_not_closed(
+    tmp_path: Path, make_worker: MakeWorker, asking: Callable[[Stand], AbstractAsyncContextManager[None]]
+) -> None:
+    worker, stream = await make_worker(), io.StringIO()
+    worker.script = lambda _: Script(tokens=("x" * 100_000,) * 400)
+    async with gateway(tmp_path, {"write_s": 0.3}, outlets=Outlets(Outlet(stream))) as stand:
+        stand.work(worker)
+        async with asking(stand):
+            line = await line_of(stand, stream)
+    assert (line["status"], line["outcome"], line["code"]) == (499, "cancelled", "client_stalled")

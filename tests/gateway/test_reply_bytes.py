@@ -114,13 +114,13 @@ def test_the_client_hears_nothing_after_the_end() -> None:
 
 
 def test_leaving_is_heard_once_and_not_after_the_end() -> None:
-    heard: list[int] = []
+    heard: list[bool] = []
     _, left = reply()
-    left.on_gone = lambda: heard.append(1)
-    left.gone()
+    left.on_gone = heard.append
+    left.gone(stalled=True)
     left.gone()
     _, ended = reply()
-    ended.on_gone = lambda: heard.append(2)
+    ended.on_gone = heard.append
     ended.end()
     ended.gone()
-    assert heard == [1]
+    assert heard == [True]

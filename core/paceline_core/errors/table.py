@@ -27,6 +27,8 @@ class Code(StrEnum):
     RATE_LIMIT_EXCEEDED = "rate_limit_exceeded"
     INSUFFICIENT_QUOTA = "insufficient_quota"
     CLIENT_CLOSED = "client_closed"
+    CLIENT_STALLED = "client_stalled"
+    """It read nothing for too long, and was cut."""
     ENGINE_FAILED = "engine_failed"
     UPSTREAM_ERROR = "upstream_error"
     NO_CAPACITY = "no_capacity"
@@ -87,6 +89,7 @@ ERRORS: Mapping[Code, ErrorRow] = {
     Code.RATE_LIMIT_EXCEEDED: ErrorRow(429, _RATE, Outcome.QUOTA, True, RetryAfter.QUOTA),
     Code.INSUFFICIENT_QUOTA: ErrorRow(429, "insufficient_quota", Outcome.QUOTA, False),
     Code.CLIENT_CLOSED: ErrorRow(499, _INVALID, Outcome.CANCELLED, False, moment=Moment.BOTH),
+    Code.CLIENT_STALLED: ErrorRow(499, _INVALID, Outcome.CANCELLED, False, moment=Moment.AFTER),
     Code.INTERNAL_ERROR: ErrorRow(500, _SERVER, Outcome.UPSTREAM_ERROR, True, moment=Moment.BOTH),
     Code.ENGINE_FAILED: ErrorRow(500, _SERVER, Outcome.UPSTREAM_ERROR, True, moment=Moment.BOTH),
     Code.UPSTREAM_ERROR: ErrorRow(502, _SERVER, Outcome.UPSTREAM_ERROR, True),

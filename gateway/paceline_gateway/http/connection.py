@@ -177,7 +177,9 @@ class Connection(asyncio.Protocol):
 
     def expire(self) -> None:
         """A limit has passed: a stalled or silent client is cut, a slow request refused."""
-        if self._stalled <= self._house.now() or self._lingering or self._reader.idle:
+        stalled = self._stalled <= self._house.now()
+        if stalled or self._lingering or self._reader.idle:
+            self._client_gone(stalled=stalled)
             self.abort()
         else:
             self._reader.late()
@@ -213,13 +215,13 @@ class Connection(asyncio.Protocol):
         if transport is not None:
             self._house.switch(self, head, transport)
 
-    def _client_gone(self) -> None:
+    def _client_gone(self, *, stalled: bool = False) -> None:
         reply, self._reply = self._reply, None
         self._reader.release(self._held)
         self._held = 0
         self._reader.close()
         if reply is not None:
-            reply.gone()
+            reply.gone(stalled=stalled)
 
     def _hang_up(self) -> None:
         """Close once everything is sent; a refused client may still be sending, so read and drop that for a moment.

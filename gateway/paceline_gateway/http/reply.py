@@ -45,7 +45,8 @@ def _ignore(_paused: bool) -> None:
 
 
 class Reply:
-    """One answer. `on_gone` is called once if the client leaves before the end, `on_pressure` when it reads slowly.
+    """One answer. `on_gone` is called once if the client leaves before the end, with whether it was cut since it read
+    nothing; `on_pressure` when it reads slowly.
 
     `bare`: it answers HEAD, so its content is told by its length alone.
     """
@@ -60,7 +61,7 @@ class Reply:
         self._last = b""
         self.begun = False
         self.done = False
-        self.on_gone: Callable[[], None] | None = None
+        self.on_gone: Callable[[bool], None] | None = None
         self.on_pressure: Callable[[bool], None] = _ignore
 
     def whole(self, status: int, fields: bytes, body: bytes) -> None:
@@ -107,12 +108,12 @@ class Reply:
             lines = block([(name.encode(), value.encode()) for name, value in spoken.headers.items()])
             self.whole(spoken.status, lines + fields, spoken.body)
 
-    def gone(self) -> None:
-        """The client has left."""
+    def gone(self, *, stalled: bool = False) -> None:
+        """The client has left, or was cut since it read nothing."""
         if not self.done:
             self.done = True
             if self.on_gone is not None:
-                self.on_gone()
+                self.on_gone(stalled)
             self._forget()
 
     def _end(self, keep_alive: bool) -> None:

@@ -170,7 +170,9 @@ class WebSocket(asyncio.Protocol):
 
     def expire(self) -> None:
         """A limit has passed: who reads nothing is cut, who sends nothing is told."""
-        if self._stalled <= self._host.now() or self._over:
+        stalled = self._stalled <= self._host.now()
+        if stalled or self._over:
+            self._gone(stalled=stalled)
             self.abort()
         elif self._parts or self._unread:
             self._close(POLICY, "The message did not arrive in time.")
@@ -239,7 +241,7 @@ class WebSocket(asyncio.Protocol):
         self._frames.events_received()
         self._flush()
 
-    def _gone(self) -> None:
+    def _gone(self, *, stalled: bool = False) -> None:
         """Nobody waits for an answer any more; the connection itself is closed by the client's word or by `expire`."""
         if not self._over:
             self._over, self._reading = True, self._host.now() + self._host.limits.linger_s
@@ -249,4 +251,4 @@ class WebSocket(asyncio.Protocol):
         self._unread = 0
         self._weigh()
         if reply is not None:
-            reply.gone()
+            reply.gone(stalled=stalled)

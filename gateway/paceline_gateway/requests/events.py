@@ -106,7 +106,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class ClientGone:
-    """Nobody waits for it any more."""
+    """Nobody waits for it any more. `stalled`: its client read nothing for too long and was cut."""
+
+    stalled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,8 +218,9 @@ class Life:
             return (*ending, self._settle(judge_status(self._status), event.code, now))
         return ()
 
-    def _client_gone(self, _: e.ClientGone, now: float) -> Actions:
-        return (*self._leave(), self._settle(Outcome.CANCELLED, Code.CLIENT_CLOSED, now))
+    def _client_gone(self, event: e.ClientGone, now: float) -> Actions:
+        code = Code.CLIENT_STALLED if event.stalled else Code.CLIENT_CLOSED
+        return (*self._leave(), self._settle(Outcome.CANCELLED, code, now))
 
     def _expired(self, event: e.Expired, now: float) -> Actions:
         if self.state is State.STREAMING and event.cut is None:
