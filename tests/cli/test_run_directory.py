@@ -1,5 +1,7 @@
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,27 @@ def test_the_socket_moves_where_its_path_fits(tmp_path: Path) -> None:
         place = run.socket.parent
         assert permissions(place) == 0o700
     assert not place.exists()
+
+
+BINDS = """
+import socket, sys
+from pathlib import Path
+from paceline_cli.supervisor.rundir import run_dir
+with run_dir(Path(sys.argv[1])) as run, socket.socket(socket.AF_UNIX) as listener:
+    listener.bind(str(run.socket))
+    print(run.socket.parent)
+"""
+
+
+def test_it_fits_where_temporary_files_lie_deep_too(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 60) / ("e" * 60)
+    deep.mkdir(parents=True)
+    environment = os.environ | {"TMPDIR": str(deep)}
+    ran = subprocess.run(
+        [sys.executable, "-c", BINDS, str(deep)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.stderr == ""
+    assert not Path(ran.stdout.strip()).exists()
 
 
 def test_a_log_is_cut_down_to_its_end(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from paceline_core.errors import Conflict, NotFound
 
 SOCKET_PATH_LIMIT = 100  # AF_UNIX allows 108 bytes on Linux, 104 elsewhere
+SHORTEST_PLACE = Path("/tmp")  # noqa: S108 - for a private directory, where TMPDIR is too deep for a socket
 PRIVATE_DIR = 0o700
 PRIVATE_FILE = 0o600
 
@@ -149,8 +150,14 @@ def _holder(state: Path) -> str:
 def _socket_path(root: Path) -> Iterator[Path]:
     """Beside the other files, or in a short directory of its own where the path would be too long for a socket."""
     path = root.resolve() / "api.sock"
-    if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT:
+    if _fits(path):
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="paceline-") as short:
-        yield Path(short) / "api.sock"
+    usual = Path(tempfile.gettempdir())
+    place = usual if _fits(usual / "paceline-12345678" / path.name) else SHORTEST_PLACE
+    with tempfile.TemporaryDirectory(prefix="paceline-", dir=place) as short:
+        yield Path(short) / path.name
+
+
+def _fits(path: Path) -> bool:
+    return len(os.fsencode(path)) <= SOCKET_PATH_LIMIT
