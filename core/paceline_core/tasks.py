@@ -1,4 +1,4 @@
-"""Two idioms of asyncio, written once: end tasks and wait for their end; wait for whichever comes first."""
+"""Idioms of asyncio, written once: end tasks and wait for their end; wait for whichever comes first."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -12,12 +12,17 @@ async def cancel(*tasks: "asyncio.Task[Any]") -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def ended(*tasks: "asyncio.Task[Any]") -> None:
+    """Return when one of them has ended, and raise what it raised; who stops waiting stops none of them."""
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+
+
 async def first(*waits: Coroutine[Any, Any, Any]) -> None:
     """Return when one of them does, the others cancelled; raise what it raised."""
     tasks = [asyncio.create_task(wait) for wait in waits]
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        await ended(*tasks)
     finally:
         await cancel(*tasks)

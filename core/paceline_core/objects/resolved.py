@@ -208,6 +208,11 @@ class ResolvedTenant:
     monthly_dollars: Decimal | None
     on_store_failure: Switch
 
+    @property
+    def budgeted(self) -> bool:
+        """Whether it has a monthly budget."""
+        return self.monthly_tokens is not None or self.monthly_dollars is not None
+
     def allows(self, service: str) -> bool:
         """Whether `namespace/name` is among the allowed services."""
         namespace = service.partition("/")[0]

@@ -60,8 +60,10 @@ class Histogram:
 
     def observe_traced(self, exemplar: Exemplar) -> None:
         """Count a value, and keep it as its bucket's example."""
-        self.observe(exemplar.value)
-        self.exemplars[bisect_left(self.bounds, exemplar.value)] = exemplar
+        place = bisect_left(self.bounds, exemplar.value)
+        self.counts[place] += 1
+        self.total += exemplar.value
+        self.exemplars[place] = exemplar
 
     @classmethod
     def sum(cls, children: Sequence["Histogram"]) -> "Histogram":
