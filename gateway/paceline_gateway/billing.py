@@ -44,7 +44,7 @@ class Billing:
         self, request: int, tenant: ResolvedTenant, desk: Desk, use: Use, picture: Directory
     ) -> RequestError | None:
         """Set aside what a request may use of its tenant's month, or say why there is too little left."""
-        if tenant.monthly_tokens is None and tenant.monthly_dollars is None:
+        if not tenant.budgeted:
             return None
         replica = None if tenant.monthly_dollars is None else self._any_replica(desk, picture)
         return self.ledger.reserve(request, tenant, _spent([(replica, use.output_tokens)], use, 0))

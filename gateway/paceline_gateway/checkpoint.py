@@ -11,7 +11,7 @@ from typing import Final
 from paceline_core.clock import Clock
 from paceline_core.errors import Conflict, PacelineError
 from paceline_core.kube import Cluster, Key
-from paceline_core.tasks import cancel
+from paceline_core.tasks import cancel, ended
 from paceline_core.telemetry import Complaints, get_logger
 from paceline_gateway.usage.entries import status_of
 from paceline_gateway.usage.ledger import Ledger
@@ -49,8 +49,7 @@ class Checkpoint:
     async def wait(self) -> None:
         """Return never; raise what ended it."""
         if self._task is not None:
-            await asyncio.wait([self._task])
-            self._task.result()
+            await ended(self._task)
 
     async def close(self) -> None:
         """Write all that is left, within a limit; the watch of Tenants must still run."""

@@ -111,6 +111,8 @@ class Desk:
         if self.dispatcher.refusal(name, size, terms.queue_limit, now) is not None:
             return Pressure.FULL
         promised = [target.seconds for target in terms.targets if target.metric == "ttft"]
+        if not promised:
+            return Pressure.OPEN
         ttft_s = self.fleet.ttft_s(Ask(self.prompt_tokens(size), name), self.dispatcher.lines[name].prompt_tokens, now)
         return crowding(ttft_s, self._slot_wait_s(name, now), promised)
 

@@ -65,15 +65,20 @@ def divert(call: Call, reason: DivertReason, desks: Mapping[str, Desk], now: flo
     return False
 
 
-def in_vain(call: Call, now: float) -> Stuck | None:
-    """Whether it waits where no worker can be asked, or has waited its share of the time that it may."""
+def in_vain(call: Call, up: dict[Desk, bool], now: float) -> Stuck | None:
+    """Whether it waits where no worker can be asked, or has waited its share of the time that it may.
+
+    `up` keeps, for one look at many calls, which services have a worker that can be asked.
+    """
     desk, ticket, admission = call.desk, call.ticket, call.admission
     if desk is None or ticket is None or admission is None or not admission.onward:
         return None
     if not call.life.waiting or call.life.begun:
         return None
     hold_s = desk.service.classes[ticket.request_class].hold_timeout_s
-    if not desk.fleet.eligible(now):
+    if desk not in up:
+        up[desk] = bool(desk.fleet.eligible(now))
+    if not up[desk]:
         reason = DivertReason.DOWN
     elif now - ticket.joined >= share_s(hold_s, len(admission.onward)):
         reason = DivertReason.WAITED

@@ -34,7 +34,7 @@ from paceline_gateway.requests.nouns import Record, Waits
 from paceline_gateway.requests.phases import phases
 from paceline_gateway.requests.state import HELD
 from paceline_gateway.routing.directory import NOTHING, Directory
-from paceline_gateway.routing.fallback import choose
+from paceline_gateway.routing.fallback import Pressure, choose
 from paceline_gateway.routing.models import Destination
 from paceline_gateway.routing.policy import Policy
 from paceline_gateway.telemetry.access import AccessLog
@@ -133,7 +133,11 @@ class Floor:
 
     def choose(self, chain: Sequence[Destination], name: RequestClass, size: int) -> int:
         """Which destination takes a request. What goes elsewhere for want of room is demand for the first one too."""
-        states = pressures(chain, self.desks, name, size, self.now())
+        now = self.now()
+        states = pressures(chain[:1], self.desks, name, size, now)
+        if states[0][1] is Pressure.OPEN:
+            return 0
+        states += pressures(chain[1:], self.desks, name, size, now)
         place = choose(states)
         if place:
             self.desks[chain[0].service.key].diverted(name, size, DivertReason(states[0][1].name.lower()))
@@ -299,8 +303,9 @@ class Floor:
     def _look_around(self, now: float) -> None:
         """Those who wait in vain go on to the next destination of their route."""
         stuck: set[Stuck] = set()
+        up: dict[Desk, bool] = {}
         for call in list(self._chained.values()):
-            found = in_vain(call, now)
+            found = in_vain(call, up, now)
             if found is not None and found not in stuck and not self.divert(call, found.reason):
                 stuck.add(found)
 

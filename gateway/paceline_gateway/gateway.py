@@ -53,7 +53,7 @@ class Gateway:
         return RequestError(Code.DRAINING, "This gateway is shutting down; retry.", retry_after=RETRY_S)
 
     def standing(self, head: Head) -> bytes:
-        """Header lines for a WebSocket's handshake: where its tenant stands."""
+        """Header lines that say where its tenant stands, such as for a WebSocket's handshake."""
         return b"" if head.tenant is None else self._floor.quotas.fields(head.tenant, self._floor.now())
 
     def handle(self, request: Request, reply: Reply) -> None:
@@ -118,8 +118,7 @@ class Gateway:
             call.quota_fields = result.fields
             _answering(call, self._queue, call, result)
             return
-        if call.request.head.tenant is not None:
-            call.quota_fields = self._floor.quotas.fields(call.request.head.tenant, self._floor.now())
+        call.quota_fields = self.standing(call.request.head)
         call.on(e.Refused(result))
 
     def _queue(self, call: Call, reservation: Reservation) -> None:

@@ -20,7 +20,7 @@ from paceline_core.objects.route import InferenceRoute
 from paceline_core.objects.service import InferenceService
 from paceline_core.objects.tenant import Tenant
 from paceline_core.objects.validate import read
-from paceline_core.tasks import cancel
+from paceline_core.tasks import cancel, ended
 from paceline_core.telemetry import Complaints, Metrics, get_logger
 from paceline_gateway.routing.directory import Directory, directory
 from paceline_planner.hardware import Accelerator, from_profile
@@ -106,9 +106,7 @@ class Watcher:
 
     async def wait(self) -> None:
         """Return never; raise what a watch raised: a picture that no longer follows the cluster must not be used."""
-        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:  # who stops waiting does not stop the watches: a gateway that drains still needs them
-            task.result()
+        await ended(*self._tasks)  # a gateway that drains still needs the watches: nobody cancels them by waiting
 
     async def close(self) -> None:
         """Stop watching."""

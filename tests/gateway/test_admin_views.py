@@ -45,7 +45,7 @@ def sight(*objects: Manifest, quotas: Quotas | None = None, reservations: Sequen
     desks = {key: _desk(shown, key) for key in shown.services}
     ledger = Ledger("g0", NOVEMBER)
     counts = Quotas() if quotas is None else quotas
-    return Sight("g0", NOW, "2026-11-15T00:00:00Z", desks, shown, counts, ledger, reservations, 6.0)
+    return Sight("g0", NOW, "2026-11-15T00:00:00Z", desks, shown, counts, ledger, reservations)
 
 
 def _desk(shown: Directory, key: str) -> Desk:

@@ -12,9 +12,10 @@ from tests.gateway.test_gateways_share import both_served, limit, post
 from paceline_core.auth import HopSigner
 from paceline_core.auth.hop import HEADER
 from paceline_core.clock import SystemClock
+from paceline_gateway.admin import AUDIENCE
 from paceline_gateway.config import Quota
 from paceline_gateway.stores.messages import Call, read_reply, write_call
-from paceline_gateway.stores.peers import AUDIENCE, LEASE, PATH
+from paceline_gateway.stores.peers import LEASE, PATH
 
 pytestmark = pytest.mark.real
 QUOTA = Quota(lease=True, wait_s=4.0, gateways=2)

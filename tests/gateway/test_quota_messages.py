@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import Code, RequestError, Unreachable
+from paceline_gateway.queues.common import TOLD
 from paceline_gateway.quota.nouns import UNLIMITED, Ask, Grant
-from paceline_gateway.stores.messages import SERVED, Call, Reply, read_call, read_reply, write_call, write_reply
+from paceline_gateway.stores.messages import Call, Reply, read_call, read_reply, write_call, write_reply
 from paceline_gateway.stores.peers import address_of
 
 NUMBER = st.floats(-1e12, 1e12) | st.just(UNLIMITED)
@@ -78,6 +79,6 @@ def test_the_holders_name_begins_with_where_it_is(holder: str, address: tuple[st
 
 
 def test_one_call_tells_of_so_many_tenants_and_no_more() -> None:
-    told = read_call(write_call(Call("g0", 1.0, (), {f"t{number}": 1.0 for number in range(SERVED + 9)})))
+    told = read_call(write_call(Call("g0", 1.0, (), {f"t{number}": 1.0 for number in range(TOLD + 9)})))
     assert told.served is not None
-    assert len(told.served) == SERVED
+    assert len(told.served) == TOLD

@@ -22,7 +22,8 @@ from paceline_gateway.quota.nouns import SIZE, Reservation, Use
 from paceline_gateway.quota.purse import SHARE
 from paceline_gateway.quota.quotas import Quotas
 from paceline_gateway.stores.pump import Pump
-from paceline_gateway.stores.redis_store import SERVED_FIELDS, RedisStore
+from paceline_gateway.stores.redis_store import RedisStore
+from paceline_gateway.stores.store import SUMS
 
 pytestmark = pytest.mark.real
 CLOCK = SystemClock()
@@ -228,8 +229,8 @@ async def test_what_tenants_were_served_is_summed_over_all_gateways_and_bounded(
                 "chat interactive\na": 14.5,
                 "b": -1.0,
             }
-            many = {f"t{number}": 1.0 for number in range(SERVED_FIELDS)}
-            assert len(await left.share(many)) == SERVED_FIELDS + 2
+            many = {f"t{number}": 1.0 for number in range(SUMS)}
+            assert len(await left.share(many)) == SUMS + 2
             assert await right.share({"c": 1.0}) == {"c": 1.0}
             await server.kill()
             with pytest.raises(Unreachable):

@@ -14,11 +14,10 @@ from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 
 from paceline_core.auth import TrustFile
-from paceline_core.auth.hop import HEADER as HOP_HEADER
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Code, RequestError, answer
 from paceline_core.telemetry import Metrics
-from paceline_gateway.admin import AUDIENCE
+from paceline_gateway.admin.authority import require
 from paceline_gateway.admin.control import Control, add_control
 from paceline_gateway.admin.routes import add_views
 from paceline_gateway.demand import SUBSCRIBERS, demand_lines
@@ -87,9 +86,7 @@ def _add_demand(app: FastAPI, seen: Seen) -> None:
     @app.get("/internal/demand")
     async def demand(request: Request) -> StreamingResponse:
         """Lines of DemandReport for a bearer of the autoscaler's hop token."""
-        hop = seen.trust.hop(request.headers.get(HOP_HEADER, ""))
-        if hop is None or hop.issuer != "autoscaler":
-            raise RequestError(Code.INVALID_API_KEY, f"Send {HOP_HEADER}: a token of the autoscaler for {AUDIENCE}.")
+        require(request, seen.trust, "autoscaler", "the autoscaler")
         if floor.bell.readers >= SUBSCRIBERS:
             raise RequestError(Code.NO_CAPACITY, f"{SUBSCRIBERS} readers are here already.", retry_after=5.0)
         lines = demand_lines(seen.name, started, floor.desks.values, clock.monotonic, floor.bell)

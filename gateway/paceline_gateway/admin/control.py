@@ -12,12 +12,11 @@ from fastapi import FastAPI, Request
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from paceline_core.auth import TrustFile
-from paceline_core.auth.hop import HEADER
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_core.telemetry import get_logger, log_level, set_level
 from paceline_core.units import seconds
-from paceline_gateway.admin import AUDIENCE
+from paceline_gateway.admin.authority import require
 from paceline_gateway.admin.views import Drain, LogLevel
 from paceline_gateway.leaving import Leaving
 
@@ -116,10 +115,7 @@ _BODY = {"requestBody": {"content": {"application/json": {"schema": WantedLevel.
 
 
 def _authorized(request: Request, trust: TrustFile) -> None:
-    hop = trust.hop(request.headers.get(HEADER, ""))
-    if hop is None or hop.issuer != ISSUER:
-        how = "`python -m paceline_gateway.admin` beside the gateway makes one"
-        raise RequestError(Code.INVALID_API_KEY, f"Send {HEADER}: a token of {ISSUER} for {AUDIENCE}; {how}.")
+    require(request, trust, ISSUER, ISSUER, "; `python -m paceline_gateway.admin` beside the gateway makes one")
 
 
 def _short(request: Request) -> None:

@@ -84,7 +84,6 @@ def see(floor: Floor, name: str, clock: Clock) -> Sight:
         quotas=floor.quotas,
         ledger=floor.billing.ledger,
         reservations=floor.reservations,
-        silence_s=floor.limits.load_silence_s,
     )
 
 

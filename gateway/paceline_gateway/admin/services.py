@@ -48,7 +48,7 @@ def _class(desk: Desk, name: RequestClass) -> ClassView:
         prompt_tokens=tally.prompt_tokens,
         output_tokens=tally.output_tokens,
         queued=waiting,
-        in_flight=desk.tallies[name].open - waiting,
+        in_flight=tally.open - waiting,
         ttft=_times(ttft),
         tpot=_times(tpot),
     )

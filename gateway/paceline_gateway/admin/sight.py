@@ -20,10 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """All that may be seen at one moment: `now` is monotonic, `time` the same moment in RFC 3339.
-
-    `silence_s`: a worker is silent after so long without a word.
-    """
+    """All that may be seen at one moment: `now` is monotonic, `time` the same moment in RFC 3339."""
 
     gateway: str
     now: float
@@ -33,7 +30,6 @@ class Sight:
     quotas: Quotas
     ledger: Ledger
     reservations: Iterable[Reservation]
-    silence_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ def tenants(sight: Sight, asked: Asked, *, busy: bool = False) -> Tenants:
     quotas, every = sight.quotas, sight.picture.tenants
     names = [name for name in quotas.busy if name in every] if busy else every.keys()
     part = cut(names, str, asked)
-    waiting, reserved = queued(sight.desks.values()), _reserved(sight.reservations, set(part.items))
+    waiting, reserved = _queued(sight.desks.values()), _reserved(sight.reservations, set(part.items))
     return Tenants(
         gateway=sight.gateway,
         time=sight.time,
@@ -33,7 +33,7 @@ def tenants(sight: Sight, asked: Asked, *, busy: bool = False) -> Tenants:
     )
 
 
-def queued(desks: Iterable[Desk]) -> Counter[str]:
+def _queued(desks: Iterable[Desk]) -> Counter[str]:
     """How many of each tenant's requests stand in lines."""
     found: Counter[str] = Counter()
     for desk in desks:
@@ -73,12 +73,12 @@ def _tenant(sight: Sight, tenant: ResolvedTenant, waiting: int, reserved: Sequen
 
 
 def _amounts(sight: Sight, tenant: ResolvedTenant, purse: Purse | None, reserved: Sequence[float]) -> Iterable[Amount]:
-    levels = purse.levels(sight.now) if purse is not None else ()
+    left = purse.left(sight.now) if purse is not None else ()
     for kind, limit in enumerate(limits_of(tenant)):
         if limit == UNLIMITED:
             yield Amount(reserved=reserved[kind])
         elif purse is not None:
-            yield _amount(kind, limit, purse.have[kind] + levels[kind], reserved[kind])
+            yield _amount(kind, limit, left[kind], reserved[kind])
         elif sight.quotas.shared:
             yield Amount(limit=limit, reserved=reserved[kind])
         else:

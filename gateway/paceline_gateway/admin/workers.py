@@ -29,7 +29,7 @@ def _worker(sight: Sight, desk: Desk, worker: Worker) -> WorkerView:
         revision=endpoint.revision,
         track=endpoint.track,
         address="{}:{}".format(*worker.address),
-        state=worker.standing(now, sight.silence_s),
+        state=desk.fleet.standing(worker, now),
         reported=report.state if report else None,
         emulated=bool(report and report.emulated),
         slots=report.slots if report else None,

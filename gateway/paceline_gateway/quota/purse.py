@@ -9,6 +9,7 @@ the store was away. Both are paid with the next ask, before anything else is gra
 
 from collections import deque
 from collections.abc import Sequence
+from operator import add
 
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_gateway.quota.nouns import (
@@ -183,6 +184,11 @@ class Purse:
                 levels[kind] = min(levels[kind] + passed * limit / 60.0, limit - max(self.have[kind], 0.0))
         return tuple(levels)
 
+    def left(self, now: float) -> Vector:
+        """What is there, in the slice and beside it."""
+        levels = self.levels(now)  # first, since one who is alone refills by this what it has
+        return tuple(map(add, levels, self.have))
+
     def wait(self, need: Vector, now: float) -> tuple[float, int]:
         """Seconds until all of it should fit, and what lacks most; 0 if all is there as far as is known."""
         return self.wait_at(need, self.limits, self.levels(now))
@@ -203,10 +209,8 @@ class Purse:
         """Nothing is open, asked or owed, and as far as is known all is as if it had never been used."""
         if self.open or self.waiters or self.asked is not None:
             return False
-        levels = self.levels(now)
-        return all(
-            not self.owed[kind] and self.have[kind] + levels[kind] >= self.limits[kind] - CLOSE for kind in self.kinds
-        )
+        left = self.left(now)
+        return all(not self.owed[kind] and left[kind] >= self.limits[kind] - CLOSE for kind in self.kinds)
 
     def _until_free(self) -> float:
         """Until one of so many requests ends, if they end at random times."""

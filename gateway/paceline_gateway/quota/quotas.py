@@ -270,7 +270,7 @@ class Quotas:
     def _fields(self, purse: Purse, now: float) -> bytes:
         if not purse.kinds:
             return b""
-        fields = ratelimit_fields(purse.limits, list(map(add, purse.levels(now), purse.have)))
+        fields = ratelimit_fields(purse.limits, purse.left(now))
         return fields + OWN_SHARE if self.away else fields
 
 

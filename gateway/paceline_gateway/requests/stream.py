@@ -220,10 +220,9 @@ def read_code(text: bytes) -> Code | None:
     if len(text) > CODE_LIMIT:
         return None
     try:
-        code = orjson.loads(text)["error"]["code"]
-    except (orjson.JSONDecodeError, KeyError, TypeError, IndexError):
+        return Code(orjson.loads(text)["error"]["code"])
+    except (ValueError, KeyError, TypeError, IndexError):
         return None
-    return Code(code) if isinstance(code, str) and code in set(Code) else None
 
 
 def read_server_timing(value: bytes, meter: Meter) -> None:

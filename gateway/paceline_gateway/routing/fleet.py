@@ -86,9 +86,13 @@ class Fleet:
             worker.connected = False
             self.prefixes.gone(name)
 
+    def standing(self, worker: Worker, now: float) -> Standing:
+        """One worker's state now."""
+        return worker.standing(now, self._silence_s)
+
     def standings(self, now: float) -> Counter[Standing]:
         """How many workers are in each state."""
-        return Counter(worker.standing(now, self._silence_s) for worker in self._workers.values())
+        return Counter(self.standing(worker, now) for worker in self._workers.values())
 
     def circuits(self, now: float) -> Counter[Circuit]:
         """How many workers' breakers are in each state."""
@@ -100,7 +104,7 @@ class Fleet:
 
     def ready(self, now: float) -> list[Worker]:
         """Those of the eligible that say that they are ready, and were heard lately."""
-        return [w for w in self.eligible(now) if w.standing(now, self._silence_s) is Standing.READY]
+        return [w for w in self.eligible(now) if self.standing(w, now) is Standing.READY]
 
     def eligible(self, now: float) -> list[Worker]:
         """Workers that may be asked at all, with or without room."""

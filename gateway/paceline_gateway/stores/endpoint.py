@@ -3,9 +3,9 @@
 from fastapi import FastAPI, Request, Response
 
 from paceline_core.auth import TrustFile
-from paceline_core.auth.hop import HEADER
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.stores.peers import AUDIENCE, PATH, PeerStore
+from paceline_gateway.admin.authority import require
+from paceline_gateway.stores.peers import PATH, PeerStore
 
 BODY_BYTES = 1 << 20
 
@@ -16,9 +16,7 @@ def add_quota(app: FastAPI, peers: PeerStore, trust: TrustFile) -> None:
     @app.post(PATH)
     async def exchange(request: Request) -> Response:
         """For a bearer of another gateway's hop token."""
-        hop = trust.hop(request.headers.get(HEADER, ""))
-        if hop is None or hop.issuer != "gateway":
-            raise RequestError(Code.INVALID_API_KEY, f"Send {HEADER}: a token of a gateway for {AUDIENCE}.")
+        require(request, trust, "gateway", "a gateway")
         length = request.headers.get("content-length", "")
         if not length.isdigit() or int(length) > BODY_BYTES:
             message = f"Send content-length, {BODY_BYTES} bytes at most."

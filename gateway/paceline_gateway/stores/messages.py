@@ -14,12 +14,11 @@ from typing import Any, Final
 import orjson
 
 from paceline_core.errors import Code, RequestError, Unreachable
+from paceline_gateway.queues.common import TOLD
 from paceline_gateway.quota.nouns import SIZE, UNLIMITED, Ask, Grant, Vector
 
 VERSION: Final = 1
 ASKS: Final = 1024
-SERVED: Final = 1024
-"""Tenants that one call may tell of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ def read_call(body: bytes) -> Call:
     try:
         data = orjson.loads(body)
         version, holder, asks = data["v"], str(data["holder"]), data["asks"][:ASKS]
-        served = _served(data.get("served"), SERVED)
+        served = _served(data.get("served"), TOLD)
         call = Call(holder, float(data["ttl"]), tuple(_ask(holder, ask) for ask in asks), served)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise RequestError(Code.INVALID_REQUEST, f"The body is no call for quota counters: {error!r}.") from None

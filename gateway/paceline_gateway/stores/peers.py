@@ -21,6 +21,7 @@ from paceline_core.errors import Code, PacelineError, RequestError, Unreachable
 from paceline_core.kube import Cluster
 from paceline_core.kube.leadership import Candidate
 from paceline_core.tasks import cancel
+from paceline_gateway.admin import AUDIENCE
 from paceline_gateway.config import Limits
 from paceline_gateway.http.message import Headers
 from paceline_gateway.http.pool import Address
@@ -29,15 +30,13 @@ from paceline_gateway.http.upstream import Loss
 from paceline_gateway.quota.nouns import Ask, Grant
 from paceline_gateway.quota.pool import Pool
 from paceline_gateway.stores.messages import Call, Reply, read_call, read_reply, write_call, write_reply
+from paceline_gateway.stores.store import SUMS
 
 LEASE: Final = "paceline-quota"
 LEASE_S: Final = 10.0
 RENEW_S: Final = 2.0
 PATH: Final = "/internal/quota"
-AUDIENCE: Final = "paceline/gateway"
 REPLY_BYTES: Final = 1 << 20
-SERVED: Final = 4096
-"""Sums of what tenants were served that are kept; with one more all of them begin anew."""
 _NOBODY: Final = "no gateway holds the Lease of the quota counters"
 
 
@@ -64,7 +63,7 @@ class Owner:
         return Reply(len(self.members), grants, None if call.served is None else self._sums(call.served))
 
     def _sums(self, served: Mapping[str, float]) -> dict[str, float]:
-        if len(self.served) > SERVED:
+        if len(self.served) > SUMS:
             self.served.clear()
         for name, amount in served.items():
             self.served[name] = self.served.get(name, 0.0) + amount

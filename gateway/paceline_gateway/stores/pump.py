@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from paceline_core.clock import Clock
 from paceline_core.errors import Unreachable
-from paceline_core.tasks import cancel
+from paceline_core.tasks import cancel, ended
 from paceline_core.telemetry import Complaints, Metrics, get_logger
 from paceline_gateway.queues.common import Common
 from paceline_gateway.quota.nouns import Ask
@@ -62,8 +62,7 @@ class Pump:
     async def wait(self) -> None:
         """Return never; raise what broke: a gateway that no longer counts must not go on."""
         if self._task is not None:
-            await asyncio.wait([self._task])
-            self._task.result()
+            await ended(self._task)
 
     async def close(self, quotas: Quotas) -> None:
         """Give back what this gateway holds, as far as that is possible now, and stop."""

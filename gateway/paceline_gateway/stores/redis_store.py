@@ -21,12 +21,11 @@ from paceline_core.errors import Unreachable
 from paceline_gateway.config import RedisConfig
 from paceline_gateway.quota.nouns import SIZE, UNLIMITED, Ask, Grant, Vector
 from paceline_gateway.quota.pool import FORGET_S, TTL_S
+from paceline_gateway.stores.store import SUMS
 
 EXCHANGE: Final = files(__package__).joinpath("exchange.lua").read_text()
 SERVED: Final = files(__package__).joinpath("served.lua").read_text()
 SERVED_S: Final = 600.0
-SERVED_FIELDS: Final = 4096
-"""Sums that are kept; with one more all of them begin anew."""
 HELLO: Final = files(__package__).joinpath("hello.lua").read_text()
 _DIGEST: Final = sha1(EXCHANGE.encode(), usedforsecurity=False).hexdigest()
 
@@ -74,7 +73,7 @@ class RedisStore:
     async def share(self, served: Mapping[str, float]) -> Mapping[str, float]:
         """Add what tenants were served here, and answer with the sums of all gateways."""
         told = [part for name, amount in served.items() for part in (name, repr(round(amount, 3)))]
-        bounds = (str(round(1000 * SERVED_S)), str(SERVED_FIELDS))
+        bounds = (str(round(1000 * SERVED_S)), str(SUMS))
         try:
             found = await self._redis.eval(SERVED, 1, f"{self._prefix}:served", *bounds, *told)
         except (RedisError, OSError, TimeoutError) as error:

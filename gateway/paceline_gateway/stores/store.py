@@ -1,9 +1,12 @@
 """What a shared pool is to a gateway. Every call ends within its limit or raises Unreachable, in plain words."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from paceline_gateway.quota.nouns import Ask, Grant
+
+SUMS: Final = 4096
+"""Sums of what tenants were served that a store keeps; with one more all of them begin anew."""
 
 
 class Store(Protocol):

@@ -56,23 +56,14 @@ class ClassSeries:
     def ended(self, record: Record, verdicts: Verdicts, trace_id: int = 0, at: float = 0.0) -> None:
         """Count one request of this class; one of a trace, as an example of it, `at` Unix seconds."""
         self._outcomes[record.outcome].inc()
-        if trace_id:
-            self._traced(record, trace_id, at)
-        else:
-            if record.outcome is Outcome.OK:
-                self._duration.observe(record.e2e)
-            if (ttft := record.ttft) is not None:
-                self._ttft.observe(ttft)
+        if record.outcome is Outcome.OK:
+            _observe(self._duration, record.e2e, trace_id, at)
+        if (ttft := record.ttft) is not None:
+            _observe(self._ttft, ttft, trace_id, at)
         if (tpot := record.tpot) is not None:
             self._tpot.observe(tpot)
         for verdict in verdicts:
             self._verdicts[verdict].inc()
-
-    def _traced(self, record: Record, trace_id: int, at: float) -> None:
-        if record.outcome is Outcome.OK:
-            self._duration.observe_traced(Exemplar(trace_id, record.e2e, at))
-        if (ttft := record.ttft) is not None:
-            self._ttft.observe_traced(Exemplar(trace_id, ttft, at))
 
     def show(self, line: FairLine, promoted: int, now: float) -> None:
         """Bring the queue's gauges up to date. `promoted`: who went before more urgent ones since."""
@@ -141,6 +132,13 @@ class ServiceSeries:
         for kind, tokens in zip(_KINDS, (meter.prompt, meter.output, meter.cached), strict=True):
             if tokens:
                 self._tokens[kind].observe(tokens)
+
+
+def _observe(histogram: Histogram, value: float, trace_id: int, at: float) -> None:
+    if trace_id:
+        histogram.observe_traced(Exemplar(trace_id, value, at))
+    else:
+        histogram.observe(value)
 
 
 def forget(metrics: Metrics, namespace: str, name: str, *, promises_only: bool = False) -> None:

@@ -40,6 +40,8 @@ class UsageSeries:
         self._tell()
         ratios: dict[tuple[str, str], float] = {}
         for tenant in tenants:
+            if not tenant.budgeted:
+                continue
             spent, label = used(tenant.name), self._tenants.known(tenant.name)
             for kind, part, most in (
                 ("tokens", spent.tokens, tenant.monthly_tokens),

@@ -66,7 +66,7 @@ class Ledger:
 
     def reserve(self, request: int, tenant: ResolvedTenant, need: Spent) -> RequestError | None:
         """Set aside what a request may use of a monthly budget, or say why not. `release` it in the end."""
-        if tenant.monthly_tokens is None and tenant.monthly_dollars is None:
+        if not tenant.budgeted:
             return None
         account = self._accounts.setdefault(tenant.name, _Account())
         due = self.used(tenant.name) + account.reserved
