@@ -14,7 +14,7 @@ _CLASS = (*SERVICE, "class")
 _WHO = "{{ $labels.pisvc_namespace }}/{{ $labels.pisvc }}"
 _REPLICAS = "paceline_autoscaler_replicas"
 _STALLED_S = 60
-_UNSTORED_S = 120
+UNSTORED_S = 120
 _QUICK_START_S = 400
 
 
@@ -209,7 +209,7 @@ def _gateway_down() -> Alert:
 def _unstored() -> Alert:
     return Alert(
         "PacelineUsageNotStored",
-        f"{total('paceline_usage_checkpoint_age_seconds', how='max')} > {_UNSTORED_S}",
+        f"{total('paceline_usage_checkpoint_age_seconds', how='max')} > {UNSTORED_S}",
         Severity.TICKET,
         "What tenants use is not stored",
         "Some use has waited {{ $value | humanizeDuration }} to be written into a Tenant's status; it is lost if its "

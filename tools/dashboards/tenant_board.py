@@ -1,5 +1,6 @@
 """paceline / Tenants: who uses what, what it costs, and how limits are counted."""
 
+from tools.dashboards.alerts import UNSTORED_S
 from tools.dashboards.decisions import decisions
 from tools.dashboards.panels import Board, Panel, Query, Row, tile
 from tools.dashboards.scoped import percentiles, rate, total
@@ -89,7 +90,7 @@ def _limits() -> Row:
                 "Not stored", "Age of the oldest use that is not in a Tenant's status.",
                 "Above two minutes the API server is away; what is not stored is lost with its gateway.", "s",
                 (Query(total("paceline_usage_checkpoint_age_seconds", how="max"), "oldest", quiet=True),),
-                "PacelineUsageNotStored", steps=((0.0, "green"), (120.0, "red")), empty=_NONE,
+                "PacelineUsageNotStored", steps=((0.0, "green"), (float(UNSTORED_S), "red")), empty=_NONE,
             ),
             tile(
                 "Tenants counted", "Tenants whose limits some gateway is counting.", "Idle ones are let go of.", "none",

@@ -16,6 +16,7 @@ from paceline_core.errors import InvalidInput, NotFound
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.fields import FIXES, MONTH_PATTERN
 from paceline_core.objects.problems import did_you_mean
+from paceline_gateway.usage.months import month_of
 
 
 class Form(enum.StrEnum):
@@ -48,7 +49,7 @@ def checked_month(month: str) -> str:
     """The month asked for, or this one; raises InvalidInput."""
     if month and not re.fullmatch(MONTH_PATTERN, month):
         raise InvalidInput("--month", f"{month!r} is no month ({FIXES[MONTH_PATTERN]})")
-    return month or f"{SystemClock().utc():%Y-%m}"
+    return month or month_of(SystemClock().utc())
 
 
 def exported(tenants: Iterable[Manifest], month: str, form: Form, tenant: str) -> str:

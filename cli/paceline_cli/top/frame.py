@@ -13,7 +13,8 @@ from typing import Final
 from paceline_autoscaler.source.history import bucket_quantile
 from paceline_cli.top.look import Look, Reading, Silent
 from paceline_cli.top.rows import ClassRow, Frame, TenantRow, Time, Use, WorkerRow
-from paceline_gateway.admin.views import Amount, ClassView, Promise, Times, WorkerView
+from paceline_gateway.admin.views import Amount, ClassView, Times, WorkerView
+from paceline_gateway.routing.worker import PLACES
 
 OFTEN: Final = 0.95
 """The quantile that is told where none is promised."""
@@ -54,7 +55,7 @@ class _Class:
     def rate(self, name: str) -> float:
         """Of a count that only grows."""
         then = 0 if self.then is None else getattr(self.then, name)
-        return (getattr(self.now, name) - then) / self.seconds if self.seconds > 0 else 0.0
+        return _per_second(getattr(self.now, name) - then, self.seconds)
 
     def times(self, name: str) -> Times:
         """What was observed between."""
@@ -67,15 +68,13 @@ class _Class:
 
 def _classes(pairs: Iterable[Pair]) -> Iterable[ClassRow]:
     """Classes that were ever asked for, or have promises."""
-    found = sorted((each for pair in pairs for each in _of(pair)), key=lambda each: (each.service, _place(each.now)))
+    found = sorted(
+        (each for pair in pairs for each in _of(pair)), key=lambda each: (each.service, PLACES[each.now.name])
+    )
     for _, group in groupby(found, key=lambda each: (each.service, each.now.name)):
         parts = list(group)
         if any(part.now.arrivals or part.now.promises for part in parts):
             yield _class_row(parts)
-
-
-def _place(view: ClassView) -> int:
-    return list(type(view.name)).index(view.name)
 
 
 def _of(pair: Pair) -> Iterable[_Class]:
@@ -122,11 +121,7 @@ def _time(name: str, parts: Sequence[_Class]) -> Time:
     promise = max(promises, key=lambda each: each.quantile, default=None)
     wanted = OFTEN if promise is None else promise.quantile
     observed = quantile(wanted, [part.times(name) for part in parts])
-    return Time(wanted, observed, _seconds(promise))
-
-
-def _seconds(promise: Promise | None) -> float | None:
-    return None if promise is None else promise.seconds
+    return Time(wanted, observed, None if promise is None else promise.seconds)
 
 
 def quantile(wanted: float, histograms: Iterable[Times]) -> float | None:
@@ -200,4 +195,8 @@ def _picks(pair: Pair) -> Iterable[tuple[WorkerView, float]]:
     for view in now.workers.workers:
         before = earlier.get((view.service, view.worker), 0)
         grown = view.taken - before if before <= view.taken else view.taken
-        yield view, grown / seconds if seconds > 0 else 0.0
+        yield view, _per_second(grown, seconds)
+
+
+def _per_second(grown: float, seconds: float) -> float:
+    return grown / seconds if seconds > 0 else 0.0

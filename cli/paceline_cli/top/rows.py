@@ -17,7 +17,7 @@ class Time:
     @property
     def broken(self) -> bool:
         """Longer than promised."""
-        return None not in (self.observed, self.promised) and (self.observed or 0.0) > (self.promised or 0.0)
+        return self.observed is not None and self.promised is not None and self.observed > self.promised
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
 from typing import Any, Final
 
 from paceline_core.kube.cluster import Manifest
+from paceline_core.objects.tenant import MonthlyUsage
+from paceline_gateway.usage.entries import read_usage
+from paceline_gateway.usage.nouns import Entry, Stored
 
 COLUMNS: Final = ("month", "tenant", "requests", "input_tokens", "output_tokens", "dollars", "written")
-_COUNTS: Final = {"requests": "requests", "input_tokens": "inputTokens", "output_tokens": "outputTokens"}
 
 
 def usage_rows(tenants: Iterable[Manifest], month: str) -> list[dict[str, Any]]:
@@ -36,16 +37,20 @@ def as_json(rows: Iterable[Mapping[str, Any]]) -> str:
     return json.dumps(list(rows), indent=1) + "\n"
 
 
-def _entries(tenant: Manifest, month: str) -> list[Mapping[str, Any]]:
-    """Those of this month: `<gateway>@<month>`, or without a month those of the status's own."""
+def _entries(tenant: Manifest, month: str) -> tuple[Entry, ...]:
     usage = (tenant.get("status") or {}).get("usage") or {}
-    return [
-        entry for entry in usage.get("gateways") or () if (entry["id"].partition("@")[2] or usage.get("month")) == month
-    ]
+    read = read_usage(MonthlyUsage.model_validate(usage, extra="ignore"))
+    return tuple(entry for entry in read if entry.month == month)
 
 
-def _row(name: str, month: str, entries: list[Mapping[str, Any]]) -> dict[str, Any]:
-    counts = {column: sum(entry.get(field, 0) for entry in entries) for column, field in _COUNTS.items()}
-    dollars = sum((Decimal(entry.get("dollars") or 0) for entry in entries), Decimal(0))
-    written = max((entry.get("time") or "" for entry in entries), default="")
-    return {"month": month, "tenant": name, **counts, "dollars": f"{dollars:.6f}", "written": written}
+def _row(name: str, month: str, entries: tuple[Entry, ...]) -> dict[str, Any]:
+    used = Stored("", entries).total(month)
+    return {
+        "month": month,
+        "tenant": name,
+        "requests": used.requests,
+        "input_tokens": used.input_tokens,
+        "output_tokens": used.output_tokens,
+        "dollars": f"{used.dollars:.6f}",
+        "written": max((entry.time for entry in entries), default=""),
+    }

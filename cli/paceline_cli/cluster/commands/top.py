@@ -37,12 +37,11 @@ def top(  # noqa: PLR0913, PLR0917 - one argument an option
 
 
 async def _watch(api: ApiServer, where: Place, service: str, pace: Pace, output: Output) -> None:
-    clock, key = SystemClock(), ""
-    if service:
-        key = str(named(service, where))
-        await found(api, named(service, where))
+    clock, key = SystemClock(), named(service, where) if service else None
+    if key is not None:
+        await found(api, key)
 
     async def read() -> Reading:
-        return await looks(api, where.system, key, clock)
+        return await looks(api, where.system, "" if key is None else str(key), clock)
 
     await show(read, pace, output, clock)
