@@ -8,7 +8,7 @@ import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from paceline_core.auth import new_hop_key, trust_entry
+from paceline_core.auth import new_hop_key, public_half
 from paceline_core.clock import Clock
 from paceline_core.errors import Conflict, NotFound
 from paceline_core.kube import Key
@@ -66,7 +66,7 @@ class Keys:
         return again_s
 
     async def _plan(self) -> KeysPlan:
-        held = {signer: HopKey(*trust_entry(private)) for signer, private in self._pairs.items()}
+        held = {signer: HopKey(*public_half(private)) for signer, private in self._pairs.items()}
         view = KeysView(
             registry=await self._registry(),
             held=held,

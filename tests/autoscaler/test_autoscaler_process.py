@@ -128,7 +128,7 @@ class Stage:
         return self.store.scales.get(POOL).replicas
 
     def gateway(self) -> FastAPI:
-        app, verifier = FastAPI(), HopVerifier(dict([trust_entry(self.key)]), "paceline/gateway")
+        app, verifier = FastAPI(), HopVerifier(dict([trust_entry(self.key, "autoscaler")]), "paceline/gateway")
 
         @app.get("/internal/demand")
         async def demand(request: Request) -> Response:

@@ -64,7 +64,7 @@ async def test_a_reader_shows_a_token_for_its_audience(talkers: Talkers, reader:
     reader.streams.follow([PLACE])
     await eventually(lambda: bool(reader.lines))
     token = talkers["one:1"].readers[0].headers[HEADER]
-    hop = HopVerifier(dict([trust_entry(KEY)]), "paceline/gateway").verify(token, talkers.clock.utc())
+    hop = HopVerifier(dict([trust_entry(KEY, "autoscaler")]), "paceline/gateway").verify(token, talkers.clock.utc())
     assert hop is not None
     assert hop.issuer == "autoscaler"
 

@@ -70,6 +70,9 @@ def test_the_trust_file_knows_every_signer(site: Site, signer: str) -> None:
     hop = HopVerifier(trust, "default/chat").verify(token, now)
     assert hop is not None
     assert hop.issuer == signer
+    other = next(name for name in hops.SIGNERS if name != signer)
+    forged = HopSigner(hops.key_path(site.run, signer).read_bytes(), other).token("default/chat", now)
+    assert HopVerifier(trust, "default/chat").verify(forged, now) is None
 
 
 def test_prometheus_scrapes_the_parts_and_the_workers_that_there_are(site: Site) -> None:

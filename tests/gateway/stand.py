@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class Stand:
     key: str
     hop_key: bytes
     port: int
-    autoscaler: HopSigner
+    autoscaler: bytes
     stop: asyncio.Event
     cut: asyncio.Event
     run: asyncio.Task[None]
@@ -54,9 +55,9 @@ class Stand:
         """These are the service's workers now."""
         self.cluster.serve(service, *(worker.endpoint for worker in workers))
 
-    def hop(self) -> dict[str, str]:
+    def hop(self, audience: str = AUDIENCE) -> dict[str, str]:
         """The autoscaler's header."""
-        return {HEADER: self.autoscaler.token(AUDIENCE, SystemClock().utc())}
+        return {HEADER: HopSigner(self.autoscaler, "autoscaler").token(audience, SystemClock().utc())}
 
     async def workers(self, service: str = SERVICE) -> list[dict[str, Any]]:
         """What the gateway believes of a service's workers."""
@@ -116,7 +117,8 @@ async def gateway(
     autoscaler = new_hop_key()
     hop_key = hop_key or new_hop_key()
     key_file.write_bytes(hop_key)
-    trust.write_text("".join(f"{kid}: {public}\n" for kid, public in map(trust_entry, (autoscaler, hop_key))))
+    signers = {"autoscaler": autoscaler, "gateway": hop_key}
+    trust.write_text(json.dumps(dict(trust_entry(private, signer) for signer, private in signers.items())))
     config = GatewayConfig(
         listen=Listen(port=0), admin=Listen(port=0), cluster=ClusterConfig(socket=directory / "none.sock"),
         hop_key=key_file, trust=trust, settle_s=settle_s, drain_s=drain_s, limits=Limits(**(limits or {})), **more,
@@ -135,9 +137,7 @@ async def gateway(
         plain_client(base_url=base, headers=headers) as client,
         plain_client(base_url=f"http://127.0.0.1:{admin}") as inside,
     ):
-        stand = Stand(
-            cluster, process, client, inside, key, hop_key, port, HopSigner(autoscaler, "autoscaler"), stop, cut, run
-        )
+        stand = Stand(cluster, process, client, inside, key, hop_key, port, autoscaler, stop, cut, run)
         await until(lambda: _is_ready(inside))
         try:
             yield stand

@@ -122,6 +122,7 @@ async def test_without_authority_nothing_is_changed(stand: Stand) -> None:
         authority(mine, "autoscaler"),
         authority(mine, audience="default/chat"),
         stand.hop(),
+        authority(stand.autoscaler),
     ]
     for headers in strangers:
         for method, path, body in (("POST", "/v1/drain", None), ("PUT", "/v1/log-level", {"level": "debug"})):
@@ -215,8 +216,8 @@ async def _settling(stand: Stand) -> bool:
 def trusting(directory: Path, **more: object) -> Path:
     """The file of a gateway that believes its own key, as every installed one does."""
     path = configuration(directory, **more)
-    kid, public = trust_entry((directory / "hop.key").read_bytes())
-    (directory / "trust.yaml").write_text(f"{kid}: {public}\n")
+    kid, known = trust_entry((directory / "hop.key").read_bytes(), "gateway")
+    (directory / "trust.yaml").write_text(f"{kid}: {known}\n")
     return path
 
 

@@ -72,8 +72,8 @@ async def test_demand_is_for_the_autoscaler_alone(stand: Stand) -> None:
     for headers in ({}, {HEADER: "x"}, {HEADER: stranger.token(AUDIENCE, now)}):
         response = await stand.admin.get("/internal/demand", headers=headers)
         assert (response.status_code, response.json()["error"]["code"]) == (401, "invalid_api_key")
-    other_audience = {HEADER: stand.autoscaler.token("default/chat", now)}
-    assert (await stand.admin.get("/internal/demand", headers=other_audience)).status_code == 401
+    for headers in (stand.hop("default/chat"), {HEADER: HopSigner(stand.hop_key, "autoscaler").token(AUDIENCE, now)}):
+        assert (await stand.admin.get("/internal/demand", headers=headers)).status_code == 401
 
 
 async def test_a_held_request_is_reported_at_once(stand: Stand) -> None:

@@ -71,7 +71,7 @@ async def test_the_worker_is_told_who_asks_and_believes_it(stand: Stand, make_wo
     assert (seen.headers["x-paceline-class"], seen.headers["x-paceline-tenant"]) == ("batch", "team")
     assert seen.headers["traceparent"] == trace
     assert int(seen.headers["x-paceline-deadline-ms"]) > 1000
-    verifier = HopVerifier(dict([trust_entry(stand.hop_key)]), "default/chat")
+    verifier = HopVerifier(dict([trust_entry(stand.hop_key, "gateway")]), "default/chat")
     hop = verifier.verify(seen.headers[HEADER], SystemClock().utc())
     assert hop is not None
     assert hop.issuer == "gateway"

@@ -12,7 +12,7 @@ from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import STREAM, Stand, until
 from tests.gateway.worker_double import Script, WorkerDouble
 
-from paceline_core.auth import HopSigner, TrustFile, new_hop_key, trust_entry
+from paceline_core.auth import HopSigner, TrustFile, new_hop_key, public_half, trust_entry
 from paceline_core.auth.hop import HEADER
 from paceline_core.clock import SystemClock
 from paceline_gateway.admin import AUDIENCE
@@ -27,9 +27,9 @@ def replace(path: Path, content: bytes) -> None:
     scratch.rename(path)
 
 
-def publish(path: Path, *keys: bytes) -> None:
-    """Write a trust file with the public halves."""
-    replace(path, json.dumps(dict(trust_entry(key) for key in keys)).encode())
+def publish(path: Path, *keys: bytes, signer: str = "gateway") -> None:
+    """Write a trust file with the public halves of one signer's keys."""
+    replace(path, json.dumps(dict(trust_entry(key, signer) for key in keys)).encode())
 
 
 def key_ids(worker: WorkerDouble) -> list[str]:
@@ -40,7 +40,7 @@ def key_ids(worker: WorkerDouble) -> list[str]:
 
 def signed(worker: WorkerDouble, key: bytes) -> bool:
     """Whether this key signed the last request that it saw."""
-    return key_ids(worker)[-1] == trust_entry(key)[0]
+    return key_ids(worker)[-1] == public_half(key)[0]
 
 
 async def test_streams_go_on_and_no_hop_is_refused_while_the_key_is_rotated(
@@ -72,7 +72,7 @@ async def test_streams_go_on_and_no_hop_is_refused_while_the_key_is_rotated(
         await some_more()
         publish(trust, new)
         await some_more()
-        assert set(key_ids(worker)[-6:]) == {trust_entry(new)[0]}
+        assert set(key_ids(worker)[-6:]) == {public_half(new)[0]}
         old = new
     stop.set()
     await asyncio.gather(*clients)
@@ -86,7 +86,7 @@ async def test_the_autoscaler_is_heard_with_its_new_key_and_while_the_trust_file
 ) -> None:
     trust, new = tmp_path / "trust.yaml", HopSigner(key := new_hop_key(), "autoscaler")
     assert await _asks(stand, new) == 401
-    publish(trust, key)
+    publish(trust, key, signer="autoscaler")
     assert await _asks(stand, new) == 200
     trust.unlink()
     assert await _asks(stand, new) == 200

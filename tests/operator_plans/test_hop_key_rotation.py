@@ -101,6 +101,16 @@ def test_a_new_install_has_a_key_for_each_signer_at_once_and_then_rests() -> Non
     assert plan.again_s > 29 * DAY
 
 
+def test_a_key_is_trusted_as_those_that_its_own_signer_signs_as_and_nobody_else() -> None:
+    found = begun()
+    public = {row["kid"]: row["public"] for row in found.rows()}
+    gateway, autoscaler = found.secrets["gateway"], found.secrets["autoscaler"]
+    assert found.look().trust == {
+        gateway: f"{public[gateway]} gateway admin",
+        autoscaler: f"{public[autoscaler]} autoscaler",
+    }
+
+
 def test_no_private_half_ever_stands_in_the_registry() -> None:
     rows = begun().rows()
     assert all(set(row) == {"kid", "signer", "public", "state", "since"} for row in rows)

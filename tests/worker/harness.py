@@ -214,7 +214,7 @@ async def running(
     """A worker whose engines follow `scripts`; its trust file lies in `folder`."""
     key = new_hop_key()
     trust = folder / "trust.json"
-    trust.write_text(json.dumps(dict([trust_entry(key)])))
+    trust.write_text(json.dumps(dict([trust_entry(key, "gateway")])))
     clock = clock or SystemClock()
     hop = {HEADER: HopSigner(key, "gateway").token(SERVICE, clock.utc())}
     launcher = Launcher(*scripts)

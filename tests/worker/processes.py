@@ -40,7 +40,7 @@ class WorkerProcess:
         key: bytes | None = None,
     ) -> None:
         key = key or new_hop_key()
-        (folder / "trust.json").write_text(json.dumps(dict([trust_entry(key)])))
+        (folder / "trust.json").write_text(json.dumps(dict([trust_entry(key, "gateway")])))
         self.hop = {HEADER: HopSigner(key, "gateway").token(SERVICE, SystemClock().utc())}
         config = settings(trust=folder / "trust.json", **changes).model_dump(mode="json")
         (folder / "worker.yaml").write_text(yaml.safe_dump(config))

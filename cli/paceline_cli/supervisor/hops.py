@@ -15,7 +15,7 @@ def key_path(run: RunDir, signer: str) -> Path:
 
 
 def trust_path(run: RunDir) -> Path:
-    """The trust file: public keys in base64 by key id; JSON, which is YAML too."""
+    """The trust file: public keys in base64 and their issuers, by key id; JSON, which is YAML too."""
     return run.root / "trust.yaml"
 
 
@@ -24,4 +24,4 @@ def create(run: RunDir) -> None:
     keys = {signer: new_hop_key() for signer in SIGNERS}
     for signer, private in keys.items():
         write_private(key_path(run, signer), private)
-    write_private(trust_path(run), json.dumps(dict(trust_entry(private) for private in keys.values())))
+    write_private(trust_path(run), json.dumps(dict(trust_entry(private, signer) for signer, private in keys.items())))

@@ -99,5 +99,5 @@ def _entries(path: Path) -> dict[str, str]:
         found = {str(kid): str(key) for kid, key in entries.items()}
         HopVerifier(found, "")
     except (yaml.YAMLError, AttributeError, ValueError, binascii.Error) as error:
-        raise InvalidInput(str(path), f"must map key ids to public keys in base64: {error}") from None
+        raise InvalidInput(str(path), f"must map key ids to public keys in base64 and their issuers: {error}") from None
     return found

@@ -1,8 +1,9 @@
 """Hop tokens: `<payload>.<signature>`, both base64url; Ed25519; at most five minutes; audience `namespace/service`.
 
 A worker believes class, tenant, deadline headers and `/internal/*` only from a bearer of one. The signer holds a
-private key, verifiers a file of public keys by key id, two of them during a rotation. Known hole: no replay protection
-inside the five minutes, which the network inside the cluster does not need.
+private key, verifiers a file of public keys by key id, two of each signer during a rotation. Behind each key stand the
+issuers that it may sign as, so that whoever holds one part's key is that part and no other. Known hole: no replay
+protection inside the five minutes, which the network inside the cluster does not need.
 """
 
 import base64
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
@@ -22,6 +23,9 @@ from paceline_core.errors import InvalidInput
 
 HEADER = "x-paceline-hop"
 LIFETIME_S = 300
+ISSUERS: Final = {"gateway": ("gateway", "admin"), "autoscaler": ("autoscaler",)}
+"""By signer, whom its key speaks for; `admin` is who may read a gateway's key (`python -m paceline_gateway.admin`)."""
+
 _SKEW_S = 30
 _CACHE_LIMIT = 256
 _KEY_BYTES = 32
@@ -52,11 +56,22 @@ def read_hop_key(path: Path, field: str = "hop_key") -> bytes:
     return key
 
 
-def trust_entry(private: bytes) -> tuple[str, str]:
-    """`(key id, public key in base64)`: one entry of the trust file."""
+def public_half(private: bytes) -> tuple[str, str]:
+    """`(key id, public key in base64)`."""
     public = Ed25519PrivateKey.from_private_bytes(private).public_key()
     raw = public.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     return _identity(raw), base64.b64encode(raw).decode()
+
+
+def trusted(public: str, signer: str) -> str:
+    """What the trust file says of a key: `<public key> <issuer>...`. Who reads no issuers reads the key all the same."""
+    return " ".join((public, *ISSUERS[signer]))
+
+
+def trust_entry(private: bytes, signer: str) -> tuple[str, str]:
+    """One entry of the trust file: the key's id, and what is said of it."""
+    kid, public = public_half(private)
+    return kid, trusted(public, signer)
 
 
 class Signer(Protocol):
@@ -72,7 +87,7 @@ class HopSigner:
 
     def __init__(self, private: bytes, issuer: str) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(private)
-        self._kid = trust_entry(private)[0]
+        self._kid = public_half(private)[0]
         self._issuer = issuer
         self._made: dict[str, tuple[int, str]] = {}
 
@@ -91,11 +106,19 @@ class HopSigner:
         return f"{payload}.{_encode(self._key.sign(payload.encode()))}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A public key, and whom its holder may claim to be."""
+
+    key: Ed25519PublicKey
+    issuers: frozenset[str]
+
+
 class HopVerifier:
-    """Checks tokens against a trust file's entries for one audience."""
+    """Checks tokens against a trust file's entries for one audience. Raises ValueError for an entry that is none."""
 
     def __init__(self, trust: Mapping[str, str], audience: str) -> None:
-        self._keys = {kid: Ed25519PublicKey.from_public_bytes(base64.b64decode(raw)) for kid, raw in trust.items()}
+        self._keys = {kid: _read(kid, text) for kid, text in trust.items()}
         self._audience = audience
         self._seen: dict[str, Hop] = {}
 
@@ -115,11 +138,19 @@ class HopVerifier:
         payload, _, signature = token.partition(".")
         try:
             claims = json.loads(_decode(payload))
-            self._keys[claims["kid"]].verify(_decode(signature), payload.encode())
+            known = self._keys[claims["kid"]]
+            known.key.verify(_decode(signature), payload.encode())
             hop = Hop(str(claims["iss"]), str(claims["aud"]), int(claims["exp"]))
         except (ValueError, KeyError, TypeError, RecursionError, binascii.Error, InvalidSignature):
             return None
-        return hop if hop.audience == self._audience else None
+        return hop if hop.audience == self._audience and hop.issuer in known.issuers else None
+
+
+def _read(kid: str, text: str) -> _Known:
+    public, *issuers = text.split() or [""]
+    if not issuers:
+        raise ValueError(f"key {kid} names no issuer; write `<public key> gateway` or another one behind it")
+    return _Known(Ed25519PublicKey.from_public_bytes(base64.b64decode(public)), frozenset(issuers))
 
 
 def _identity(public: bytes) -> str:

@@ -2,7 +2,7 @@
 
     published --PUBLISH_S--> delivering --delivered--> active --a newer one is active--> retired --RETIRE_S--> gone
 
-The trust of every namespace is all keys in the registry. A step is first written down, then done, one a pass: a key is
+The trust of every namespace is all keys in the registry, each with those that its signer may sign as. A step is first written down, then done, one a pass: a key is
 `delivering` before its private half leaves this process, so a key that might be in use is never dropped. The private
 half lives in this process alone: after a restart a key that was only published is replaced, one that was being
 delivered is kept and rotated away. Waits are counted by the wall clock and by this process's own, and the shorter count
@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import orjson
 
+from paceline_core.auth import trusted
 from paceline_core.errors import InvalidInput
 from paceline_core.kube.cluster import Key, Manifest
 from paceline_operator.nouns import Apply, Child, Deliver, HopKey, KeysPlan, KeysView
@@ -55,7 +56,7 @@ def plan_keys(view: KeysView) -> KeysPlan:
     return KeysPlan(
         registry=_apply(view, after, answered) if changed else None,
         deliver=tuple(Deliver(entry.signer, entry.kid) for entry in entries if _to_deliver(entry, view)),
-        trust={entry.kid: entry.public for entry in entries},
+        trust={entry.kid: trusted(entry.public, entry.signer) for entry in entries},
         memo=memo,
         again_s=min(_waits(entries, view, memo), default=None),
     )

@@ -3,11 +3,11 @@ from datetime import timedelta
 
 import pytest
 
-from paceline_core.auth import HopSigner, HopVerifier, new_hop_key, trust_entry
+from paceline_core.auth import HopSigner, HopVerifier, new_hop_key, public_half, trust_entry
 from paceline_core.clock import ManualClock
 
 KEY = new_hop_key()
-TRUST = dict([trust_entry(KEY)])
+TRUST = dict([trust_entry(KEY, "gateway")])
 
 
 def signed(audience: str = "default/chat", key: bytes = KEY) -> str:
@@ -22,6 +22,37 @@ def test_a_token_names_its_sender_and_its_audience() -> None:
 
 def test_a_token_for_another_service_is_refused() -> None:
     assert HopVerifier(TRUST, "default/other").verify(signed(), ManualClock().utc()) is None
+
+
+@pytest.mark.parametrize(
+    ("signer", "claimed", "believed"),
+    [
+        ("gateway", "gateway", True),
+        ("gateway", "admin", True),
+        ("gateway", "autoscaler", False),
+        ("autoscaler", "autoscaler", True),
+        ("autoscaler", "gateway", False),
+        ("autoscaler", "admin", False),
+    ],
+)
+def test_a_key_speaks_for_its_own_signer_alone(signer: str, claimed: str, believed: bool) -> None:
+    now = ManualClock().utc()
+    hop = HopVerifier(dict([trust_entry(KEY, signer)]), "default/chat").verify(
+        HopSigner(KEY, claimed).token("default/chat", now), now
+    )
+    assert (hop is not None) is believed
+
+
+def test_a_key_without_issuers_is_no_entry() -> None:
+    kid, public = public_half(KEY)
+    with pytest.raises(ValueError, match=f"key {kid} names no issuer; write"):
+        HopVerifier({kid: public}, "default/chat")
+
+
+def test_a_reader_of_bare_keys_still_finds_the_key_before_the_issuers() -> None:
+    """Workers that an upgrade left alone read the file as `{id: key}`."""
+    kid, public = public_half(KEY)
+    assert base64.b64decode(TRUST[kid]) == base64.b64decode(public)
 
 
 def test_a_token_of_an_unknown_key_is_refused() -> None:
@@ -69,5 +100,5 @@ def test_a_signer_reuses_a_token_until_half_of_its_life_is_over() -> None:
 
 def test_both_keys_are_good_during_a_rotation() -> None:
     new = new_hop_key()
-    verifier = HopVerifier(TRUST | dict([trust_entry(new)]), "default/chat")
+    verifier = HopVerifier(TRUST | dict([trust_entry(new, "gateway")]), "default/chat")
     assert all(verifier.verify(signed(key=key), ManualClock().utc()) for key in (KEY, new))

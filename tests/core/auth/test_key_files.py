@@ -25,7 +25,7 @@ class Keys:
 
     def write(self, *keys: bytes) -> None:
         self._writes += 1
-        self.path.write_text(json.dumps(dict(trust_entry(key) for key in keys)))
+        self.path.write_text(json.dumps(dict(trust_entry(key, "gateway") for key in keys)))
         os.utime(self.path, ns=(self._writes, self._writes))
 
     def token(self, key: bytes, audience: str = "team/chat") -> str:
@@ -64,7 +64,10 @@ def test_a_rotation_is_seen_without_a_restart(keys: Keys) -> None:
     assert not keys.file.verify(keys.token(old))
 
 
-@pytest.mark.parametrize("content", ["[", "just text", '{"kid": "not base64!"}', '{"kid": "c2hvcnQ="}'])
+@pytest.mark.parametrize(
+    "content",
+    ["[", "just text", '{"kid": "not base64! gateway"}', '{"kid": "c2hvcnQ= gateway"}', '{"kid": ""}', '{"kid": null}'],
+)
 def test_a_broken_file_keeps_the_last_keys(keys: Keys, content: str) -> None:
     key = new_hop_key()
     keys.write(key)
@@ -128,7 +131,7 @@ def swap(folder: Path, generation: int, key: bytes) -> Path:
 
 
 def knows(key: bytes, token: str, clock: ManualClock) -> bool:
-    return HopVerifier(dict([trust_entry(key)]), "team/chat").verify(token, clock.utc()) is not None
+    return HopVerifier(dict([trust_entry(key, "gateway")]), "team/chat").verify(token, clock.utc()) is not None
 
 
 def test_a_signer_takes_up_the_key_that_a_mounted_secret_was_swapped_for(tmp_path: Path) -> None:
