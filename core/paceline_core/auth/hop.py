@@ -64,7 +64,7 @@ def public_half(private: bytes) -> tuple[str, str]:
 
 
 def trusted(public: str, signer: str) -> str:
-    """What the trust file says of a key: `<public key> <issuer>...`. Who reads no issuers reads the key all the same."""
+    """What the trust file says of a key: `<public key> <issuer>...`; who knows of no issuers finds the key."""
     return " ".join((public, *ISSUERS[signer]))
 
 

@@ -2,11 +2,11 @@
 
     published --PUBLISH_S--> delivering --delivered--> active --a newer one is active--> retired --RETIRE_S--> gone
 
-The trust of every namespace is all keys in the registry, each with those that its signer may sign as. A step is first written down, then done, one a pass: a key is
-`delivering` before its private half leaves this process, so a key that might be in use is never dropped. The private
-half lives in this process alone: after a restart a key that was only published is replaced, one that was being
-delivered is kept and rotated away. Waits are counted by the wall clock and by this process's own, and the shorter count
-holds, so that a clock that jumps ahead drops nothing early.
+The trust of every namespace is all keys in the registry, each with those that its signer may sign as. A step is first
+written down, then done, one a pass: a key is `delivering` before its private half leaves this process, so a key that
+might be in use is never dropped. The private half lives in this process alone: after a restart a key that was only
+published is replaced, one that was being delivered is kept and rotated away. Waits are counted by the wall clock and
+by this process's own, and the shorter count holds, so that a clock that jumps ahead drops nothing early.
 Hole: rotation itself follows the wall clock; a jump of 30 days rotates, which harms nobody. A registry that somebody
 deletes begins anew at once, and tokens of the forgotten key are refused until its signer has the new one.
 """
