@@ -239,14 +239,18 @@ class Call:
     def _do_enqueue(self, action: e.Enqueue, now: float) -> bool:
         if self.trace is not None:
             self.trace.waiting(now)
-        if self.desk is not None and self.ticket is not None:
-            if action.resume and self._worker is not None:
-                self.continuation.carry(self.ticket, self.life.meter.output, self.desk.fleet, self._worker)
-            if action.again:
-                self.desk.dispatcher.rejoin(self.ticket, self.life.deadline)
-            else:
-                self.ticket.deadline = self.life.deadline
-                self.desk.dispatcher.join(self.ticket, now)
+        if self.desk is None or self.ticket is None:
+            return False
+        dispatcher, self.ticket.deadline = self.desk.dispatcher, self.life.deadline
+        if action.resume and self._worker is not None:
+            self.continuation.carry(self.ticket, self.life.meter.output, self.desk.fleet, self._worker)
+        if action.again:
+            dispatcher.rejoin(self.ticket, self.life.deadline)
+        elif (worker := dispatcher.pass_by(self.ticket, now)) is not None:
+            self.assigned(worker)
+            return False
+        else:
+            dispatcher.join(self.ticket, now)
         return True
 
     def _do_withdraw(self, _: e.Withdraw, _now: float) -> bool:

@@ -68,8 +68,14 @@ class Accounts:
             self._advance()
         else:
             self.time = max(self.time, counter)
-        if len(self._idle) > IDLE:
-            self._idle.popitem(last=False)
+        self._forget()
+
+    def pass_by(self, tenant: str, tokens: float, weight: int, credit: float = 0.0) -> None:
+        """Nobody waits, and this tenant is served so much: as if it had entered, been charged and left."""
+        counter = max(self._idle.pop(tenant, 0.0), self.time - credit) + tokens / weight
+        self._idle[tenant] = counter
+        self.time = max(self.time, counter)
+        self._forget()
 
     def charge(self, tenant: str, tokens: float, weight: int) -> None:
         """It was served so much; less than nothing when it was charged too much before."""
@@ -92,6 +98,10 @@ class Accounts:
         for entry in found:
             heapq.heappush(self._heap, entry)
         return [entry[3] for entry in found if entry[0] <= found[0][0] + within]
+
+    def _forget(self) -> None:
+        if len(self._idle) > IDLE:
+            self._idle.popitem(last=False)
 
     def _advance(self) -> None:
         """Virtual time goes on with the least served."""

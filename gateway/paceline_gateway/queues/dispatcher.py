@@ -24,6 +24,7 @@ from paceline_gateway.queues.shares import Shares
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.queues.turns import Turns
 from paceline_gateway.routing.fleet import Fleet
+from paceline_gateway.routing.policy import Ask, Pick
 from paceline_gateway.routing.worker import PLACES, Worker
 
 URGENT = RequestClass.INTERACTIVE
@@ -99,6 +100,21 @@ class Dispatcher:
             lines = [self.lines[name]] if own else reversed(self.lines.values())
             return judge(ticket, full, lines, self._after(name, now))
         return too_late(ticket, self.lines[name], self._served[name], now)
+
+    def pass_by(self, ticket: Ticket, now: float) -> Worker | None:
+        """Go at once, without standing in line, while nobody waits and a worker has room; None if it must `join`."""
+        if self._numbers.total:
+            return None
+        name, ticket.joined = ticket.request_class, now
+        self._peak.saw(self._urgent + (name is URGENT), now)
+        self.fleet.kept = self._peak.value(now)
+        ask = ticket.ask
+        pick = self.fleet.pick(ask, now, ticket.avoid)
+        if pick is None:
+            return None
+        self.lines[name].pass_by(ticket, max(ticket.prompt_tokens - pick.cached_tokens, 1))
+        self._give(ticket, ask, pick, now)
+        return pick.worker
 
     def join(self, ticket: Ticket, now: float) -> None:
         """Wait at the end of the tenant's line."""
@@ -198,19 +214,24 @@ class Dispatcher:
         return None if ticket is None else self._send(ticket, now)
 
     def _send(self, ticket: Ticket, now: float) -> tuple[Ticket, Worker] | None:
-        name, ask = ticket.request_class, ticket.ask
+        ask = ticket.ask
         pick = self.fleet.pick(ask, now, ticket.avoid)
         if pick is None:
             return None
-        self.lines[name].went(ticket, max(ticket.prompt_tokens - pick.cached_tokens, 1))
+        self.lines[ticket.request_class].went(ticket, max(ticket.prompt_tokens - pick.cached_tokens, 1))
         self._left(ticket)
+        self._give(ticket, ask, pick, now)
+        return ticket, pick.worker
+
+    def _give(self, ticket: Ticket, ask: Ask, pick: Pick, now: float) -> None:
+        """It goes to the worker picked."""
+        name = ticket.request_class
         self.fleet.take(pick, ticket.id, ask, now, stream=ticket.stream)
         ticket.cached_tokens = pick.cached_tokens
         self._in_flight[ticket.id] = pick.worker
         self._urgent += name is URGENT
         self._drain[name].departed(now)
         self._served[name].departed(now, ticket.cost)
-        return ticket, pick.worker
 
     def _cached(self, name: RequestClass, now: float) -> Cached | None:
         """How much of a ticket's prompt the best worker with room has; None if nobody has room."""

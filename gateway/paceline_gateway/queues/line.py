@@ -146,14 +146,19 @@ class FairLine:
                 first = next(iter(self._own[tenant].values()))
                 first.overtaken += first is not ticket
         if not ticket.charged:
-            ticket.charged = uncached + OUTPUT_WEIGHT * ticket.expected_output
-            self._largest = max(ticket.charged / ticket.weight, self._largest * FADING)
-            self._charge(ticket, ticket.charged)
+            self.accounts.charge(ticket.tenant, self._first_charge(ticket, uncached), ticket.weight)
         self.leave(ticket)
+
+    def pass_by(self, ticket: Ticket, uncached: int) -> None:
+        """It is given out as it comes, while nobody stands here."""
+        credit = self._largest
+        self.accounts.pass_by(ticket.tenant, self._first_charge(ticket, uncached), ticket.weight, credit)
 
     def settle(self, ticket: Ticket, used: float) -> None:
         """It ended, and used so many tokens, output twice."""
-        self._charge(ticket, used - ticket.charged)
+        tokens = used - ticket.charged
+        self.accounts.charge(ticket.tenant, tokens, ticket.weight)
+        self._tell(ticket, tokens)
 
     def taken(self) -> dict[str, float]:
         """What each tenant was served since this was last asked, in tokens over weight."""
@@ -169,8 +174,14 @@ class FairLine:
         own = self._own.get(tenant)
         return next(reversed(own.values())) if own else None
 
-    def _charge(self, ticket: Ticket, tokens: float) -> None:
-        self.accounts.charge(ticket.tenant, tokens, ticket.weight)
+    def _first_charge(self, ticket: Ticket, uncached: int) -> float:
+        """What it is charged when it first goes."""
+        tokens = ticket.charged = float(uncached + OUTPUT_WEIGHT * ticket.expected_output)
+        self._largest = max(tokens / ticket.weight, self._largest * FADING)
+        self._tell(ticket, tokens)
+        return tokens
+
+    def _tell(self, ticket: Ticket, tokens: float) -> None:
         if len(self._fresh) < TOLD or ticket.tenant in self._fresh:
             self._fresh[ticket.tenant] = self._fresh.get(ticket.tenant, 0.0) + tokens / ticket.weight
 
