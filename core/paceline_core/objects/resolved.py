@@ -1,7 +1,7 @@
 """What gateway, autoscaler and worker read: an object with every default filled in, in seconds and numbers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 
 from paceline_core.objects.engine import Batching, KVDtype, Speculation
@@ -24,11 +24,11 @@ class Target:
     metric: Metric
     quantile: float
     seconds: float
+    name: str = field(init=False, compare=False)
+    """The value of the label `slo`: `ttft_p95`."""
 
-    @property
-    def name(self) -> str:
-        """The value of the label `slo`: `ttft_p95`."""
-        return f"{self.metric}_p{round(self.quantile * 100)}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", f"{self.metric}_p{round(self.quantile * 100)}")
 
     @property
     def objective(self) -> float:

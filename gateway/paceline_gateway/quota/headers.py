@@ -10,12 +10,11 @@ from paceline_gateway.quota.nouns import UNLIMITED, Vector
 
 def ratelimit_fields(limits: Vector, left: Sequence[float]) -> bytes:
     """Complete header lines for these limits and what is left of them."""
-    fields = b"" if limits[0] == UNLIMITED else _lines(b"requests", limits[0], left[0])
-    tokens = [kind for kind in (1, 2) if limits[kind] != UNLIMITED]
-    if tokens:
-        tightest = min(tokens, key=lambda kind: left[kind] / limits[kind] if limits[kind] else 0.0)
-        fields += _lines(b"tokens", limits[tightest], left[tightest])
-    return fields
+    fields = "" if limits[0] == UNLIMITED else _lines("requests", limits[0], left[0])
+    tightest = 2 if _part(limits[2], left[2]) < _part(limits[1], left[1]) else 1
+    if limits[tightest] != UNLIMITED:
+        fields += _lines("tokens", limits[tightest], left[tightest])
+    return fields.encode()
 
 
 def duration(seconds: float) -> str:
@@ -31,8 +30,17 @@ def duration(seconds: float) -> str:
     return text
 
 
-def _lines(what: bytes, limit: float, left: float) -> bytes:
-    reset = duration((limit - left) * 60.0 / limit if limit else 0.0).encode()
-    return b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-remaining-%b: %d\r\nx-ratelimit-reset-%b: %b\r\n" % (
-        what, int(limit), what, max(int(left + 1e-6), 0), what, reset,
-    )  # fmt: skip
+def _part(limit: float, left: float) -> float:
+    """Of a limit, what is left; more than all where there is none."""
+    if limit == UNLIMITED:
+        return UNLIMITED
+    return left / limit if limit else 0.0
+
+
+def _lines(what: str, limit: float, left: float) -> str:
+    reset = duration((limit - left) * 60.0 / limit if limit else 0.0)
+    return (
+        f"x-ratelimit-limit-{what}: {int(limit)}\r\n"
+        f"x-ratelimit-remaining-{what}: {max(int(left + 1e-6), 0)}\r\n"
+        f"x-ratelimit-reset-{what}: {reset}\r\n"
+    )
