@@ -42,9 +42,11 @@ class PrefixIndex:
     def note(self, worker: str, keys: Sequence[str], now: float) -> None:
         """A prompt with these keys goes to this worker."""
         known, until = self._known(worker), now + HOPE_S
+        get, move = known.get, known.move_to_end
         for key in reversed(keys):
-            known[key] = inf if known.get(key) == inf else until
-            known.move_to_end(key)
+            if get(key) != inf:
+                known[key] = until
+            move(key)
         self._trim(known)
 
     def reported(self, worker: str, added: Sequence[str], evicted: Iterable[str]) -> None:

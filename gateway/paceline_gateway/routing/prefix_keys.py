@@ -8,6 +8,7 @@ Known hole: the same text as a string and as a list of parts has different keys.
 """
 
 from collections.abc import Mapping
+from struct import pack
 from typing import Any
 
 import orjson
@@ -22,10 +23,9 @@ def prefix_keys(body: Mapping[str, Any], tenant: str) -> PrefixKeys | None:
     prompt = canonical(body)
     if prompt is None or len(prompt) < BLOCK:
         return None
-    key, keys = xxh3_64_intdigest(tenant.encode()), []
-    for start in range(0, min(len(prompt) // BLOCK, KEYS_LIMIT) * BLOCK, BLOCK):
-        key = xxh3_64_intdigest(prompt[start : start + BLOCK], key)
-        keys.append(f"{key:016x}")
+    key, starts = xxh3_64_intdigest(tenant.encode()), range(0, min(len(prompt) // BLOCK, KEYS_LIMIT) * BLOCK, BLOCK)
+    chain = [key := xxh3_64_intdigest(prompt[start : start + BLOCK], key) for start in starts]
+    keys = pack(f">{len(chain)}Q", *chain).hex(",", 8).split(",")
     return PrefixKeys(len(prompt), tuple(keys))
 
 
