@@ -15,12 +15,12 @@ from benchmarks.harness import Bar, Measured, Row, main
 from tests.gateway import manifests
 from tests.gateway.replicas import Replica, replicas
 from tests.gateway.stand import Stand, gateway
+from tests.worker.processes import EMULATED_H100
 
 from paceline_core.auth import new_hop_key
 
 REQUESTS, QUICK_REQUESTS = 200, 40
 CONCURRENCY = 16
-ENGINE = {"emulate": {"accelerator": "h100", "model": "llama-3.1-8b", "cold_start_s": 0.0}, "max_seqs": 64}
 
 
 def measure(quick: bool) -> Measured:
@@ -32,11 +32,10 @@ async def _measure(requests: int) -> Measured:
     hop_key = new_hop_key()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        with replicas(folder, 2, hop_key, engine=ENGINE) as workers:
+        with replicas(folder, 2, hop_key, engine=EMULATED_H100) as workers:
             async with gateway(folder, hop_key=hop_key) as stand:
                 stand.cluster.put(manifests.tenant(limits={"outputTokensPerMinute": 10_000_000}))
-                stand.cluster.serve("default/chat", *(worker.endpoint for worker in workers))
-                await stand.ready(len(workers))
+                await stand.serve([worker.endpoint for worker in workers])
                 url = f"http://127.0.0.1:{stand.port}"
                 options = {"model": "chat", "api-key": stand.key, "request-count": requests, "concurrency": CONCURRENCY}
                 told = await asyncio.to_thread(profile, url, folder / "aiperf", options)

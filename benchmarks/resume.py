@@ -230,8 +230,7 @@ def _phase(life: Life) -> str:
 
 
 async def _replace(stand: Stand, endpoints: Sequence[Endpoint]) -> bool:
-    stand.cluster.serve("default/chat", *endpoints)
-    await stand.ready(len(endpoints))
+    await stand.serve(endpoints)
     return True
 
 

@@ -20,7 +20,7 @@ import psutil
 import uvloop
 from benchmarks.harness import Bar, Measured, Row, main, median_row
 from prometheus_client import generate_latest
-from tests.worker.processes import WorkerProcess, worker_process
+from tests.worker.processes import EMULATED_H100, WorkerProcess, worker_process
 
 from paceline_core.registry import METRICS, Kind
 from paceline_core.telemetry import Metrics, text
@@ -29,12 +29,11 @@ STREAMS, TOKENS, PACE_S = 32, 400, 0.0067
 ROUNDS, QUICK_ROUNDS = 7, 2
 SCRAPES = 50
 LIMIT = Bar(100)
-EMULATED = {"emulate": {"accelerator": "h100", "model": "llama-3.1-8b", "cold_start_s": 0.0}, "max_seqs": 64}
 
 
 def measure(quick: bool) -> Measured:
     """Rows, and bytes per token."""
-    with tempfile.TemporaryDirectory() as folder, worker_process(Path(folder), engine=EMULATED) as worker:
+    with tempfile.TemporaryDirectory() as folder, worker_process(Path(folder), engine=EMULATED_H100) as worker:
         worker.ready()
         size = asyncio.run(_worker_round(worker))[1] // (STREAMS * TOKENS)
         turns = [_turn(worker, size) for _ in range(QUICK_ROUNDS if quick else ROUNDS)]

@@ -185,8 +185,7 @@ async def _serve(pipe: Connection, hop_key: bytes, endpoints: list[Endpoint]) ->
     log = io.StringIO()
     with tempfile.TemporaryDirectory() as folder:
         async with gateway(Path(folder), hop_key=hop_key, outlets=Outlets(Outlet(log))) as stand:
-            stand.cluster.serve("default/chat", *endpoints)
-            await stand.ready(len(endpoints))
+            await stand.serve(endpoints)
             pipe.send((stand.port, stand.key))
             while await asyncio.to_thread(pipe.recv):
                 pipe.send(await _read(stand, log))

@@ -1,11 +1,12 @@
 """Real workers behind a test's gateway: processes that can be killed, and asked to give their streams up."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tests.gateway.stand import Stand
 from tests.gateway.worker_double import SERVICE
 from tests.worker.processes import HTTP, WorkerProcess
 
@@ -72,3 +73,10 @@ def replicas(
     finally:
         for replica in made:
             replica.process.end()
+
+
+def holder(stand: Stand, workers: Sequence[Replica]) -> Replica:
+    """Who answers the only request."""
+    (call,) = stand.calls
+    (found,) = [worker for worker in workers if worker.name == call.life.worker]
+    return found

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from paceline_core.auth import HopSigner, new_hop_key, trust_entry
 from paceline_core.auth.hop import HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.config import Listen
+from paceline_core.kube import Endpoint
 from paceline_core.kube.connect import ClusterConfig
 from paceline_gateway.admin import AUDIENCE
 from paceline_gateway.config import GatewayConfig, Limits
@@ -76,6 +77,11 @@ class Stand:
             return [worker["state"] for worker in await self.workers(service)].count("ready") == count
 
         await until(enough)
+
+    async def serve(self, endpoints: Sequence[Endpoint]) -> None:
+        """These are the workers now; waits until the gateway calls all of them ready."""
+        self.cluster.serve(SERVICE, *endpoints)
+        await self.ready(len(endpoints))
 
     async def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that have these labels."""

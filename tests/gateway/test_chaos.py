@@ -59,7 +59,7 @@ async def test_a_worker_killed_at_each_phase_costs_nobody_anything(
 
 
 def _told(stand: Stand) -> int:
-    (call,) = stand.process.floor._calls.values()
+    (call,) = stand.calls
     return call.life.meter.output
 
 
@@ -224,7 +224,7 @@ async def test_a_host_that_vanishes_without_a_word_costs_its_streams_a_silence(
         stand.work(worker)
         await stand.ready()
         posts = [asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM)) for _ in range(5)]
-        await until(lambda: sum(c.life.meter.output for c in stand.process.floor._calls.values()) == 10)
+        await until(lambda: sum(c.life.meter.output for c in stand.calls) == 10)
         stand.work(worker, other)
         await stand.ready(2)
         freezer.frozen = True

@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.replicas import EMULATED, replicas
 from tests.gateway.stand import CHAT, STREAM, Stand, gateway, until
-from tests.gateway.test_resume_real import KEY, answer, ask, calls, serve
+from tests.gateway.test_resume_real import KEY, answer, ask
 from tests.gateway.test_resumed_streams import text_of
 from tests.gateway.worker_double import Script, WorkerDouble
 from tests.worker.processes import LIMIT_S
@@ -24,7 +24,7 @@ ENDLESS = tuple(f" t{number}" for number in range(20 * MANY))
 
 def held(stand: Stand, name: str) -> list[Any]:
     """The calls that a worker answers."""
-    return [call for call in calls(stand) if call.life.worker == name]
+    return [call for call in stand.calls if call.life.worker == name]
 
 
 async def test_a_scale_down_does_not_wait_for_the_longest_answer(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ async def test_a_scale_down_does_not_wait_for_the_longest_answer(tmp_path: Path)
     bodies = [ask(number, seed=number, max_tokens=TOKENS, ignore_eos=True) for number in range(STREAMS)]
     with replicas(tmp_path, 2, KEY, engine=EMULATED, drain_timeout_s=LIMIT_S) as workers:
         async with gateway(tmp_path, hop_key=KEY) as stand:
-            await serve(stand, workers)
+            await stand.serve([worker.endpoint for worker in workers])
             undisturbed = await asyncio.gather(*(answer(stand, body) for body in bodies))
             asked = [asyncio.create_task(answer(stand, body)) for body in bodies]
             leaving, staying = workers

@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from tests.gateway import manifests
 from tests.gateway.conftest import MakeWorker
-from tests.gateway.replicas import EMULATED, Replica, replicas
+from tests.gateway.replicas import EMULATED, holder, replicas
 from tests.gateway.stand import CHAT, STREAM, Stand, gateway, plain_client, until
 from tests.gateway.worker_double import Script
 from tests.prometheus_server import prometheus_server
@@ -45,11 +45,6 @@ async def traced(directory: Path, collector: Collector, **more: Any) -> AsyncIte
         yield stand
 
 
-async def serve(stand: Stand, workers: list[Replica]) -> None:
-    stand.cluster.serve("default/chat", *(worker.endpoint for worker in workers))
-    await stand.ready(len(workers))
-
-
 def children(spans: list[Span], parent: str) -> list[Span]:
     return sorted((span for span in spans if span.parent_id == parent), key=lambda span: span.start)
 
@@ -60,12 +55,10 @@ async def test_gateway_and_worker_are_one_tree_also_across_a_resume(tmp_path: Pa
         replicas(tmp_path, 2, KEY, {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint}, engine=EMULATED) as workers,
     ):
         async with traced(tmp_path, collector, hop_key=KEY) as stand:
-            await serve(stand, workers)
+            await stand.serve([worker.endpoint for worker in workers])
             asked = asyncio.create_task(stand.client.post(PATH, json=LONG, headers=SAMPLED))
-            await until(lambda: any(call.life.meter.output > 3 for call in stand.process.floor._calls.values()))
-            (call,) = stand.process.floor._calls.values()
-            (holder,) = [worker for worker in workers if worker.name == call.life.worker]
-            assert await asyncio.to_thread(holder.evacuate) == 1
+            await until(lambda: any(call.life.meter.output > 3 for call in stand.calls))
+            assert await asyncio.to_thread(holder(stand, workers).evacuate) == 1
             assert (await asked).text.endswith("data: [DONE]\n\n")
         await until(lambda: [span.name for span in collector.spans].count("chat chat") == 3)
     spans = collector.spans

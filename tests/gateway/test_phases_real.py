@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.manifests import service
-from tests.gateway.replicas import EMULATED, Replica, replicas
+from tests.gateway.replicas import EMULATED, Replica, holder, replicas
 from tests.gateway.stand import CHAT, STREAM, Stand, gateway, until
 
 from paceline_core.auth import new_hop_key
@@ -36,16 +36,14 @@ class Rig:
         """One request, and what happens while it is answered."""
         asked = asyncio.create_task(self.stand.client.post(PATH, json=body))
         if meanwhile is not None:
-            await until(lambda: any(call.life.meter.output > 3 for call in self.stand.process.floor._calls.values()))
+            await until(lambda: any(call.life.meter.output > 3 for call in self.stand.calls))
             await meanwhile(self)
         await asked
         await until(lambda: self.stand.process.floor.open == 0)
 
     def holder(self) -> Replica:
         """Who answers the only request."""
-        (call,) = self.stand.process.floor._calls.values()
-        (found,) = [worker for worker in self.workers if worker.name == call.life.worker]
-        return found
+        return holder(self.stand, self.workers)
 
     def last(self) -> dict[str, Any]:
         """What the log says of the last request."""
@@ -67,8 +65,7 @@ async def test_the_phases_of_every_kind_of_request_sum_to_its_time(tmp_path: Pat
     with replicas(tmp_path, 3, KEY, engine=EMULATED) as workers:
         outlets, limits = Outlets(Outlet(log)), {"resume_s": 1.0}
         async with gateway(tmp_path, limits, hop_key=KEY, outlets=outlets) as stand:
-            stand.cluster.serve("default/chat", *(worker.endpoint for worker in workers))
-            await stand.ready(len(workers))
+            await stand.serve([worker.endpoint for worker in workers])
             rig = Rig(stand, workers, log)
             story: list[tuple[dict[str, Any], Callable[[Rig], Awaitable[None]] | None, str, int]] = [
                 (STREAM, None, "ok", 0),

@@ -17,7 +17,6 @@ from tests.worker.test_structured_real import SCHEMA, TOOL
 from tests.worker.test_tool_routes import TEMPLATE
 
 from paceline_core.auth import new_hop_key
-from paceline_gateway.proxy import Call
 from paceline_workers import demo
 
 pytestmark = pytest.mark.real
@@ -56,20 +55,11 @@ def _add(so_far: dict[str, Any], choice: dict[str, Any]) -> None:
         so_far.setdefault("tokens", []).append(entry["token"])
 
 
-def calls(stand: Stand) -> list[Call]:
-    return list(stand.process.floor._calls.values())
-
-
-async def serve(stand: Stand, workers: list[Replica]) -> None:
-    stand.cluster.serve("default/chat", *(worker.endpoint for worker in workers))
-    await stand.ready(len(workers))
-
-
 async def test_workers_killed_at_any_phase_break_no_stream(tmp_path: Path) -> None:
     bodies = [ask(number, seed=number, **LONG) for number in range(STREAMS)]
     with replicas(tmp_path, 3, KEY, engine=EMULATED) as workers:
         async with gateway(tmp_path, hop_key=KEY) as stand:
-            await serve(stand, workers)
+            await stand.serve([worker.endpoint for worker in workers])
             undisturbed = await asyncio.gather(*(answer(stand, body) for body in bodies))
             for told in (1, TOKENS // 2):
                 asked = [asyncio.create_task(answer(stand, body)) for body in bodies]
@@ -82,7 +72,7 @@ async def test_workers_killed_at_any_phase_break_no_stream(tmp_path: Path) -> No
 
 def _far(stand: Stand, workers: list[Replica], told: int) -> bool:
     """Whether a stream of the worker that dies next has this many tokens."""
-    own = [call for call in calls(stand) if call.life.worker == workers[-1].name]
+    own = [call for call in stand.calls if call.life.worker == workers[-1].name]
     return any(call.life.meter.output >= told for call in own)
 
 
@@ -95,7 +85,7 @@ async def test_streams_outlive_evacuation_drain_and_engine(tmp_path: Path) -> No
     }
     with replicas(tmp_path, 3, KEY, engine=EMULATED, drain_timeout_s=0.02) as workers:
         async with gateway(tmp_path, hop_key=KEY) as stand:
-            await serve(stand, workers)
+            await stand.serve([worker.endpoint for worker in workers])
             undisturbed = await asyncio.gather(*(answer(stand, body) for body in bodies))
             for reason, end in ends.items():
                 asked = [asyncio.create_task(answer(stand, body)) for body in bodies]
@@ -141,7 +131,7 @@ async def test_a_real_models_stream_moves_back_and_forth_unchanged(
 ) -> None:
     body = ask(0, **HOW[name])
     async with gateway(tmp_path, hop_key=KEY) as stand:
-        await serve(stand, demo_workers)
+        await stand.serve([worker.endpoint for worker in demo_workers])
         undisturbed = await answer(stand, body)
         asked = asyncio.create_task(answer(stand, body))
         moved, told = 0, 5
@@ -155,4 +145,4 @@ async def test_a_real_models_stream_moves_back_and_forth_unchanged(
 
 
 def _over_or_at(asked: asyncio.Task[Any], stand: Stand, told: int) -> bool:
-    return asked.done() or any(call.life.meter.output >= told for call in calls(stand))
+    return asked.done() or any(call.life.meter.output >= told for call in stand.calls)

@@ -185,7 +185,7 @@ async def test_a_stream_waits_for_a_worker_only_so_long(tmp_path: Any, make_work
 
 async def _told(stand: Stand, worker: WorkerDouble) -> None:
     """Stop the worker once its tokens have passed."""
-    (call,) = stand.process.floor._calls.values()
+    (call,) = stand.calls
     await until(lambda: call.life.meter.output == 3)
     await worker.stop()
 
@@ -213,7 +213,7 @@ async def test_a_client_that_leaves_while_its_stream_looks_for_a_worker_is_forgo
 
 
 def _resuming(stand: Stand) -> bool:
-    return any(call.life.waiting and call.life.begun for call in stand.process.floor._calls.values())
+    return any(call.life.waiting and call.life.begun for call in stand.calls)
 
 
 async def test_a_client_that_leaves_the_second_life_of_its_stream_stops_the_worker(
@@ -235,7 +235,7 @@ async def test_no_stream_breaks_when_a_busy_worker_dies(stand: Stand, make_worke
     stand.work(dying, staying)
     await stand.ready(2)
     posts = [asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM)) for _ in range(30)]
-    await until(lambda: any(call.life.meter.output >= 2 for call in stand.process.floor._calls.values()))
+    await until(lambda: any(call.life.meter.output >= 2 for call in stand.calls))
     assert dying.seen
     await dying.stop()
     assert [text_of(response) for response in await asyncio.gather(*posts)] == [TEXT] * 30

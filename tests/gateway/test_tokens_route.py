@@ -53,8 +53,7 @@ async def test_a_real_worker_tells_ids_that_it_turns_back_into_the_text(tmp_path
     key = new_hop_key()
     with replicas(tmp_path, 1, key, engine=EMULATED) as workers:
         async with gateway(tmp_path, hop_key=key) as stand:
-            stand.cluster.serve("default/chat", *(worker.endpoint for worker in workers))
-            await stand.ready()
+            await stand.serve([worker.endpoint for worker in workers])
             told = (await stand.client.post("/tokenize", json={"model": "chat", "prompt": "What is TTFT?"})).json()
             assert told["count"] == len(told["tokens"]) > 1
             back = await stand.client.post("/detokenize", json={"model": "chat", "tokens": told["tokens"]})

@@ -24,6 +24,8 @@ from paceline_core.clock import SystemClock
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
+EMULATED_H100 = {"emulate": {"accelerator": "h100", "model": "llama-3.1-8b", "cold_start_s": 0.0}, "max_seqs": 64}
+"""An engine whose steps take as long as on that accelerator."""
 _NONE: Mapping[str, str] = MappingProxyType({})
 _WITH_ENGINE = "import sys; from paceline_workers.main import main; sys.exit(main(sys.argv[1:]))"
 
