@@ -4,11 +4,10 @@ import asyncio
 import time
 from typing import Literal
 
-from tests.gateway.worker_double import Script, Seen, WorkerDouble
+from tests.gateway.worker_double import REFUSAL, Script, Seen, WorkerDouble
 
 from paceline_core.wire import WorkerState
 
-REFUSAL = Script(status=503, headers=(("x-paceline-draining", "1"),), body='{"error":{"code":"draining"}}')
 Told = Literal["said", "closed", "silent"]
 
 

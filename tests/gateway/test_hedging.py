@@ -1,7 +1,6 @@
 """Second attempts of slow streams: when, how many, and that whoever loses leaves nothing behind."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.pieces import endpoint, report
 from tests.gateway.stand import CHAT, STREAM, Stand, gateway, until
-from tests.gateway.worker_double import Script, Seen, WorkerDouble
+from tests.gateway.worker_double import Script, WorkerDouble, in_turn
 
 from paceline_core.registry import RequestClass
 from paceline_gateway.config import Hedging
@@ -94,8 +93,7 @@ def test_who_waits_comes_before_any_second_attempt_and_one_worker_is_not_two() -
 
 async def two(stand: Stand, make_worker: MakeWorker, *scripts: Script) -> list[WorkerDouble]:
     """Two workers; whoever is asked first takes the first script, and so on."""
-    left = list(scripts)
-    script: Callable[[Seen], Script] = lambda _: left.pop(0) if left else Script()  # noqa: E731
+    script = in_turn(*scripts)
     made = [await make_worker(name) for name in ("w0", "w1")]
     for worker in made:
         worker.script = script

@@ -9,16 +9,13 @@ from openai.types.chat import ChatCompletionMessageParam
 from tests.gateway import manifests
 from tests.gateway.books import balanced
 from tests.gateway.conftest import MakeWorker
+from tests.gateway.official_client import where
 from tests.gateway.stand import STREAM, Stand, until
-from tests.gateway.worker_double import Script
+from tests.gateway.worker_double import Script, in_turn
 
 pytestmark = pytest.mark.real
 MESSAGES: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is TTFT?"}]
 TEXT = "Time to first token"
-
-
-def where(stand: Stand, retries: int) -> dict[str, Any]:
-    return {"api_key": stand.key, "base_url": f"http://127.0.0.1:{stand.port}/v1", "max_retries": retries}
 
 
 class Watched:
@@ -179,8 +176,7 @@ async def test_a_client_that_has_waited_enough_retries_and_leaves_nothing(
 ) -> None:
     """Its own time limit: it closes, and comes again."""
     worker = await make_worker()
-    slow = [Script(stall_after=0)]
-    worker.script = lambda _: slow.pop() if slow else Script()
+    worker.script = in_turn(Script(stall_after=0))
     stand.work(worker)
     watched = Watched(stand, retries=1)
     answer = await watched.client.with_options(timeout=openai.Timeout(20, read=0.5)).chat.completions.create(

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import STREAM, Stand, gateway, until
-from tests.gateway.worker_double import Script, Seen, WorkerDouble
+from tests.gateway.worker_double import REFUSAL, Script, Seen, WorkerDouble, in_turn
 
 pytestmark = pytest.mark.real
 TOKENS = (" a", " stream", " that", " has", " begun", " is", " finished")
@@ -24,14 +24,10 @@ def script(**fault: Any) -> Script:
 
 async def workers(stand: Stand, make_worker: MakeWorker, *faults: Script, count: int = 2) -> list[WorkerDouble]:
     """So many workers of which whoever is asked next meets the next fault; after the last one all goes well."""
-    left = list(faults)
-
-    def next_one(_: Seen) -> Script:
-        return left.pop(0) if left else WHOLE
-
+    script = in_turn(*faults, then=WHOLE)
     made = [await make_worker(f"w{index}") for index in range(count)]
     for worker in made:
-        worker.script = next_one
+        worker.script = script
     stand.work(*made)
     await stand.ready(count)
     return made
@@ -147,7 +143,7 @@ async def test_a_stream_that_kills_whatever_it_meets_ends_with_an_error(stand: S
 
 
 REFUSALS = {
-    "draining": Script(status=503, headers=(("x-paceline-draining", "1"),), body='{"error":{"code":"draining"}}'),
+    "draining": REFUSAL,
     "engine failed": Script(status=500, body='{"error":{"code":"engine_failed"}}'),
     "refused": Script(status=400, body='{"error":{"code":"invalid_request"}}'),
     "no stream": Script(raw=b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"),

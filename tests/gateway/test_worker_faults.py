@@ -9,7 +9,7 @@ import openai
 import pytest
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, STREAM, Stand, gateway, until
-from tests.gateway.worker_double import Script, Seen, WorkerDouble
+from tests.gateway.worker_double import REFUSAL, Script, Seen, WorkerDouble, in_turn
 
 from paceline_core.wire import WorkerState
 
@@ -26,17 +26,11 @@ def text_of(response: httpx.Response) -> str:
     return "".join(json.loads(event)["choices"][0]["delta"].get("content", "") for event in events)
 
 
-def once(fault: Script) -> Any:
-    """A script whose first request meets the fault, and no other."""
-    scripts = [fault]
-    return lambda _: scripts.pop() if scripts else Script()
-
-
 FAULTS = {
     "reset before the answer": Script(cut_after=0),
     "reset between head and first token": Script(raw=b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"),
     "not HTTP": Script(raw=b"SSH-2.0-OpenSSH_9.2\r\n"),
-    "draining": Script(status=503, headers=(("x-paceline-draining", "1"),), body='{"error":{"code":"draining"}}'),
+    "draining": REFUSAL,
     "engine failed": Script(status=500, body='{"error":{"code":"engine_failed"}}'),
     "bad gateway": Script(status=502, body="oops"),
     "an error event first": Script(error_after=0),
@@ -49,9 +43,9 @@ async def test_a_fault_before_the_first_byte_is_retried(
     stand: Stand, make_worker: MakeWorker, name: str, stream: bool
 ) -> None:
     workers = [await make_worker(f"w{index}") for index in range(2)]
-    faults = [FAULTS[name]]
+    script = in_turn(FAULTS[name])
     for worker in workers:
-        worker.script = lambda _: faults.pop() if faults else Script()
+        worker.script = script
     stand.work(*workers)
     await stand.ready(2)
     response = await stand.client.post("/v1/chat/completions", json=CHAT | {"stream": stream})
@@ -245,7 +239,7 @@ async def test_bytes_after_the_answer_do_not_reach_the_next_request(stand: Stand
     body = b'{"choices":[{"message":{"content":"mine"}}]}'
     extra = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nyours"
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
-    worker.script = once(Script(raw=head + body + extra))
+    worker.script = in_turn(Script(raw=head + body + extra))
     stand.work(worker)
     assert text_of(await stand.client.post("/v1/chat/completions", json=CHAT)) == "mine"
     assert text_of(await stand.client.post("/v1/chat/completions", json=CHAT)) == WHOLE_TEXT

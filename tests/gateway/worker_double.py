@@ -47,6 +47,10 @@ class Script:
     until: asyncio.Event | None = None
 
 
+REFUSAL = Script(status=503, headers=(("x-paceline-draining", "1"),), body='{"error":{"code":"draining"}}')
+"""What a worker that drains answers."""
+
+
 @dataclass(slots=True)
 class Seen:
     """A request as it arrived. `closed` is set when the gateway closed the connection before the end.
@@ -60,6 +64,12 @@ class Seen:
     resume: dict[str, Any] | None = None
     given_up: bool = False
     closed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def in_turn(*scripts: Script, then: Script = Script()) -> Callable[[Seen], Script]:
+    """A script, of one worker or of several: whoever is asked next takes the next one; after the last one `then`."""
+    left = iter(scripts)
+    return lambda _: next(left, then)
 
 
 class WorkerDouble:
