@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import uvloop
 from benchmarks.harness import Bar, Measured, Row, main, median_row
+from tests.gateway.crowd import whole
 from tests.gateway.leaver import Leaver, Told
 from tests.gateway.stand import STREAM, Stand, gateway, plain_client, until
-from tests.gateway.test_worker_rollout import whole
 
 ROUNDS, QUICK_ROUNDS = 20, 4
 CLIENTS = 24

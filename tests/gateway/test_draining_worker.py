@@ -1,43 +1,18 @@
 """A worker that drains: nothing more is sent there once the gateway knows, however it learned it, and nobody fails."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable
 from typing import get_args
 
 import httpx
 import pytest
+from tests.gateway.crowd import load, more, whole
 from tests.gateway.leaver import Leaver, Told
 from tests.gateway.stand import STREAM, Stand, until
-from tests.gateway.test_worker_rollout import whole
 
 from paceline_core.wire import WorkerState
 from paceline_gateway.routing.worker import Worker
 
 pytestmark = pytest.mark.real
-
-
-@contextlib.asynccontextmanager
-async def load(stand: Stand, answers: list[httpx.Response]) -> AsyncIterator[None]:
-    """A few clients that ask one request after another."""
-    stop = asyncio.Event()
-
-    async def client() -> None:
-        while not stop.is_set():
-            answers.append(await stand.client.post("/v1/chat/completions", json=STREAM))
-
-    clients = asyncio.gather(*(client() for _ in range(6)))
-    try:
-        yield
-    finally:
-        stop.set()
-        await clients
-
-
-async def more(count: Callable[[], int]) -> None:
-    """Wait until something has been counted ten times more."""
-    enough = count() + 10
-    await until(lambda: count() >= enough)
 
 
 @pytest.mark.parametrize("told", get_args(Told))

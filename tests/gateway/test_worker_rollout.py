@@ -1,7 +1,6 @@
 """Every worker of a service is replaced within moments, under load: nobody fails, and no retry budget is spent."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -9,15 +8,15 @@ from functools import partial
 import httpx
 import pytest
 from tests.gateway.conftest import MakeWorker
+from tests.gateway.crowd import load, more, whole
 from tests.gateway.stand import STREAM, Stand, plain_client, until
-from tests.gateway.worker_double import Script, WorkerDouble
+from tests.gateway.worker_double import REFUSAL, Script, WorkerDouble
 
 from paceline_core.wire import WorkerState
 from paceline_gateway.requests.budget import FLOOR
 
 pytestmark = pytest.mark.real
 CROWD = FLOOR + 50
-REFUSAL = Script(status=503, headers=(("x-paceline-draining", "1"),), body='{"error":{"code":"draining"}}')
 SLOW = Script(delay_s=0.02)
 
 
@@ -29,16 +28,6 @@ async def refuse(worker: WorkerDouble) -> None:
 async def vanish(worker: WorkerDouble) -> None:
     """It has ended, and the cluster does not know yet."""
     await worker.stop()
-
-
-def whole(response: httpx.Response) -> bool:
-    """Whether a stream came to its own end."""
-    lines = [line for line in response.text.splitlines() if line.startswith("data: {")]
-    return (
-        response.status_code == 200
-        and response.text.endswith("data: [DONE]\n\n")
-        and not any("error" in json.loads(line.removeprefix("data: ")) for line in lines)
-    )
 
 
 @pytest.mark.parametrize("end", [refuse, vanish])
@@ -74,33 +63,22 @@ async def test_one_after_another_is_drained_and_replaced_while_clients_go_on(
         worker.script = lambda _: SLOW
     stand.work(*workers)
     await stand.ready(3)
-    stop, answers = asyncio.Event(), list[httpx.Response]()
-
-    async def client() -> None:
-        while not stop.is_set():
-            answers.append(await stand.client.post("/v1/chat/completions", json=STREAM))
-
-    async def some_more() -> None:
-        enough = len(answers) + 10
-        await until(lambda: len(answers) >= enough)
-
-    clients = [asyncio.create_task(client()) for _ in range(12)]
-    for n in range(3):
-        leaving, new = workers.pop(0), await make_worker(f"new-{n}", slots=8)
-        new.script = lambda _: SLOW
-        workers.append(new)
-        leaving.script = lambda _: REFUSAL
-        await some_more()
-        leaving.say(state=WorkerState.DRAINING)
-        stand.cluster.serve(
-            "default/chat", *(w.endpoint for w in workers), replace(leaving.endpoint, ready=False, terminating=True)
-        )
-        await until(partial(_idle, stand, leaving.name))
-        await leaving.stop()
-        await some_more()
-        stand.work(*workers)
-    stop.set()
-    await asyncio.gather(*clients)
+    answers: list[httpx.Response] = []
+    async with load(stand, answers, clients=12):
+        for n in range(3):
+            leaving, new = workers.pop(0), await make_worker(f"new-{n}", slots=8)
+            new.script = lambda _: SLOW
+            workers.append(new)
+            leaving.script = lambda _: REFUSAL
+            await more(lambda: len(answers))
+            leaving.say(state=WorkerState.DRAINING)
+            stand.cluster.serve(
+                "default/chat", *(w.endpoint for w in workers), replace(leaving.endpoint, ready=False, terminating=True)
+            )
+            await until(partial(_idle, stand, leaving.name))
+            await leaving.stop()
+            await more(lambda: len(answers))
+            stand.work(*workers)
     assert [response for response in answers if not whole(response)] == []
     assert await stand.metric("paceline_retries_total") == 0
 
