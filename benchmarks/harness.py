@@ -74,12 +74,12 @@ Measured = tuple[list[Row], dict[str, Any]]
 """Rows, and whatever else an area wants to keep beside them."""
 
 
-def median_row(name: str, values: Sequence[float], unit: str, bar: Bar | None = None) -> Row:
+def median_row(name: str, values: Sequence[float], unit: str, bar: Bar | None = None, peer: float | None = None) -> Row:
     """A row from repetitions: their median and their spread."""
     ordered = sorted(values)
     middle = len(ordered) // 2
     median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-    return Row(name, median, unit, spread=ordered[-1] - ordered[0], bar=bar)
+    return Row(name, median, unit, peer, ordered[-1] - ordered[0], bar)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -38,9 +38,8 @@ def measure(quick: bool) -> Measured:
         size = asyncio.run(_worker_round(worker))[1] // (STREAMS * TOKENS)
         turns = [_turn(worker, size) for _ in range(QUICK_ROUNDS if quick else ROUNDS)]
     api, engine, floor = ([turn[place] for turn in turns] for place in range(3))
-    ours = median_row("API process, CPU per streamed token", api, "us")
     rows = [
-        Row(ours.name, ours.value, ours.unit, peer=median(floor), spread=ours.spread, bar=LIMIT),
+        median_row("API process, CPU per streamed token", api, "us", LIMIT, peer=median(floor)),
         median_row("emulated engine process, CPU per token", engine, "us"),
         _scrape(),
     ]

@@ -16,7 +16,7 @@ from benchmarks.gateway.contestant import spent_s
 from benchmarks.gateway.script import Script
 from benchmarks.gateway.stage import DIRECT, OURS, TROUBLE, Stage
 from benchmarks.gateway.work import SHARED, bodies
-from benchmarks.harness import Bar, Row, rotated
+from benchmarks.harness import Bar, Row, median_row, rotated
 
 BODIES = 64
 MB = 1 << 20
@@ -81,16 +81,13 @@ class Samples:
 
     def row(self, what: str, unit: str, one: str, other: str, value: Value) -> Row:
         """Both medians in one row."""
-        mine = self.values(one, value)
         peer = median(self.values(other, value))
-        return Row(f"{self.work.name}: {what}, {one} and {other}", median(mine), unit, peer, spread(mine))
+        return median_row(f"{self.work.name}: {what}, {one} and {other}", self.values(one, value), unit, peer=peer)
 
     def ratio(self, what: str, one: str, other: str, value: Value, bar: Bar | None = None) -> Row:
         """The median of the rounds' ratios."""
         found = ratios(self.values(one, value), self.values(other, value))
-        return Row(
-            f"{self.work.name}: {what}, {one} over {other}", median(found), "ratio", spread=spread(found), bar=bar
-        )
+        return median_row(f"{self.work.name}: {what}, {one} over {other}", found, "ratio", bar)
 
     def errors(self) -> Row:
         """Requests that went wrong, of everybody."""
@@ -134,11 +131,6 @@ def measured(
 def ratios(mine: Sequence[float], theirs: Sequence[float]) -> list[float]:
     """Round by round; a round in which the other has nothing counts as infinite."""
     return [one / other if other else float("inf") for one, other in zip(mine, theirs, strict=True)]
-
-
-def spread(values: Sequence[float]) -> float:
-    """Highest less lowest."""
-    return max(values) - min(values)
 
 
 def arrivals(rate: float, count: int, seed: int) -> list[float]:

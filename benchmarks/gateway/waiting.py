@@ -11,7 +11,7 @@ from statistics import median
 
 from benchmarks.gateway.options import Options
 from benchmarks.gateway.rivals import RIVALS
-from benchmarks.gateway.rounds import Samples, Work, measured, ratios, spread
+from benchmarks.gateway.rounds import Samples, Work, measured, ratios
 from benchmarks.gateway.script import Script
 from benchmarks.gateway.stage import DIRECT, OURS, Stage
 from benchmarks.harness import Bar, Measured, Row, median_row, quantile
@@ -53,7 +53,7 @@ def _added(samples: Samples) -> list[Row]:
     for name, bar in {"envoy": BAR, "smg": None}.items():
         if name in added:
             found = ratios(added[OURS], added[name])
-            rows.append(Row(f"{what} p50, {OURS} over {name}", median(found), "ratio", spread=spread(found), bar=bar))
+            rows.append(median_row(f"{what} p50, {OURS} over {name}", found, "ratio", bar))
     return rows
 
 
