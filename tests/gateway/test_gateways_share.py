@@ -1,5 +1,7 @@
 """Whole gateways that share their tenants' limits through a real Redis."""
 
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -33,21 +35,28 @@ async def limit(*stands: Stand, requests: int, policy: str = "open") -> None:
     )
 
 
-async def test_two_gateways_have_one_limit_between_them(tmp_path: Path, make_worker: MakeWorker) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    async with redis_server(tmp_path) as server:
+@contextlib.asynccontextmanager
+async def pair(directory: Path, make_worker: MakeWorker) -> AsyncIterator[tuple[Stand, Stand]]:
+    """Two gateways of one Redis, with one worker behind both."""
+    (directory / "a").mkdir()
+    (directory / "b").mkdir()
+    async with redis_server(directory) as server:
         quota = Quota(redis=server.config, wait_s=4.0)
-        async with gateway(tmp_path / "a", quota=quota) as left, gateway(tmp_path / "b", quota=quota) as right:
+        async with gateway(directory / "a", quota=quota) as left, gateway(directory / "b", quota=quota) as right:
             worker = await make_worker()
             for stand in (left, right):
                 stand.work(worker)
-            await limit(left, right, requests=4)
-            answers = [await post(stand) for stand in (left, right) * 3]
-            assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 429, 429]
-            assert [answer.headers["x-ratelimit-remaining-requests"] for answer in answers[:4]] == ["3", "2", "1", "0"]
-            assert await left.metric("paceline_quota_store_current") == 1
-            assert await left.metric("paceline_quota_exchange_seconds_count") >= 3
+            yield left, right
+
+
+async def test_two_gateways_have_one_limit_between_them(tmp_path: Path, make_worker: MakeWorker) -> None:
+    async with pair(tmp_path, make_worker) as (left, right):
+        await limit(left, right, requests=4)
+        answers = [await post(stand) for stand in (left, right) * 3]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 429, 429]
+        assert [answer.headers["x-ratelimit-remaining-requests"] for answer in answers[:4]] == ["3", "2", "1", "0"]
+        assert await left.metric("paceline_quota_store_current") == 1
+        assert await left.metric("paceline_quota_exchange_seconds_count") >= 3
 
 
 def served(stand: Stand) -> float:
@@ -69,15 +78,8 @@ async def both_served(left: Stand, right: Stand) -> None:
 
 
 async def test_what_one_gateway_serves_counts_at_the_other(tmp_path: Path, make_worker: MakeWorker) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    async with redis_server(tmp_path) as server:
-        quota = Quota(redis=server.config, wait_s=4.0)
-        async with gateway(tmp_path / "a", quota=quota) as left, gateway(tmp_path / "b", quota=quota) as right:
-            worker = await make_worker()
-            for stand in (left, right):
-                stand.work(worker)
-            await both_served(left, right)
+    async with pair(tmp_path, make_worker) as (left, right):
+        await both_served(left, right)
 
 
 async def test_without_its_redis_a_gateway_follows_the_tenants_policy_and_says_so(
