@@ -1,7 +1,6 @@
 """A real Prometheus for a test, gone with the block."""
 
 import contextlib
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -11,15 +10,9 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from tests.ports import free_port
 
 ATTEMPTS = 3
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on at the moment."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 @contextlib.contextmanager

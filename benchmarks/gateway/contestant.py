@@ -128,13 +128,6 @@ def spent_s(before: Times, after: Times) -> float:
     return sum(time - before.get(thread, 0) for thread, time in after.items()) / 1e9
 
 
-def free_port() -> int:
-    """A port that nobody listens on just now."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-    return port
-
-
 def listens(port: int) -> bool:
     """Whether somebody accepts connections there; a port that nobody has may be given to who asks, and is no answer."""
     with socket.socket() as probe:

@@ -8,9 +8,11 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.gateway.cluster import NAMESPACE, SOCKET
-from benchmarks.gateway.contestant import Contestant, free_port
+from benchmarks.gateway.cluster import SOCKET
+from benchmarks.gateway.contestant import Contestant
 from benchmarks.harness import ROOT
+from tests.gateway.manifests import NAMESPACE
+from tests.ports import free_port
 
 from paceline_core.auth import new_hop_key
 from paceline_core.config import FILE_VARIABLE

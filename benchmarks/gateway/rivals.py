@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gateway.contestant import Contestant, free_port
+from benchmarks.gateway.contestant import Contestant
 from benchmarks.harness import ROOT
 from benchmarks.peers import Environment
+from tests.ports import free_port
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "DO_NOT_TRACK": "1"}
 EXTENSIONS = "type.googleapis.com/envoy.extensions.filters"

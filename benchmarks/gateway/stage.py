@@ -14,7 +14,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -25,7 +25,6 @@ from benchmarks.gateway.client import Load, Target
 from benchmarks.gateway.contestant import CORE, LOAD_CORE, START_S, Contestant, Failed, Times, on_core, spent_s
 from benchmarks.gateway.rivals import RIVALS
 from benchmarks.gateway.script import Script
-from benchmarks.gateway.upstream import command
 from benchmarks.gateway.work import bodies
 from benchmarks.harness import ROOT
 
@@ -51,7 +50,7 @@ class Stage:
     def script(self, script: Script) -> None:
         """What upstreams answer from now on."""
         for port in self.upstreams:
-            data = json.dumps(command(script)).encode()
+            data = json.dumps(asdict(script)).encode()
             urllib.request.urlopen(f"http://127.0.0.1:{port}/script", data, START_S).close()
 
     def counts(self, name: str) -> int:

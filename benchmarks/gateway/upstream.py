@@ -9,7 +9,6 @@ for. It computes nothing, so it takes no notice of a prompt beyond reading it.
 import asyncio
 import json
 import sys
-from dataclasses import asdict
 from typing import Any, cast
 
 import httptools
@@ -193,11 +192,6 @@ class Connection(asyncio.Protocol):
                     self._transport.write(chunk(encode(report)))
                     last, quiet = report, 0
             await asyncio.sleep(TELL_S)
-
-
-def command(script: Script) -> dict[str, Any]:
-    """A script as `POST /script` takes it."""
-    return asdict(script)
 
 
 def _whole(body: bytes) -> bytes:

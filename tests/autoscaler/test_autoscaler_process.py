@@ -20,7 +20,7 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from tests.autoscaler.conftest import until
 from tests.autoscaler.talkers import load_report
 from tests.autoscaler.test_scaling_goals import manifest
-from tests.prometheus_server import free_port
+from tests.ports import free_port
 
 from paceline_autoscaler.actuator import state_key
 from paceline_autoscaler.ledger import read, replay

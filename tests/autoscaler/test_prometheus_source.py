@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import httpx
 import pytest
 from tests.autoscaler.conftest import Page, Prometheus, until
-from tests.prometheus_server import free_port
+from tests.ports import free_port
 
 from paceline_autoscaler.source import (
     EmbeddedSource,

@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import shutil
-import socket
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.gateway.stand import until
+from tests.ports import free_port
 
 from paceline_gateway.config import RedisConfig
 
@@ -67,10 +67,3 @@ async def redis_server(directory: Path, *arguments: str) -> AsyncIterator[RedisS
         yield server
     finally:
         await server.kill()
-
-
-def free_port() -> int:
-    """A port that nobody listens on just now."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-    return port

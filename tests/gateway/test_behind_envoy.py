@@ -21,7 +21,7 @@ from cryptography.x509.oid import NameOID
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, PATIENCE_S, STREAM, Stand, until
 from tests.gateway.worker_double import Script
-from tests.prometheus_server import free_port
+from tests.ports import free_port
 from websockets.asyncio.client import connect
 
 pytestmark = pytest.mark.real

@@ -7,7 +7,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from tests.gateway.redis_server import free_port, redis_server
+from tests.gateway.redis_server import redis_server
+from tests.ports import free_port
 
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Unreachable
