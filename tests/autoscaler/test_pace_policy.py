@@ -161,6 +161,11 @@ def test_while_the_first_replica_starts_it_is_waited_for() -> None:
     assert "1 starting (next in 15 s)" in decision.sentence
 
 
+def test_a_start_of_less_than_a_second_is_said_to_be_no_longer_than_that() -> None:
+    quick = observation(goal=goal(start_prior_s=1.0), pools=(view(ready=0, starting=2),), demand=demand(1.0))
+    assert "0 ready, 2 starting (next within 1 s)" in decided(quick, seasoned(quick, 5)).sentence
+
+
 def test_the_cheaper_pool_is_filled_first_and_the_dearer_is_emptied_first() -> None:
     pools = (pool(name="dear", dollars_per_hour=9.0, min=0), pool(name="cheap", dollars_per_hour=1.0, min=0, max=3))
     views = (view(ready=1, name="dear"), view(ready=1, name="cheap"))

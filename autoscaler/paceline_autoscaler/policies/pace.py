@@ -170,4 +170,5 @@ def _supply(group: Group) -> str:
     pending = group.pending
     if not pending:
         return f"{group.ready} ready"
-    return f"{group.ready} ready, {len(pending)} starting (next in {pending[0]:.0f} s)"
+    soon = f"in {pending[0]:.0f} s" if pending[0] >= 1 else "within 1 s"
+    return f"{group.ready} ready, {len(pending)} starting (next {soon})"
