@@ -14,7 +14,7 @@ import psutil
 import pytest
 from tests.cli.waiting import until
 
-from paceline_cli.supervisor.fleet import Fleet
+from paceline_cli.supervisor.fleet import LEFT_LOGS, Fleet
 from paceline_cli.supervisor.ports import PortPool
 from paceline_cli.supervisor.probes import HttpProber
 from paceline_cli.supervisor.rundir import run_dir
@@ -93,14 +93,15 @@ class StandIns:
 class Running:
     """A fleet with what a test wants to know of it."""
 
-    def __init__(self, site: Site, launches: StandIns, *keys: Key) -> None:
+    def __init__(self, site: Site, launches: StandIns, *keys: Key, left_logs: int = LEFT_LOGS) -> None:
         self.store = Store()
         for key in keys or (CHAT,):
             self.store.objects.put({**DOCUMENT, "metadata": {"name": key.name, "namespace": key.namespace}})
             self.store.scales.create(ScaleTarget(key, "main"), 1)
         self.launches = launches
         self.published: list[ServiceEndpoints] = []
-        self.fleet = Fleet(site, self.store, dict.fromkeys(keys or (CHAT,), resolved()), launches, self._publish)
+        services = dict.fromkeys(keys or (CHAT,), resolved())
+        self.fleet = Fleet(site, self.store, services, launches, self._publish, left_logs)
 
     def _publish(self, items: Iterable[ServiceEndpoints]) -> None:
         self.published = list(items)
@@ -173,6 +174,16 @@ async def test_more_replicas_are_started_and_fewer_are_drained_from_the_newest(r
     await until(lambda: running.ready == ["chat-main-1"])
     await until(lambda: [e.name for item in running.endpoints for e in item.endpoints] == ["chat-main-1"])
     assert list(running.launches.ports) == ["chat-main-1"]
+
+
+async def test_the_logs_of_workers_that_have_left_stay_up_to_a_bound(site: Site) -> None:
+    async with fleet(Running(site, StandIns(), left_logs=1)) as running:
+        running.scale(3)
+        await until(lambda: len(running.ready) == 3)
+        running.scale(1)
+        await until(lambda: len(running.fleet.workers) == 1)
+        logs = sorted(path.name for path in site.run.logs.iterdir())
+        assert (len(logs), logs[0]) == (2, "chat-main-1.log")
 
 
 async def test_zero_replicas_is_a_state_like_any_other(running: Running) -> None:

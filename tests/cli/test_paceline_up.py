@@ -162,7 +162,10 @@ def test_the_check_of_the_real_model_gives_the_right_sentence_and_leaves_nothing
     assert "time to first token" in checked["text"]
     assert checked["tokens"] > 1
     assert checked["ttft_ms"] > 0
-    assert files(run.state) == [".keys.lock", "keys.json", "local.key"]
+    left = files(run.state)
+    assert left[:3] == [".keys.lock", "keys.json", "local.key"]
+    assert {"run/logs/chat-main-1.log", "run/logs/gateway.log", "run/logs/supervisor.log"} <= set(left)
+    assert all(name.startswith("run/logs/") for name in left[3:])
 
 
 def test_ctrl_c_finishes_the_streams_and_leaves_no_process_no_port_and_no_file(tmp_path: Path) -> None:
@@ -180,7 +183,8 @@ def test_ctrl_c_finishes_the_streams_and_leaves_no_process_no_port_and_no_file(t
         assert run.left() == (0, "")
     assert alive(parts) == []
     assert not api.answers()
-    assert not (run.state / "run").exists()
+    assert all(name.startswith("logs/") for name in files(run.state / "run"))
+    assert "worker" in (run.state / "run" / "logs" / "quick-main-1.log").read_text()
 
 
 def test_a_closed_terminal_ends_it_in_order_too(tmp_path: Path) -> None:
@@ -189,7 +193,7 @@ def test_a_closed_terminal_ends_it_in_order_too(tmp_path: Path) -> None:
         parts = run.descendants()
         run.process.send_signal(signal.SIGHUP)
         assert run.left() == (0, "")
-    assert run.events()[-1] == {"event": "stopped"}
+    assert run.events()[-1] == {"event": "stopped", "logs": str(run.state / "run" / "logs")}
     assert alive(parts) == []
 
 
@@ -208,12 +212,15 @@ def test_a_second_ctrl_c_ends_it_now(tmp_path: Path) -> None:
         next(stream)
         run.interrupt()
         run.event("stopping")
+        shown = said("status", "--state", str(run.state)).stdout
+        assert "stopping: open streams are finished first\n" in shown
+        assert "gateway  draining  " in shown
         run.interrupt()
         with pytest.raises(httpx.HTTPError):
             list(stream)
         assert run.left()[0] == 0
     assert alive(parts) == []
-    assert not (run.state / "run").exists()
+    assert all(name.startswith("logs/") for name in files(run.state / "run"))
 
 
 def test_nothing_outlives_a_killed_supervisor_and_the_next_run_clears_up_even_without_prometheus(
@@ -230,7 +237,7 @@ def test_nothing_outlives_a_killed_supervisor_and_the_next_run_clears_up_even_wi
     again = said(*arguments, env={"PATH": path_without("prometheus")})
     assert again.returncode == 0
     assert json.loads(again.stdout.splitlines()[0])["source"] == "embedded"
-    assert files(run.state) == [".keys.lock", "keys.json", "local.key"]
+    assert all(name.startswith("logs/") for name in files(run.state / "run"))
 
 
 def test_a_folder_without_a_model_fails_the_start_with_the_workers_own_words(tmp_path: Path) -> None:

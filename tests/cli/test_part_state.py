@@ -1,5 +1,6 @@
 """A part of the control plane, as a real process that does nothing, and a prober that says what the test wants."""
 
+import asyncio
 import os
 import signal
 import sys
@@ -64,6 +65,17 @@ async def test_a_part_that_came_back_is_starting_until_it_says_that_it_is_ready(
     assert told.sentences == ["gateway ended (signal 9); started again in 0.5 s"]
     told.healthy = True
     await until(lambda: part.state == "running")
+
+
+async def test_a_part_that_is_told_to_leave_drains_and_is_stopped_then(part: Part, told: Told) -> None:
+    told.healthy = True
+    await part.wait_ready()
+    leaving = asyncio.create_task(part.stop())
+    await asyncio.sleep(0)
+    assert part.state == "draining"
+    await leaving
+    assert part.state == "stopped"
+    assert told.sentences == []
 
 
 def test_a_failure_ends_with_the_programs_own_last_words(tmp_path: Path) -> None:

@@ -2,11 +2,12 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from paceline_cli.supervisor.logs import tail, trim
+from paceline_cli.supervisor.logs import KEPT, LIMIT, tail, trim
 from paceline_cli.supervisor.rundir import RunRecord, read_record, run_dir, write_private, write_record
 from paceline_core.errors import Conflict, NotFound, Unreachable
 
@@ -23,24 +24,35 @@ def test_everything_of_a_run_is_private(tmp_path: Path) -> None:
         assert permissions(run.secrets / "gateway.key") == 0o600
 
 
-def test_nothing_of_a_run_is_left(tmp_path: Path) -> None:
-    with run_dir(tmp_path) as run:
+@pytest.mark.parametrize("end", [None, Unreachable, KeyboardInterrupt])
+def test_of_a_run_nothing_is_left_but_its_logs_however_it_ended(
+    tmp_path: Path, end: type[BaseException] | None
+) -> None:
+    with pytest.raises(end) if end else nullcontext(), run_dir(tmp_path) as run:  # noqa: PT012 - the block is the run
         (run.home("gateway") / "gateway.yaml").write_text("x")
-        run.log("gateway").write_text("x")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_failed_run_leaves_its_logs_alone(tmp_path: Path) -> None:
-    with pytest.raises(Unreachable), run_dir(tmp_path) as run:  # noqa: PT012 - the block is the run
         write_private(run.secrets / "gateway.key", b"x")
         run.log("gateway").write_text("why")
-        raise Unreachable("it failed")
+        if end:
+            raise end("it failed")
     assert [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()] == [
         Path("run/logs/gateway.log")
     ]
 
 
-def test_a_failed_run_without_logs_leaves_nothing(tmp_path: Path) -> None:
+def test_the_next_run_begins_without_the_logs_of_the_last(tmp_path: Path) -> None:
+    with run_dir(tmp_path) as run:
+        run.log("gateway").write_text("why")
+    with run_dir(tmp_path) as run:
+        assert list(run.logs.iterdir()) == []
+
+
+def test_logs_that_stay_are_cut_to_their_bound(tmp_path: Path) -> None:
+    with run_dir(tmp_path) as run, run.log("gateway").open("wb") as log:
+        log.truncate(LIMIT + 1)
+    assert run.log("gateway").stat().st_size == KEPT
+
+
+def test_a_run_without_logs_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(Unreachable), run_dir(tmp_path):
         raise Unreachable("it failed")
     assert list(tmp_path.iterdir()) == []
@@ -68,6 +80,13 @@ def test_a_run_is_found_by_its_record(tmp_path: Path) -> None:
         write_record(run.root, record)
         assert read_record(tmp_path) == record
     with pytest.raises(NotFound, match="paceline up"):
+        read_record(tmp_path)
+
+
+def test_where_nothing_runs_the_last_runs_logs_are_named(tmp_path: Path) -> None:
+    with run_dir(tmp_path) as run:
+        run.log("gateway").write_text("why")
+    with pytest.raises(NotFound, match=f"the last run's logs are in {run.logs}"):
         read_record(tmp_path)
 
 

@@ -1,5 +1,6 @@
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from paceline_cli.view.rows import row
 from paceline_cli.view.screen import screen
 from paceline_cli.view.text import changed, line
 
+LOGS = Path("/state/run/logs")
 TARGET = Target("http://127.0.0.1:8000", "pl_abc_def", "demo")
 ANSWER = Answer(ttft_s=0.12, total_s=0.62, tokens=11, text=" Time to first token. ")
 
@@ -122,14 +124,14 @@ def test_plain_output_tells_the_whole_story() -> None:
         plain.update(run(busy()))
     plain.checked(TARGET, ANSWER)
     plain.stopping()
-    plain.stopped()
+    plain.stopped(LOGS)
     text = "\n".join(lines)
     assert "note: careful" in text
     assert "embedded source, since there is no prometheus on PATH" in text
     assert curl(TARGET) in text
     assert text.count("1/3 ready") == 1
     assert "check   demo: ttft 120 ms, 11 tokens, 20.0 tokens/s" in text
-    assert lines[-1] == "stopped"
+    assert lines[-1] == "stopped; its logs stay in /state/run/logs until the next start"
 
 
 def test_plain_output_says_once_that_a_process_ended() -> None:
@@ -150,10 +152,11 @@ def test_json_output_is_one_object_a_line() -> None:
     out.update(run(busy()))
     out.update(run(busy(), uptime_s=81.0))
     out.checked(TARGET, ANSWER)
-    out.stopped()
+    out.stopped(LOGS)
     events = [json.loads(text) for text in lines]
     assert [event["event"] for event in events] == ["starting", "ready", "status", "checked", "stopped"]
     assert events[1] == {"event": "ready", "endpoint": "http://127.0.0.1:8000/v1", "key": TARGET.key, "model": "demo"}
+    assert events[4]["logs"] == "/state/run/logs"
     assert (events[3]["model"], events[3]["tokens_per_s"]) == ("demo", 20.0)
 
 

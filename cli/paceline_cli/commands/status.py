@@ -20,6 +20,8 @@ def status(state: State = DEFAULT, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(run, indent=1))
         return
     typer.echo(f"endpoint  {run['endpoint']}  metrics: {run['source']}")
+    if run["stopping"]:
+        typer.echo("stopping: open streams are finished first")
     typer.echo(f"logs  {run['logs']}")
     for name, word in run["parts"].items():
         typer.echo(f"{name}  {word}  {run['metrics'][name]}")

@@ -5,8 +5,9 @@ status. A pass follows every change, and a slow tick repeats it, so that nothing
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 from paceline_cli.supervisor import workload
@@ -23,6 +24,7 @@ from paceline_core.launch import WorkerLaunch
 from paceline_core.objects.resolved import ResolvedService
 
 TICK_S = 5.0
+LEFT_LOGS = 20
 KIND = "InferenceService"
 Publish = Callable[[Iterable[ServiceEndpoints]], None]
 
@@ -40,10 +42,19 @@ class Launches(Protocol):
 
 
 class Fleet:
-    """Every worker of every service. `publish` is told all endpoints with each pass."""
+    """Every worker of every service. `publish` is told all endpoints with each pass.
 
-    def __init__(
-        self, site: Site, store: Store, services: Mapping[Key, ResolvedService], launcher: Launches, publish: Publish
+    `left_logs`: of how many workers that have left the logs stay.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
+        self,
+        site: Site,
+        store: Store,
+        services: Mapping[Key, ResolvedService],
+        launcher: Launches,
+        publish: Publish,
+        left_logs: int = LEFT_LOGS,
     ) -> None:
         self._site = site
         self._store = store
@@ -53,6 +64,8 @@ class Fleet:
         self._workers: list[Worker] = []
         self._started: Counter[ScaleTarget] = Counter()
         self._drains: set[asyncio.Task[None]] = set()
+        self._left_logs: deque[Path] = deque()
+        self._left_logs_limit = left_logs
         self._news = asyncio.Event()
 
     def wake(self) -> None:
@@ -133,7 +146,13 @@ class Fleet:
         drain = worker.drain()
         self._drains.add(drain)
         drain.add_done_callback(self._drains.discard)
-        drain.add_done_callback(lambda _: self._launcher.release(worker.name))
+        drain.add_done_callback(lambda _: self._release(worker))
+
+    def _release(self, worker: Worker) -> None:
+        self._launcher.release(worker.name)
+        self._left_logs.append(worker.log)
+        if len(self._left_logs) > self._left_logs_limit:
+            self._left_logs.popleft().unlink(missing_ok=True)
 
     def _tell(self) -> None:
         everybody = [self._endpoints(key) for key in self._services]

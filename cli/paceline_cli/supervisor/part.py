@@ -42,7 +42,12 @@ class Part:
 
     @property
     def state(self) -> str:
-        """`down`; `starting` from a process's start until it first says that it is ready; then `running`."""
+        """`down`; `starting` from a process's start until it first says that it is ready; then `running`.
+
+        Told to leave it is `draining`, and in the end `stopped`.
+        """
+        if self._leaving:
+            return "draining" if self._process.child else "stopped"
         if self._process.child is None:
             return "down"
         return "running" if self._ready else "starting"

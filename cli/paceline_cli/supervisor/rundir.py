@@ -1,4 +1,4 @@
-"""The directory of one run: `<state>/run`, removed at its end; `<state>` itself keeps what outlives runs (keys).
+"""The directory of one run: `<state>/run`, of which the logs stay until the next; `<state>` keeps what outlives runs.
 
 The lock is on the state directory itself, held by the kernel for as long as the process lives: a killed supervisor
 leaves none behind, and what it did leave in `run` is cleared by the next one.
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from paceline_cli.supervisor.logs import trim
 from paceline_core.errors import Conflict, NotFound
 
 SOCKET_PATH_LIMIT = 100  # AF_UNIX allows 108 bytes on Linux, 104 elsewhere
@@ -42,7 +43,7 @@ class RunDir:
 
     @property
     def logs(self) -> Path:
-        """One log file a process."""
+        """One log file a process; they stay when the run has ended, until the next one begins."""
         return self.root / "logs"
 
     @property
@@ -104,25 +105,28 @@ def read_record(state: Path) -> RunRecord:
     try:
         record = RunRecord(**json.loads((state / "run" / "run.json").read_text()))
     except (OSError, ValueError, TypeError):
+        logs = state / "run" / "logs"
+        last = f"; the last run's logs are in {logs}" if logs.is_dir() else ""
         raise NotFound(
-            f"nothing runs in {state}; start it with `paceline up`, or name another one with --state"
+            f"nothing runs in {state}; start it with `paceline up`, or name another one with --state{last}"
         ) from None
     return record
 
 
 @contextlib.contextmanager
 def _cleared(root: Path) -> Iterator[None]:
-    """Leave nothing behind; after a failure, the logs that explain it."""
+    """Leave nothing behind but the logs, each within its bound."""
     try:
         yield
-    except Exception:
+    finally:
         for path in root.iterdir():
             if path.name != "logs":
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if not any((root / "logs").iterdir()):
-            shutil.rmtree(root)
-        raise
-    shutil.rmtree(root, ignore_errors=True)
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+        logs = list((root / "logs").iterdir())
+        for log in logs:
+            trim(log)
+        if not logs:
+            shutil.rmtree(root, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -42,6 +42,7 @@ class Stack:
         self._parts = {spec.name: Part(spec, site, self._on_end) for spec in _specs(site, ports)}
         self._born = site.clock.monotonic()
         self._passes: asyncio.Task[None] | None = None
+        self._stopping = False
 
     def start(self) -> None:
         """Start everything at once."""
@@ -69,6 +70,7 @@ class Stack:
 
     async def stop(self) -> None:
         """Stop everything in order; returns when nothing is left."""
+        self._stopping = True
         await self._parts[control.AUTOSCALER].stop()
         await self._parts[control.GATEWAY].stop()
         if self._passes:
@@ -93,6 +95,7 @@ class Stack:
         return {
             "endpoint": f"{self._site.endpoint}/v1",
             "uptime_s": round(self._site.clock.monotonic() - self._born, 1),
+            "stopping": self._stopping,
             "source": "prometheus" if self._ports.prometheus else "embedded",
             "parts": {name: part.state for name, part in self._parts.items()},
             "metrics": {name: f"http://{HOST}:{part.spec.port}/metrics" for name, part in self._parts.items()},

@@ -127,8 +127,6 @@ class Worker:
         if self._probing:
             self._probing.cancel()
         self._site.run.forget(self.name)
-        if self._process.last_exit == 0:
-            self.log.unlink(missing_ok=True)
         self.gone = True
         self._hooks.changed()
 

@@ -38,7 +38,7 @@ async def up(options: Options, output: Output) -> None:
             async with httpx.AsyncClient(trust_env=False) as http:
                 site = Site(run, pool, clock, HttpProber(http), f"http://{HOST}:{ports.public}", options.log_level)
                 await _up(options, site, wishes, ports, output)
-    output.stopped()
+    output.stopped(run.logs)
 
 
 async def _up(options: Options, site: Site, wishes: Wishes, ports: Ports, output: Output) -> None:

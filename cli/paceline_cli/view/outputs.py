@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import typer
@@ -39,8 +40,8 @@ class Output(Protocol):
         """An orderly stop has begun."""
         ...
 
-    def stopped(self) -> None:
-        """Nothing is left."""
+    def stopped(self, logs: Path) -> None:
+        """Nothing is left but the logs."""
         ...
 
 
@@ -81,9 +82,9 @@ class Plain:
         """One line."""
         self._write("stopping: streams are finished first; Ctrl-C again ends everything now")
 
-    def stopped(self) -> None:
+    def stopped(self, logs: Path) -> None:
         """One line."""
-        self._write("stopped")
+        self._write(f"stopped; its logs stay in {logs} until the next start")
 
 
 class Live(Plain):
@@ -143,9 +144,9 @@ class Json:
         """`{"event": "stopping"}`."""
         self._say("stopping")
 
-    def stopped(self) -> None:
-        """`{"event": "stopped"}`."""
-        self._say("stopped")
+    def stopped(self, logs: Path) -> None:
+        """`{"event": "stopped", "logs": ...}`."""
+        self._say("stopped", logs=str(logs))
 
     def _say(self, event: str, **fields: Any) -> None:
         self._write(json.dumps({"event": event, **fields}))
