@@ -28,7 +28,7 @@ def test_everything_of_a_run_is_private(tmp_path: Path) -> None:
 def test_of_a_run_nothing_is_left_but_its_logs_however_it_ended(
     tmp_path: Path, end: type[BaseException] | None
 ) -> None:
-    with pytest.raises(end) if end else nullcontext(), run_dir(tmp_path) as run:  # noqa: PT012 - the block is the run
+    with pytest.raises(end) if end else nullcontext(), run_dir(tmp_path) as run:
         (run.home("gateway") / "gateway.yaml").write_text("x")
         write_private(run.secrets / "gateway.key", b"x")
         run.log("gateway").write_text("why")
