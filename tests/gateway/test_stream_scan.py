@@ -104,6 +104,7 @@ STREAM = [
     (b": p 4 15,16 3\n", chunk("c") + chunk("d") + chunk("e")),
     (b": p 6 17 2 end\n", chunk("f") + END),
 ]
+SHORT = [*STREAM[:3], (b": p 4 15 1 end\n", END)]
 CHOICES = [
     (b": c 0 0 11 2\n", ROLE + chunk("a")),
     (b": c 1 0 21,22 2\n", ROLE + chunk("x")),
@@ -114,7 +115,7 @@ CHOICES = [
 
 
 @given(
-    st.sampled_from([STREAM, CHOICES]),
+    st.sampled_from([STREAM, SHORT, CHOICES]),
     st.lists(st.integers(0, 2000), max_size=12),
     st.integers(0, 2000),
 )

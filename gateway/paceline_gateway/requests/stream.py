@@ -21,6 +21,9 @@ from paceline_gateway.requests.told import Told, piece
 LINE_LIMIT = 1 << 20
 CODE_LIMIT = 4096
 _MOVED = MOVED.encode()
+_PLAIN = re.compile(rb"(: p (\d+) ([\d,]+)(?: 1 end)?\n)(data: .*\n\n)")
+_PLAINS = re.compile(rb"(?:: p \d+ [\d,]+(?: 1 end)?\ndata: .*\n\n)+")
+"""Pieces of one event each, which is nearly all that our workers send: one by one, and all that follow each other."""
 _COMMENT = re.compile(rb"^:.*\n", re.MULTILINE)
 _CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|refusal|arguments|delta)":\s*"[^"]')
 _COUNT = {
@@ -71,10 +74,7 @@ class StreamScan:
         if self._rest:
             packet, self._rest = self._rest + packet, b""
         before = self._meter.output
-        kept, at = self._plain(packet)
-        if at < len(packet):
-            kept.append(self._other(packet[at:] if at else packet))
-        lines = kept[0] if len(kept) == 1 else b"".join(kept)
+        lines = self._plain(packet) or self._pieces(packet)
         self.fresh = self._meter.output - before or _events(lines)
         return lines if self.began else self._first(lines)
 
@@ -92,51 +92,59 @@ class StreamScan:
         self._rest = packet[cut:]
         return packet[:cut]
 
-    def _plain(self, packet: bytes) -> tuple[list[bytes], int]:
-        """Pieces of one event each, which is nearly all that our workers send; and where what is not that begins."""
-        kept, at = [], 0
-        while packet.startswith(b": p ", at):
-            begin = packet.find(b"\n", at) + 1
-            end = packet.find(b"\n", begin) + 2
-            position, _, ids = packet[at + 4 : begin].partition(b" ")
-            one = packet.startswith(b"data: ", begin) and packet.startswith(b"\n", end - 1)
-            if not (one and position.isdigit()) or ids.find(b" ") >= 0 or ids == b"-\n":
-                break
-            self._meter.output = int(position) + ids.count(b",") + 1
-            if self._told is not None:
-                self._told.add(packet[at:begin])
-            kept.append(packet[begin:end])
-            at = end
-        return kept, at
+    def _plain(self, packet: bytes) -> bytes:
+        """What may be forwarded of nothing but plain pieces; nothing if it is anything else."""
+        found = _PLAIN.findall(packet) if packet.startswith(b": p ") else ()
+        if not found:
+            return b""
+        lines, positions, ids, events = zip(*found)  # noqa: B905 - asking for it takes as long as to zip one piece
+        told, passed = b"".join(lines), b"".join(events)
+        if len(told) + len(passed) != len(packet):
+            return b""
+        self._meter.output = int(positions[-1]) + ids[-1].count(b",") + 1
+        if self._told is not None:
+            self._told.add(told)
+        return passed
 
-    def _other(self, packet: bytes) -> bytes:
-        """What may be forwarded of anything else, looked through for what ends a stream."""
-        lines = self._pieces(packet) if packet.startswith(b":") or b"\n:" in packet else self._whole_lines(packet)
+    def _pieces(self, packet: bytes) -> bytes:
+        """What may be forwarded of anything else."""
+        kept, at = list[bytes](), 0
+        while at < len(packet):
+            plain = _PLAINS.match(packet, at)
+            if plain is None:
+                at = self._other(packet, at, kept)
+            else:
+                kept.append(self._plain(plain[0]))
+                at = plain.end()
+        return b"".join(kept)
+
+    def _other(self, packet: bytes, at: int, kept: list[bytes]) -> int:
+        """Take what comes before the next comment, and that one with what belongs to it: where that ends.
+
+        From the first one on that is not whole, everything waits.
+        """
+        begin = at if packet.startswith(b":", at) else packet.find(b"\n:", at) + 1 or len(packet)
+        if begin == len(packet):
+            self._keep(self._whole_lines(packet[at:]), kept)
+            return len(packet)
+        self._keep(packet[at:begin], kept)
+        end = self._comment(packet, begin)
+        if end is None:
+            self._keep(self._wait(packet[begin:]), kept)
+            return len(packet)
+        at = packet.find(b"\n", begin) + 1
+        self._keep(packet[at:end], kept)
+        return max(at, end)
+
+    def _keep(self, lines: bytes, kept: list[bytes]) -> None:
+        """These may be forwarded; looked through for what ends a stream."""
         if b"data: [DONE]" in lines:
             self.done = True
         if b'"usage":' in lines:
             self._usage = lines
         if b'data: {"error"' in lines:
             self.failed = True
-        return lines
-
-    def _pieces(self, packet: bytes) -> bytes:
-        """The events of all pieces that are whole; from the first one on that is not, everything waits."""
-        kept, at = [], 0
-        while at < len(packet):
-            begin = at if packet.startswith(b":", at) else packet.find(b"\n:", at) + 1 or len(packet)
-            if begin == len(packet):
-                kept.append(self._whole_lines(packet[at:]))
-                break
-            kept.append(packet[at:begin])
-            end = self._comment(packet, begin)
-            if end is None:
-                kept.append(self._wait(packet[begin:]))
-                break
-            at = packet.find(b"\n", begin) + 1
-            kept.append(packet[at:end])
-            at = max(at, end)
-        return b"".join(kept)
+        kept.append(lines)
 
     def _comment(self, packet: bytes, begin: int) -> int | None:
         """Take a comment in if what belongs to it is there: where that ends. None: not yet."""
