@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from paceline_core.tasks import cancel
 from paceline_gateway.config import Limits
@@ -112,7 +113,7 @@ class Pool:
         exchange.use(upstream, request)
 
     def _make(self, address: Address) -> Upstream:
-        return Upstream(lambda u: self._keep(address, u), lambda u: self._drop(address, u))
+        return Upstream(partial(self._keep, address), partial(self._drop, address))
 
     def _keep(self, address: Address, upstream: Upstream) -> None:
         kept = self._idle.setdefault(address, [])

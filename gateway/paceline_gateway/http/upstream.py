@@ -63,11 +63,12 @@ class Upstream(asyncio.Protocol):
         self._on_idle = on_idle
         self._on_closed = on_closed
         self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpResponseParser(self)
         self._receiver: Receiver | None = None
         self._used = False
         self._headers: Headers = {}
         self._body: list[bytes] = []
+        self.on_body = self._body.append
+        self._parser = httptools.HttpResponseParser(self)
         self.idle_since = 0.0
         self._clear()
 
@@ -112,20 +113,24 @@ class Upstream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """asyncio: bytes from the worker."""
-        if self._receiver is None:
+        receiver = self._receiver
+        if receiver is None:
             self.abort()
             return
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._broken = True
-        if self._headed and not self._complete and not self._broken:
-            self._deliver_body(self._receiver)  # all packets of a stream but the first and the last
-            return
         if not self._headed:
-            self._head_size += len(data)
-            self._broken = self._broken or self._head_size > HEAD_LIMIT
-        self._deliver()
+            self._deliver_head(receiver, len(data))
+        if self._body and self._headed and self._receiver is not None:
+            piece = b"".join(self._body)
+            self._body.clear()
+            receiver.data(piece)
+        if self._complete and self._receiver is not None:
+            self._finish()
+        elif self._broken:
+            self._lose(Loss.INVALID)
 
     def connection_lost(self, _error: Exception | None) -> None:
         """asyncio: the connection is closed; that ends a response without a length."""
@@ -139,68 +144,53 @@ class Upstream(asyncio.Protocol):
             self._lose(Loss.STALE if self._used and not self._headed else Loss.CLOSED)
 
     def on_message_begin(self) -> None:
-        """httptools: a response starts; one that nobody asked for makes the connection useless."""
-        self._broken = self._broken or self._complete
+        """httptools: a response starts; one that nobody asked for is not parsed, and makes the connection useless."""
+        if self._complete:
+            raise ValueError
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """httptools: one header, or one trailer, which nobody reads."""
         if not self._status:
             name = name.lower()
-            self._broken = self._broken or (name == b"transfer-encoding" and name in self._headers)
+            if name == b"transfer-encoding" and name in self._headers:
+                self._broken = True
             self._headers[name] = value.strip()
 
     def on_headers_complete(self) -> None:
         """httptools: the head is complete."""
-        if self._complete:
-            return
         self._status = self._parser.get_status_code()
         self._broken = self._broken or self._status < 100
-        self._until_close = not ({b"content-length", b"transfer-encoding"} & self._headers.keys())
-
-    def on_body(self, body: bytes) -> None:
-        """httptools: a piece of the body."""
-        if not self._complete:
-            self._body.append(body)
+        self._until_close = b"transfer-encoding" not in self._headers and b"content-length" not in self._headers
 
     def on_message_complete(self) -> None:
         """httptools: the response is complete, or was only an interim one."""
         if self._status < 200:
             self._headers, self._status = {}, 0
-        elif not self._complete and not self._broken:
+        elif not self._broken:
             self._complete, self._keep = True, self._parser.should_keep_alive()
 
     def _clear(self) -> None:
-        self._headers, self._body = {}, []
-        self._status = 0
-        self._head_size = 0
+        self._headers = {}
+        self._body.clear()
+        self._status = self._head_size = 0
         self._headed = self._complete = self._keep = self._broken = self._until_close = False
 
-    def _deliver(self) -> None:
-        receiver = self._receiver
-        if receiver is not None and self._status >= 200 and not self._headed:
+    def _deliver_head(self, receiver: Receiver, size: int) -> None:
+        self._head_size += size
+        self._broken = self._broken or self._head_size > HEAD_LIMIT
+        if self._status >= 200:
             self._headed = True
             receiver.head(self._status, self._headers)
-        if self._headed and self._receiver is not None:
-            self._deliver_body(self._receiver)
-        if self._complete and self._receiver is not None:
-            self._finish()
-        elif self._broken:
-            self._lose(Loss.INVALID)
-
-    def _deliver_body(self, receiver: Receiver) -> None:
-        body, self._body = self._body, []
-        if body:
-            receiver.data(body[0] if len(body) == 1 else b"".join(body))
 
     def _finish(self) -> None:
-        receiver, self._receiver = self._receiver, None
+        receiver, self._receiver, transport = self._receiver, None, self._transport
         keep = self._keep and not self._broken and not self._until_close
-        if keep and self.open:
+        if transport is not None and keep and not transport.is_closing():
             self._used = True
-            self.resume()
+            transport.resume_reading()
             self._on_idle(self)
-        elif self._transport is not None:
-            self._transport.close()
+        elif transport is not None:
+            transport.close()
         if receiver is not None:
             receiver.end()
 
