@@ -7,6 +7,7 @@ all; work for nobody must stop within milliseconds. Known hole: a half-closing c
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from paceline_core.errors import Code, RequestError
@@ -18,6 +19,10 @@ from paceline_gateway.http.reply import Reply
 WRITE_BUFFER = 256 << 10
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FOREVER = float("inf")
+
+
+def _nowhere(_data: bytes) -> None:
+    """Where bytes go that nobody is there for."""
 
 
 class Application(Protocol):
@@ -74,12 +79,16 @@ class House(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """`deadline` is when `expire` is due; the server looks at it a few times a second."""
+    """`deadline` is when `expire` is due; the server looks at it a few times a second.
+
+    `write` sends bytes; nothing happens when the client is gone.
+    """
 
     def __init__(self, house: House) -> None:
         self._house = house
         self._reader = house.reader()
         self._transport: asyncio.Transport | None = None
+        self.write: Callable[[bytes], None] = _nowhere
         self._reply: Reply | None = None
         self._held = 0
         self._over = False
@@ -112,6 +121,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is one by its methods alone
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        self.write = transport.write
         if not self._house.opened(self):
             full = RequestError(Code.NO_CAPACITY, "The gateway has too many connections; retry.", retry_after=1.0)
             Reply(self, keep_alive=False, chunked=True).fail(full)
@@ -120,12 +130,14 @@ class Connection(asyncio.Protocol):
         """asyncio: bytes from the client."""
         if self._lingering:
             return
-        was_idle, was_head = self._reader.idle, not self._reader.in_body
-        self._reader.feed(data)
-        self._rearm(was_idle=was_idle, was_head=was_head)
-        if self._reader.expects and self._reply is None:
-            self._reader.expects = False
-            self.write(_CONTINUE)
+        reader = self._reader
+        was_idle, was_head = reader.idle, not reader.in_body
+        reader.feed(data)
+        if not reader.idle:
+            self._rearm(was_idle=was_idle, was_head=was_head)
+            if reader.expects and self._reply is None:
+                reader.expects = False
+                self.write(_CONTINUE)
         self._advance()
 
     def eof_received(self) -> bool:
@@ -135,7 +147,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         """asyncio: the connection is closed."""
-        self._transport = None
+        self._transport, self.write = None, _nowhere
         self._over = True
         self._client_gone()
         self._house.closed(self)
@@ -152,11 +164,6 @@ class Connection(asyncio.Protocol):
         if self._reply is not None:
             self._reply.on_pressure(False)
         self._advance()
-
-    def write(self, data: bytes) -> None:
-        """Send bytes; nothing happens when the client is gone."""
-        if self._transport is not None:
-            self._transport.write(data)
 
     def abort(self) -> None:
         """Close at once, unsent bytes lost."""
@@ -188,7 +195,7 @@ class Connection(asyncio.Protocol):
     def _rearm(self, *, was_idle: bool, was_head: bool) -> None:
         """Each part of a request has its own limit, counted from where the part begins."""
         limits = self._house.limits
-        if was_idle and not self._reader.idle:
+        if was_idle:
             self._reading = self._house.now() + limits.head_s
         if was_head and self._reader.in_body:
             self._reading = self._house.now() + limits.body_s
@@ -209,7 +216,7 @@ class Connection(asyncio.Protocol):
 
     def _switch(self, head: Head) -> None:
         """The connection is a WebSocket from here on. Its client may send only after our answer to the handshake."""
-        transport, self._transport = self._transport, None
+        transport, self._transport, self.write = self._transport, None, _nowhere
         self._reply, self._over = None, True
         self._reader.close()
         if transport is not None:

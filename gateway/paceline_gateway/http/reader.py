@@ -12,6 +12,7 @@ After a fault of framing or of size the reader is deaf: the answers it owes are 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import httptools
 
@@ -60,7 +61,14 @@ class Memory:
 
 
 class RequestReader:
-    """One connection's incoming side. `gate` judges a head before its body is read."""
+    """One connection's incoming side. `gate` judges a head before its body is read.
+
+    `idle`: no request has begun; `in_body`: a head is complete, its body is not.
+    """
+
+    idle: bool
+    in_body: bool
+    expects: bool
 
     _head: Head | None
     _refused: RequestError | None
@@ -71,8 +79,8 @@ class RequestReader:
     ) -> None:
         self.ready: deque[Request | Refusal] = deque()
         self.deaf = False
-        self.expects = False
         self._limits = limits
+        self._room = limits.head_bytes
         self._memory = memory
         self._gate = gate
         self._now = now
@@ -81,16 +89,6 @@ class RequestReader:
         self._progress = self._ended = False
         self._taken = 0
         self._clear()
-
-    @property
-    def idle(self) -> bool:
-        """No request has begun."""
-        return not self._begun
-
-    @property
-    def in_body(self) -> bool:
-        """A head is complete, its body is not."""
-        return self._head is not None
 
     def feed(self, data: bytes) -> None:
         """Parse what came in; `ready` and `deaf` say what came of it."""
@@ -103,7 +101,7 @@ class RequestReader:
             self.deaf = True  # refused by its head, or the last one that is HTTP: nothing may follow before our answer
         except httptools.HttpParserError as error:
             self._refuse(Code.INVALID_REQUEST, f"The request is not valid HTTP/1.1: {error}.{_spoken(data)}")
-        if self._begun and not self.deaf:
+        if not self.idle and not self.deaf:
             # what yields no body is head, chunk extension or trailer: llhttp would buffer any amount of it
             self._fed = 0 if self._progress else self._fed + len(data)
             self._check_head(self._fed)
@@ -127,7 +125,7 @@ class RequestReader:
 
     def on_message_begin(self) -> None:
         """httptools: a request starts."""
-        self._begun, self._progress = True, self._ended
+        self.idle, self._progress = False, self._ended
 
     def on_url(self, url: bytes) -> None:
         """httptools: the request target."""
@@ -135,23 +133,25 @@ class RequestReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """httptools: one header, or one trailer, which nobody reads."""
-        if self._head is not None:
+        if self.in_body:
             return
-        name, value = name.lower(), value.strip()
-        if name in self._headers and name in _ONCE:
+        headers, name, value = self._headers, name.lower(), value.strip()
+        if name in headers and name in _ONCE:
             self._note(Code.INVALID_REQUEST, f"The header {name.decode()} stands twice; send it once.")
         self._size += len(name) + len(value) + HEADER_COST
-        if self._size <= self._limits.head_bytes:
-            self._headers[name] = value
+        if self._size <= self._room:
+            headers[name] = value
 
     def on_headers_complete(self) -> None:
         """httptools: the head is complete."""
-        self._head = Head(self._parser.get_method().decode(), _path(self._url), self._headers)
+        self._head = head = Head(self._parser.get_method().decode(), _path(self._url), self._headers)
+        self.in_body, version = True, self._parser.get_http_version()
+        self._chunked = version == "1.1"
         self._check_head(self._size + len(self._url))
-        self._check_framing()
+        self._check_framing(head, version)
         if self._refused is None:
-            self._gated = self._refused = self._gate(self._head)
-        self.expects = self._refused is None and self._headers.get(b"expect", b"").lower() == b"100-continue"
+            self._gated = self._refused = self._gate(head)
+            self.expects = self._refused is None and head.headers.get(b"expect", b"").lower() == b"100-continue"
 
     def on_body(self, body: bytes) -> None:
         """httptools: a piece of the body."""
@@ -171,8 +171,7 @@ class RequestReader:
         self._ended = True
         if self.deaf:
             return
-        chunked = self._parser.get_http_version() == "1.1"
-        keep = self._parser.should_keep_alive()
+        keep, chunked = self._parser.should_keep_alive(), self._chunked
         if len(self.ready) >= PIPELINE_LIMIT:
             self._note(Code.INVALID_REQUEST, f"More than {PIPELINE_LIMIT} requests wait on this connection.")
         if self._gated is not None:
@@ -186,24 +185,20 @@ class RequestReader:
         self._clear()
 
     def _clear(self) -> None:
-        self._begun = False
+        self.idle, self.in_body, self.expects = True, False, False
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
-        self._head = None
-        self._size = 0
-        self._fed = 0
+        self._head = self._refused = self._gated = None
+        self._size = self._fed = 0
         self._body: list[bytes] = []
-        self._refused = None
-        self._gated = None
-        self.expects = False
 
     def _check_head(self, size: int) -> None:
         if size > self._limits.head_bytes:
             message = f"The request's head is over the limit of {self._limits.head_bytes} bytes; send fewer headers."
             self._note(Code.HEADERS_TOO_LARGE, message)
 
-    def _check_framing(self) -> None:
-        headers, version = self._headers, self._parser.get_http_version()
+    def _check_framing(self, head: Head, version: str) -> None:
+        headers = head.headers
         if version not in _VERSIONS:
             self._note(Code.INVALID_REQUEST, "The only versions served are HTTP/1.1 and HTTP/1.0.")
         coding = headers.get(b"transfer-encoding")
@@ -212,13 +207,13 @@ class RequestReader:
         if b"host" not in headers and version == "1.1":
             self._note(Code.INVALID_REQUEST, "The header host is missing.")
         if self._parser.should_upgrade():
-            self._check_upgrade()
+            self._check_upgrade(head)
         if int(headers.get(b"content-length", b"0")) > self._limits.body_bytes:
             self._too_large()
 
-    def _check_upgrade(self) -> None:
-        if self._head is not None and is_handshake(self._head.method, self._headers):
-            self._head.upgrade = True
+    def _check_upgrade(self, head: Head) -> None:
+        if is_handshake(head.method, head.headers):
+            head.upgrade = True
         else:
             message = "Tunnels and upgrades but WebSocket (version 13) are not served here; use plain HTTP/1.1."
             self._note(Code.INVALID_REQUEST, message)
@@ -255,6 +250,7 @@ def _spoken(data: bytes) -> str:
     return found and f" This is {found}; speak plain HTTP/1.1 here."
 
 
+@lru_cache(maxsize=64)
 def _path(url: bytes) -> str:
     """The path alone: without the query, and without scheme and host of an absolute target."""
     url = url.partition(b"?")[0]
