@@ -4,7 +4,7 @@ YAML is read as Kubernetes reads it, into what JSON can express: a bare `2026-01
 text and may stand once. Hole: `on`, `yes` and `no` are booleans here as they are there; quote them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,7 @@ from typing import Any, Final
 import yaml
 
 from paceline_core.errors import InvalidInput
-from paceline_core.objects import AnyObject, ManifestError, Problem, validate
+from paceline_core.objects import KINDS, AcceleratorProfile, AnyObject, ManifestError, Problem, validate
 
 FILE_LIMIT: Final = 4 << 20
 
@@ -26,29 +26,60 @@ class Manifest:
     context: str
 
 
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a text holds: the objects without faults, and the faults of all others."""
+
+    manifests: list[Manifest]
+    faults: list[Problem]
+
+
 def read_manifests(path: Path) -> list[Manifest]:
     """Every object of a file. Raises ManifestError with the faults of all documents, InvalidInput if unreadable."""
-    return parse_manifests(_text(path), str(path))
+    return _sound(survey(path))
 
 
 def parse_manifests(text: str, name: str) -> list[Manifest]:
     """Every object of a text; `name` stands for it in messages."""
+    return _sound(_surveyed(text, name))
+
+
+def survey(path: Path) -> Survey:
+    """Everything of a file, faults as they are found. Raises InvalidInput if it is unreadable or holds nothing."""
+    return _surveyed(_text(path), str(path))
+
+
+def _surveyed(text: str, name: str) -> Survey:
+    documents, broken = _documents(text, name)
     found: list[Manifest] = []
     faults: list[Problem] = []
-    for number, document in enumerate(load_documents(text, name), start=1):
-        if document is None:
-            continue
-        context = f"{name}, document {number}{_title(document)}"
+    for context, document in documents.items():
         try:
             found.append(Manifest(validate(document), document, context))
         except ManifestError as error:
             faults += [_placed(problem, context) for problem in error.problems]
-    faults += _twins(found)
-    if faults:
-        raise ManifestError(faults)
-    if not found:
+    faults += [*_twins(documents), *broken]
+    if not found and not faults:
         raise InvalidInput(name, "holds no object; write at least one InferenceService")
-    return found
+    return Survey(found, faults)
+
+
+def _sound(found: Survey) -> list[Manifest]:
+    if found.faults:
+        raise ManifestError(found.faults)
+    return found.manifests
+
+
+def _documents(text: str, name: str) -> tuple[dict[str, Any], list[Problem]]:
+    """Those that are not empty, by context, up to where the text is no YAML any more: that is the problem."""
+    found: dict[str, Any] = {}
+    try:
+        for number, document in enumerate(load_documents(text, name), start=1):
+            if document is not None:
+                found[f"{name}, document {number}{_title(document)}"] = document
+    except InvalidInput as error:
+        return found, [Problem(error.field, error.message)]
+    return found, []
 
 
 def load_documents(text: str, name: str) -> Iterator[Any]:
@@ -88,14 +119,23 @@ def _title(document: Any) -> str:
     return f" ({title})" if title else ""
 
 
-def _twins(manifests: list[Manifest]) -> Iterator[Problem]:
-    first: dict[tuple[str, str], str] = {}
-    for manifest in manifests:
-        place = (manifest.found.kind, manifest.found.key)
-        if place in first:
+def _twins(documents: Mapping[str, Any]) -> Iterator[Problem]:
+    first: dict[str, str] = {}
+    for context, document in documents.items():
+        if (place := _place(document)) in first:
             fault = Problem("metadata.name", f"stands already in {first[place]}; rename one of them")
-            yield _placed(fault, manifest.context)
-        first.setdefault(place, manifest.context)
+            yield _placed(fault, context)
+        elif place:
+            first[place] = context
+
+
+def _place(document: Any) -> str:
+    """What no two documents share; "" where it cannot be told."""
+    match document:
+        case {"kind": str(kind), "metadata": {"name": str(name), **rest}} if kind in KINDS:
+            namespace = "" if KINDS[kind] is AcceleratorProfile else rest.get("namespace", "default")
+            return f"{kind} {namespace}/{name}"
+    return ""
 
 
 class _JSONLoader(yaml.SafeLoader):

@@ -90,6 +90,17 @@ def test_lint_prints_every_fault_of_every_file(call: Call, tmp_path: Path) -> No
     assert any("missing.yaml: cannot be read" in line for line in lines)
 
 
+def test_lint_tells_every_error_and_what_is_not_served_in_one_go(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "chat.yaml"
+    broken = GOOD.replace("accelerator: cpu", "accelerator: cpu, colour: red, replicas: {min: 3, max: 2}")
+    served = GOOD.replace("name: chat", "name: other") + "  engine: {speculative: {method: ngram}}\n"
+    file.write_text(f"{broken}---{served}---\na: [1")
+    code, _, err = call("lint", str(file))
+    assert code == 1
+    for told in ("pools[0].colour", "pools[0].replicas.min", "is not YAML", "note: not served by this version here: "):
+        assert told in err
+
+
 @pytest.mark.parametrize(("text", "message"), HERE)
 def test_lint_notes_what_up_would_refuse_here_and_fails_nothing(
     call: Call, tmp_path: Path, text: str, message: str

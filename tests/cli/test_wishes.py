@@ -96,6 +96,16 @@ def test_an_object_that_stands_in_two_files_is_refused(tmp_path: Path) -> None:
         read_wishes(files, NOW)
 
 
+def test_faults_of_all_files_and_what_is_not_served_are_told_together(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
+    one.write_text(CHAT + "  colour: red\n")
+    two.write_text(CHAT.replace("chat", "code") + "  engine: {speculative: {method: ngram}}\n---\nkind: Pod\n")
+    with pytest.raises(ManifestError) as refused:
+        read_wishes([one, two], NOW)
+    told = str(refused.value)
+    assert [word in told for word in ("spec.colour", "spec.engine.speculative", "(Pod): kind")] == [True] * 3
+
+
 def test_a_wish_for_a_later_version_is_refused_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(
         ManifestError, match=r"file\.yaml, document 1 \(InferenceService chat\): spec\.engine\.speculative"

@@ -6,7 +6,7 @@ lacks. Notes fail nothing: a manifest may be written for a version to come.
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,8 +16,7 @@ import typer
 from paceline_cli.commands import command_app
 from paceline_cli.supervisor.wishes import notes, refused
 from paceline_core.errors import InvalidInput
-from paceline_core.manifests import Manifest, read_manifests
-from paceline_core.objects import ManifestError
+from paceline_core.manifests import Survey, survey
 
 app = command_app()
 
@@ -54,15 +53,16 @@ def lint(
 def examine(file: Path) -> Findings:
     """Read one file and look at it as the API server and as local mode do."""
     try:
-        return Findings(notes=tuple(_notes(read_manifests(file))))
-    except ManifestError as error:
-        return Findings(tuple(str(problem) for problem in error.problems))
+        found = survey(file)
     except InvalidInput as error:
         return Findings((str(error),))
+    return Findings(tuple(map(str, found.faults)), tuple(_notes(found)))
 
 
-def _notes(manifests: Sequence[Manifest]) -> Iterator[str]:
-    yield from notes(manifests)
+def _notes(found: Survey) -> Iterator[str]:
+    manifests = found.manifests
+    if not found.faults:  # else what seems to be missing may be what is faulty
+        yield from notes(manifests)
     yield from (f"not served by this version here: {problem}" for problem in refused(manifests))
 
 

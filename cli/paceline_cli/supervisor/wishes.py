@@ -17,7 +17,7 @@ from paceline_cli.supervisor.site import NAMESPACE
 from paceline_core.clock import rfc3339
 from paceline_core.errors import InvalidInput
 from paceline_core.kube.cluster import Key
-from paceline_core.manifests import Manifest, read_manifests
+from paceline_core.manifests import Manifest, survey
 from paceline_core.objects import (
     API_VERSION,
     InferenceRoute,
@@ -41,12 +41,14 @@ class Wishes:
 
 def read_wishes(files: Sequence[Path], now: datetime) -> Wishes:
     """Read and check the files. Raises ManifestError with every fault, InvalidInput for what cannot be read."""
-    manifests = [manifest for file in files for manifest in read_manifests(file)]
+    surveys = [survey(file) for file in files]
+    manifests = [manifest for found in surveys for manifest in found.manifests]
+    own = [fault for found in surveys for fault in found.faults]
+    if faults := [*own, *_twins(manifests), *refused(manifests)]:
+        raise ManifestError(faults)
     services = [resolve(m.found) for m in manifests if isinstance(m.found, InferenceService)]
     if not services:
         raise InvalidInput(", ".join(map(str, files)), "holds no InferenceService; add one to serve")
-    if faults := [*_twins(manifests), *refused(manifests)]:
-        raise ManifestError(faults)
     local = [] if any(_is_local_tenant(m) for m in manifests) else [_local_tenant()]
     documents = tuple(_served(document, now) for document in [*(m.document for m in manifests), *local])
     return Wishes(documents, {Key.parse(s.key): s for s in services}, tuple(notes(manifests)))

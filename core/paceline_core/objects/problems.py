@@ -37,10 +37,10 @@ class ManifestError(InvalidInput):
 
 def explain(errors: Sequence[ErrorDetails], schema: Schema) -> list[Problem]:
     """Translate pydantic's errors with the help of the schema at their places."""
-    return [_explained(error, schema) for error in errors if not _is_echo(error)]
+    return [_explained(error, schema) for error in errors if not is_echo(error)]
 
 
-def _is_echo(error: ErrorDetails) -> bool:
+def is_echo(error: ErrorDetails) -> bool:
     """A list whose entries are all at fault is also called too short, though it is not."""
     return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
 

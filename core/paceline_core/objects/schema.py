@@ -6,14 +6,14 @@ under `status` or what makes up the revision; an object whose fields have defaul
 apply where it is not written. Anything the subset cannot express is an error here, at generation.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
 from paceline_core.objects.metadata import Object
 
 Schema = dict[str, Any]
-Loc = Sequence[str | int]
+Loc = tuple[str | int, ...]
 
 _KEPT: Final[tuple[str, ...]] = (
     "type", "format", "description", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum",

@@ -2,7 +2,8 @@
 
 `validate` refuses what the API server would (types, bounds, rules of the same table) and also unknown fields, which the
 server silently drops. `read` ignores unknown fields, so that an older reader takes a newer object, and runs no rules.
-Hole: a rule is evaluated only when every field by itself is well-formed, as on the server.
+A document with faults is told all of them at once, rules included (`rules/doubt.py`), where the server tells of rules
+when every field by itself is well-formed.
 """
 
 import json
@@ -10,13 +11,14 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from paceline_core.objects.accelerator import AcceleratorProfile
-from paceline_core.objects.metadata import API_VERSION, Object
-from paceline_core.objects.problems import ManifestError, Problem, did_you_mean, explain
+from paceline_core.objects.metadata import API_VERSION, GROUP, Object
+from paceline_core.objects.problems import ManifestError, Problem, did_you_mean, explain, is_echo
 from paceline_core.objects.route import InferenceRoute
-from paceline_core.objects.rules import violations
-from paceline_core.objects.schema import structural
+from paceline_core.objects.rules import sure_violations, violations
+from paceline_core.objects.schema import Loc, field_path, structural
 from paceline_core.objects.service import InferenceService
 from paceline_core.objects.tenant import Tenant
 
@@ -32,14 +34,13 @@ def validate(document: Any) -> AnyObject:
     """Check one manifest as a person wrote it. Raises ManifestError with every fault found."""
     kind = _kind_of(document)
     text = _as_json(document)
-    if empty := list(_nulls(document.get("spec"), "spec")):
-        raise ManifestError(empty)
+    own = dict(_own_faults(document))
     try:
         found = kind.model_validate_json(text, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
-        raise ManifestError(explain(error.errors(include_url=False), structural(kind))) from None
-    if broken := violations(kind.__name__, document):
-        raise ManifestError(broken)
+        raise ManifestError(_faults(kind, text, own, error.errors(include_url=False))) from None
+    if problems := _faults(kind, text, own, []) if own else violations(kind.__name__, document):
+        raise ManifestError(problems)
     return found
 
 
@@ -56,6 +57,29 @@ def read(kind: type[O], document: Any) -> O:
         raise ManifestError(explain(error.errors(include_url=False), structural(kind))) from None
 
 
+def _faults(kind: type[AnyObject], text: str, own: dict[Loc, str], errors: list[ErrorDetails]) -> list[Problem]:
+    """Every fault of a document that has some: what is said here, what pydantic finds elsewhere, broken rules."""
+    schema, errors = structural(kind), [error for error in errors if not is_echo(error)]
+    first = [Problem(field_path(schema, loc), said) for loc, said in own.items()]
+    told = {problem.field for problem in first}
+    wrong = [problem for problem in explain(errors, schema) if problem.field not in told]
+    misspelt = [error["loc"] for error in errors if error["type"] == "extra_forbidden"]
+    places = [*own, *(error["loc"] for error in errors)]
+    return [*first, *wrong, *sure_violations(kind.__name__, json.loads(text), places, misspelt)]
+
+
+def _unserved(version: object) -> str:
+    return f"{version!r} is not served; write {API_VERSION}"
+
+
+def _own_faults(document: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
+    """What pydantic has other words for, or none."""
+    if (version := document.get("apiVersion")) != API_VERSION:
+        yield ("apiVersion",), _unserved(version)
+    for loc in _nulls(document.get("spec"), ("spec",)):
+        yield loc, "is empty: give it a value, or remove the line"
+
+
 def _kind_of(document: Any) -> type[AnyObject]:
     if not isinstance(document, dict):
         raise ManifestError([Problem("", "must be a map with apiVersion, kind, metadata and spec")])
@@ -63,10 +87,9 @@ def _kind_of(document: Any) -> type[AnyObject]:
     if not isinstance(name, str) or name not in KINDS:
         hint = did_you_mean(str(name), list(KINDS)) if name else ""
         raise ManifestError([Problem("kind", f"{name!r} is not one of {', '.join(KINDS)}{hint}")])
-    if document.get("apiVersion") != API_VERSION:
-        raise ManifestError(
-            [Problem("apiVersion", f"{document.get('apiVersion')!r} is not served; write {API_VERSION}")]
-        )
+    version = document.get("apiVersion")
+    if isinstance(version, str) and not version.startswith(f"{GROUP}/"):
+        raise ManifestError([Problem("apiVersion", _unserved(version))])
     return KINDS[name]
 
 
@@ -78,13 +101,13 @@ def _as_json(document: Any) -> str:
         raise ManifestError([Problem("", f"holds what JSON cannot express ({error})")]) from None
 
 
-def _nulls(value: Any, place: str) -> Iterator[Problem]:
+def _nulls(value: Any, loc: tuple[str | int, ...]) -> Iterator[Loc]:
     """A server drops a null without a word; here it is nearly always a line whose value was forgotten."""
     if value is None:
-        yield Problem(place, "is empty: give it a value, or remove the line")
+        yield loc
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _nulls(item, f"{place}.{key}")
+            yield from _nulls(item, (*loc, key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _nulls(item, f"{place}[{index}]")
+            yield from _nulls(item, (*loc, index))

@@ -43,6 +43,24 @@ def test_the_faults_of_all_documents_are_told_at_once() -> None:
     assert [problem.field for problem in refused.value.problems] == ["f, document 1", "f, document 2 (Pod): kind"]
 
 
+def test_where_a_text_ends_to_be_yaml_the_faults_before_are_told_too() -> None:
+    with pytest.raises(ManifestError) as refused:
+        parse_manifests(f"kind: Pod\n---\n{TENANT}---\na: [1", "f")
+    assert [problem.field for problem in refused.value.problems] == ["f, document 1 (Pod): kind", "f"]
+    assert refused.value.problems[1].message.startswith("is not YAML at line ")
+
+
+def test_two_objects_of_one_name_are_refused_also_where_one_has_other_faults() -> None:
+    with pytest.raises(ManifestError) as refused:
+        parse_manifests(f"{TENANT}---\n{TENANT}colour: red\n", "f")
+    assert [problem.field.partition(": ")[2] for problem in refused.value.problems] == ["colour", "metadata.name"]
+
+
+def test_a_name_may_stand_in_two_namespaces() -> None:
+    other = TENANT.replace("name: local", "name: local, namespace: there")
+    assert len(parse_manifests(f"{TENANT}---\n{other}", "f")) == 2
+
+
 def test_two_objects_of_one_name_are_refused() -> None:
     with pytest.raises(
         ManifestError, match=r"document 2 \(Tenant local\): metadata.name: stands already in f, document 1"
