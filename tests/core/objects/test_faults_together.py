@@ -89,7 +89,8 @@ def leaves(value: Any, loc: Loc) -> Iterator[Loc]:
 
 def spoilt(document: dict[str, Any], loc: Loc) -> Iterator[dict[str, Any]]:
     """The document with a value of no use at `loc`: of another type, empty; or with the field under another name."""
-    for value in ({"zzz": {}}, [[]], None):
+    useless: tuple[Any, ...] = ({"zzz": {}}, [[]], None)
+    for value in useless:
         changed = copy(document)
         at(changed, loc[:-1])[loc[-1]] = value
         yield changed

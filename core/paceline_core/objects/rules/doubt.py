@@ -47,7 +47,7 @@ class Veiled(dict[str, Any]):
         if name in self._faulty or (self._misspelt and not super().__contains__(name)):
             raise Doubt
 
-    __iter__ = items = values = __len__ = keys  # type: ignore[assignment]  # each of them raises
+    __iter__ = items = values = __len__ = keys  # each of them raises
 
 
 def surely_broken(
@@ -58,9 +58,9 @@ def surely_broken(
     `misspelt`: those of them that are fields nobody knows.
     """
     by_map: defaultdict[Loc, set[str]] = defaultdict(set)
-    for loc in map(_field, faults):
-        by_map[loc[:-1]].add(str(loc[-1]) if loc else "")
-    veiled = _veil(document, by_map, {tuple(loc[:-1]) for loc in misspelt}, ())
+    for loc in filter(None, map(_field, faults)):
+        by_map[loc[:-1]].add(str(loc[-1]))
+    veiled = _veil(document, by_map, {loc[:-1] for loc in misspelt}, ())
     for rule in rules:
         try:
             yield from broken([rule], veiled)
@@ -72,7 +72,7 @@ def _field(loc: Loc) -> Loc:
     """An entry of a list makes the whole list doubtful."""
     while loc and isinstance(loc[-1], int):
         loc = loc[:-1]
-    return tuple(loc)
+    return loc
 
 
 def _veil(value: Any, faulty: Mapping[Loc, Collection[str]], misspelt: Collection[Loc], loc: Loc) -> Any:
