@@ -9,6 +9,7 @@ from decimal import Decimal, InvalidOperation
 DURATION_PATTERN = r"^([0-9]{1,6}(ms|s|m|h))+$"  # six digits: CEL's durations end at 292 years
 QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$"
 MONEY_PATTERN = r"^[0-9]+(\.[0-9]{1,6})?$"
+CHARGE_PATTERN = r"^[0-9]+(\.[0-9]{1,9})?$"
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}

@@ -11,12 +11,12 @@ from tests.gateway.usage_world import START, TENANT, World, spent, total
 
 from paceline_core.errors import Code
 from paceline_core.objects.defaults import resolve_tenant
-from paceline_core.objects.tenant import Tenant
+from paceline_core.objects.tenant import MonthlyUsage, Tenant
 from paceline_core.objects.validate import read
 from paceline_gateway.usage.entries import MOST
 from paceline_gateway.usage.ledger import Ledger
 from paceline_gateway.usage.months import before, end_of, month_of
-from paceline_gateway.usage.nouns import NOTHING, SETTLED, Entry, Spent, Stored
+from paceline_gateway.usage.nouns import SETTLED, Entry, Spent, Stored
 
 GATEWAYS = st.integers(0, 2)
 BUDGET = resolve_tenant(read(Tenant, manifests.tenant(TENANT, limits={"monthly": {"tokens": 100, "dollars": "0.50"}})))
@@ -33,9 +33,9 @@ class Gateways(RuleBasedStateMachine):
         for number in range(3):
             self.world.start(f"g{number}")
 
-    @rule(which=GATEWAYS, requests=st.integers(1, 3), micros=st.integers(0, 50))
-    def charge(self, which: int, requests: int, micros: int) -> None:
-        self.world.charge(self.world.running[which], spent(requests, micros=micros))
+    @rule(which=GATEWAYS, requests=st.integers(1, 3), nanos=st.integers(0, 50))
+    def charge(self, which: int, requests: int, nanos: int) -> None:
+        self.world.charge(self.world.running[which], spent(requests, nanos=nanos))
 
     @rule(which=GATEWAYS)
     def send(self, which: int) -> None:
@@ -231,18 +231,27 @@ def test_months_older_than_the_last_one_are_dropped() -> None:
     assert {entry.month for entry in world.view.entries} == {"2027-01"}
 
 
-def test_dollars_below_a_millionth_wait_until_they_are_more() -> None:
+def test_a_restart_forgets_no_billionth_of_a_dollar() -> None:
     world = World()
     gateway = world.start("g0")
-    crumb = Spent(0, 0, 0, Decimal("0.0000004"))
-    for _ in range(2):
-        world.charge(gateway, crumb)
-        world.flush(gateway)
-    assert world.stored() == NOTHING
-    world.charge(gateway, crumb)
+    world.charge(gateway, Spent(1, 2, 3, Decimal("0.000000001")))
     world.flush(gateway)
-    assert world.stored().dollars == Decimal("0.000001")
-    assert gateway.ledger.used(TENANT).dollars == Decimal("0.0000012")
+    assert world.stored().dollars == Decimal("0.000000001")
+    again = world.start("g0")
+    world.charge(again, Spent(1, 2, 3, Decimal("12.345678901")))
+    world.flush(again)
+    assert world.start("g0").ledger.used(TENANT).dollars == Decimal("12.345678902")
+
+
+def test_a_status_of_millionths_is_added_to() -> None:
+    world = World()
+    world.status = MonthlyUsage.model_validate(
+        {"month": "2026-11", "gateways": [{"id": "g0", "dollars": "0.000007", "time": "2026-11-15T00:00:00Z"}]}
+    )
+    gateway = world.start("g0")
+    world.charge(gateway, Spent(1, 2, 3, Decimal("0.000000001")))
+    world.flush(gateway)
+    assert world.stored().dollars == Decimal("0.000007001")
 
 
 def test_what_is_reserved_counts_so_that_many_at_once_cannot_pass_the_budget() -> None:

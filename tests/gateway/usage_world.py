@@ -13,9 +13,9 @@ TENANT = "team"
 START = datetime(2026, 11, 15, tzinfo=UTC)
 
 
-def spent(requests: int = 1, tokens: int = 10, micros: int = 7) -> Spent:
-    """Some use; dollars in millionths."""
-    return Spent(requests, tokens, 2 * tokens, Decimal(micros) / 1_000_000)
+def spent(requests: int = 1, tokens: int = 10, nanos: int = 7) -> Spent:
+    """Some use; dollars in billionths."""
+    return Spent(requests, tokens, 2 * tokens, Decimal(nanos) / 1_000_000_000)
 
 
 def total(amounts: list[Spent]) -> Spent:

@@ -10,11 +10,12 @@ from paceline_core.objects.metadata import Object
 from paceline_core.objects.schema import Schema, walk
 from paceline_core.registry import METRICS
 from paceline_core.registry.aliases import ALIASES, CACHE_CONFIG, LABELS, Alias
-from paceline_core.units import DURATION_PATTERN, MONEY_PATTERN, QUANTITY_PATTERN
+from paceline_core.units import CHARGE_PATTERN, DURATION_PATTERN, MONEY_PATTERN, QUANTITY_PATTERN
 
 _FORMS: Final = {
     DURATION_PATTERN: "duration",
     DAYS_PATTERN: "days",
+    CHARGE_PATTERN: "dollars, as a string",
     MONEY_PATTERN: "dollars, as a string",
     QUANTITY_PATTERN: "bytes, as a quantity",
 }

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from paceline_core.units import DURATION_PATTERN, MONEY_PATTERN, QUANTITY_PATTERN
+from paceline_core.units import CHARGE_PATTERN, DURATION_PATTERN, MONEY_PATTERN, QUANTITY_PATTERN
 
 LABEL_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 SERVICE_NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
@@ -30,6 +30,7 @@ _LABEL_FIX = "use lower-case letters, digits and dashes, like my-name"
 FIXES: Final[dict[str, str]] = {
     DURATION_PATTERN: "write a duration like 500ms, 30s, 5m or 1h30m",
     QUANTITY_PATTERN: "write a quantity of bytes like 512Mi, 16Gi or 3350G",
+    CHARGE_PATTERN: 'write dollars as a string like "2.35"',
     MONEY_PATTERN: 'write dollars as a string like "2.35"',
     LABEL_PATTERN: _LABEL_FIX,
     SERVICE_NAME_PATTERN: f"{_LABEL_FIX}, starting with a letter",
@@ -120,6 +121,8 @@ def bounded(limit: int, least: int = 0) -> Any:
 Duration = Annotated[str, Field(pattern=DURATION_PATTERN, max_length=20)]
 Days = Annotated[str, Field(pattern=DAYS_PATTERN, max_length=4)]
 Money = Annotated[str, Field(pattern=MONEY_PATTERN, max_length=20)]
+Charge = Annotated[str, Field(pattern=CHARGE_PATTERN, max_length=24)]
+"""Money that was used: exact to what a gateway reckons with."""
 Bytes = Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=20)]
 
 Label = Annotated[str, Field(pattern=LABEL_PATTERN, min_length=1, max_length=63)]

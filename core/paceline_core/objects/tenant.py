@@ -8,6 +8,7 @@ from paceline_core.objects.fields import (
     ALLOWED_SERVICE_PATTERN,
     AS_SET,
     MONTH_PATTERN,
+    Charge,
     Money,
     Part,
     ShortText,
@@ -77,8 +78,8 @@ class Usage(Part):
     """Prompt tokens."""
     output_tokens: Total = 0
     """Generated tokens."""
-    dollars: Money | None = None
-    """US dollars."""
+    dollars: Charge | None = None
+    """US dollars, to the billionth."""
     time: Time | None = None
     """When this was written, RFC 3339 UTC."""
 

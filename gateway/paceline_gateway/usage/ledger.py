@@ -13,8 +13,6 @@ Known hole: who dies without a word loses what it held, at most a minute's use w
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from decimal import ROUND_DOWN, Decimal
-from typing import Final
 
 from paceline_core.clock import rfc3339
 from paceline_core.errors import Code, RequestError
@@ -22,8 +20,6 @@ from paceline_core.objects.resolved import ResolvedTenant
 from paceline_gateway.usage.entries import grown
 from paceline_gateway.usage.months import end_of, month_of
 from paceline_gateway.usage.nouns import NOTHING, ZERO, Spent, Stored, Write
-
-_STORED_GRAIN: Final = Decimal("0.000001")
 
 
 @dataclass(slots=True, eq=False)
@@ -135,7 +131,7 @@ class Ledger:
         if account is None or account.stored is None or not _may_write(account):
             return None
         if account.sent is None:
-            delta = _storable(account.held)
+            delta = dict(account.held)
             if not delta:
                 account.since = None
                 return None
@@ -194,7 +190,7 @@ class Ledger:
         """Hold no longer what is stored; what came meanwhile is as old as the write at most."""
         held = {month: spent - write.delta.get(month, NOTHING) for month, spent in account.held.items()}
         account.held = {month: spent for month, spent in held.items() if spent}
-        account.since = account.sent_at if _storable(account.held) else None
+        account.since = account.sent_at if account.held else None
         account.sent, account.flying, account.doubted, account.stale = None, False, False, False
 
 
@@ -202,15 +198,6 @@ def _may_write(account: _Account) -> bool:
     if account.sent is not None:
         return not account.flying and not account.stale
     return account.stored is not None and bool(account.stored.version)
-
-
-def _storable(held: Mapping[str, Spent]) -> dict[str, Spent]:
-    """What an entry can say of it: dollars by the millionth. The rest waits for more."""
-    whole = {
-        month: replace(spent, dollars=spent.dollars.quantize(_STORED_GRAIN, ROUND_DOWN))
-        for month, spent in held.items()
-    }
-    return {month: spent for month, spent in whole.items() if spent}
 
 
 def _over(tenant: ResolvedTenant, due: Spent, need: Spent, month: str) -> RequestError | None:

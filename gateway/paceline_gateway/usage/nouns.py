@@ -1,6 +1,6 @@
 """Usage's nouns: an amount, what one gateway counted in one month, and what the API server has of a tenant.
 
-Money is decimal. A charge is exact to a billionth of a dollar, an entry in a status to a millionth.
+Money is decimal: a charge, and so an entry in a status, is exact to a billionth of a dollar.
 """
 
 from collections.abc import Mapping
