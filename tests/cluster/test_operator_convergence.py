@@ -137,6 +137,7 @@ def test_a_change_and_its_reversal_while_the_operator_is_away_cost_no_write(plac
         place.bench.kubectl.apply(service("chat", team))
         await_true("all children exist", lambda: expected("chat") <= set(children(place.bench, team)))
         await_true("it is reported", lambda: "Accepted" in conditions(place, team, "chat"))
+        await_true("the controller has no more to say", lambda: _counted(place, team))
         running.await_calm()
         running.stop()
     made = children(place.bench, team)
@@ -152,6 +153,14 @@ def test_a_change_and_its_reversal_while_the_operator_is_away_cost_no_write(plac
     assert {at: each["metadata"]["resourceVersion"] for at, each in same.items() if at[0] == "Deployment"} == {
         at: each["metadata"]["resourceVersion"] for at, each in made.items() if at[0] == "Deployment"
     }
+
+
+def _counted(place: Home, team: str) -> bool:
+    """Whether both pods, which no node takes, are in the Deployment's status: its version changes no more then."""
+    found = deployment(place, team, "chat-main")
+    status = found.get("status", {})
+    told = [status.get(name) for name in ("observedGeneration", "updatedReplicas", "unavailableReplicas")]
+    return told == [found["metadata"]["generation"], 2, 2]
 
 
 def _observed(place: Home, team: str) -> bool:
@@ -246,5 +255,10 @@ def test_hop_keys_are_made_and_trusted_without_a_right_to_read_secrets(place: Ho
         await_true(
             "a key is there", lambda: "hop.key" in kubectl("get", "secret", "paceline-hop-gateway", "-o", "yaml")
         )
-        trust = kubectl.json("get", "configmap", "paceline-trust")["data"]["trust.yaml"]
-        assert trust.count(":") == 2
+        await_true("both are trusted", lambda: _trusted(place) == 2)
+
+
+def _trusted(place: Home) -> int:
+    """How many keys the pods beside the operator are told of."""
+    found = children(place.bench, place.namespace).get(("ConfigMap", "paceline-trust"), {})
+    return str(found.get("data", {}).get("trust.yaml", "")).count(":")
