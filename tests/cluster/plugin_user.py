@@ -1,13 +1,17 @@
 """`kubectl paceline` as tests call it: in this process, as the administrator or as somebody with few rights."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.cluster.harness.audit import service_account
 from tests.cluster.harness.images import PACELINE_IMAGE, USER
 from tests.cluster.harness.workbench import Workbench
+from tests.cluster.operators import await_true
+from tests.cluster.rights import TOLD_S, may, rights_of
 from tests.cluster.served import Document
 from tests.core.objects.corpus import valid
 
@@ -56,6 +60,7 @@ def as_user(bench: Workbench, namespace: str, rules: list[dict[str, list[str]]],
         {**rbac, "kind": "Role", "rules": rules},
         {**rbac, "kind": "RoleBinding", "subjects": [subject], "roleRef": reference},
     )
+    _await_rights(bench, namespace, rules)
     config = yaml.safe_load(bench.kubeconfig.read_text())
     config["users"] = [
         {"name": config["users"][0]["name"], "user": {"token": kubectl("create", "token", "reader").strip()}}
@@ -63,6 +68,15 @@ def as_user(bench: Workbench, namespace: str, rules: list[dict[str, list[str]]],
     path = folder / "kubeconfig"
     path.write_text(yaml.safe_dump(config))
     return str(path)
+
+
+def _await_rights(bench: Workbench, namespace: str, rules: list[dict[str, list[str]]]) -> None:
+    """A role is in force a moment after it is stored."""
+    user = service_account(namespace, "reader")
+    with bench.machine.api() as api:
+        for right in rights_of({"rules": rules}):
+            allowed = partial(may, api, user, right.verb, right.group, right.resource, namespace)
+            await_true(f"the user may {right.verb} {right.resource}", allowed, TOLD_S)
 
 
 def restricted_pod(name: str, labels: dict[str, str], source: str, token: str) -> Document:

@@ -1,6 +1,7 @@
 """The smaller clusters: an API server alone, and fake nodes."""
 
 import pytest
+from tests.cluster.harness.parts import wait_until
 from tests.cluster.harness.workbench import Workbench
 
 pytestmark = pytest.mark.real
@@ -16,11 +17,12 @@ def test_a_role_is_needed_for_every_verb(apiserver: Workbench) -> None:
     with apiserver.namespace() as name:
         account = f"--as=system:serviceaccount:{name}:default"
         words = ["get", "pods", account, f"--namespace={name}"]
-        before = apiserver.kubectl("auth", "can-i", "--list", account, f"--namespace={name}")
+        rights = ["auth", "can-i", "--list", account, f"--namespace={name}"]
+        assert "pods " not in apiserver.kubectl(*rights)
         apiserver.kubectl("create", "role", "reader", "--verb=get,list", "--resource=pods", f"--namespace={name}")
         bind = ["create", "rolebinding", "reader", "--role=reader", f"--serviceaccount={name}:default"]
         apiserver.kubectl(*bind, f"--namespace={name}")
-        assert "pods " not in before
+        wait_until("the role is in force", lambda: "pods " in apiserver.kubectl(*rights), (), 30)
         assert apiserver.kubectl(*words) == ""
 
 

@@ -4,6 +4,7 @@ import base64
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import httpx
@@ -11,7 +12,7 @@ import pytest
 from tests.cluster.harness.audit import service_account
 from tests.cluster.harness.workbench import Workbench
 from tests.cluster.operators import ROOT, Home, await_true, home, service
-from tests.cluster.rights import Manifest, Stage, may
+from tests.cluster.rights import TOLD_S, Manifest, Stage, may
 
 pytestmark = pytest.mark.real
 PARTS = ("operator", "autoscaler", "gateway", "prometheus")
@@ -53,7 +54,12 @@ def _bound(bench: Workbench, namespace: str) -> Iterator[None]:
     files = [word for part in PARTS for word in ("-s", f"templates/{part}/rbac.yaml")]
     roles = bench.helm()("template", "paceline", str(ROOT / "charts/paceline"), "-n", namespace, *files)
     bench.kubectl("apply", "--filename=-", manifest=roles)
+    gateway = service_account(namespace, "paceline-gateway")
     try:
+        with bench.machine.api() as api:
+            for verb in ("list", "watch"):
+                allowed = partial(may, api, gateway, verb, "", "secrets", namespace)
+                await_true(f"the gateway may {verb} secrets", allowed, TOLD_S)
         yield
     finally:
         names = [f"{namespace}:paceline-{part}" for part in PARTS]
