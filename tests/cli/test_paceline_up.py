@@ -67,7 +67,7 @@ def test_a_killed_worker_comes_back_and_no_accepted_request_is_lost(shared: Up, 
 def test_a_killed_part_comes_back(shared: Up, api: Api, module: str) -> None:
     kill(shared, module)
     wait_until(api.answers)
-    assert api.chat().status_code == 200
+    wait_until(lambda: api.chat().status_code == 200)  # it listens before it has read what it serves, and to whom
     assert any(f"{module.split('.')[0].partition('_')[2]} ended (signal 9)" in told for told in events(shared))
 
 
