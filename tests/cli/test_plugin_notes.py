@@ -18,6 +18,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/paceline-system/leases/"
 SECRETS = "/api/v1/namespaces/paceline-system/secrets"
 TENANTS = "/apis/paceline.dev/v1alpha1/namespaces/paceline-system/tenants"
 NAMESPACE = "/api/v1/namespaces/paceline-system"
+USAGE = {"month": "2026-01", "gateways": [{"id": "g", "requests": 3, "time": "2026-01-31T00:00:00Z"}]}
 SERVICE = {
     "metadata": {"name": "chat", "namespace": "default", "creationTimestamp": "2026-01-31T11:15:00Z"},
     "spec": {"model": {"source": "builtin://demo"}, "pools": [{"name": "main", "accelerator": "cpu"}]},
@@ -113,3 +114,21 @@ def test_keys_of_a_namespace_that_is_not_there_are_an_error_that_names_it(answer
 def test_no_keys_are_said_and_no_tenants_too(answers: Answers, call: Call, tenants: Any, said: str) -> None:
     answers |= {SECRETS: [], NAMESPACE: {"metadata": {"name": "paceline-system"}}, TENANTS: tenants}
     assert call("keys", "list") == (0, "", said)
+
+
+@pytest.mark.parametrize("tenants", [[], 404])
+def test_use_in_a_namespace_without_tenants_is_an_error_that_names_it(
+    call: Call, answers: Answers, tenants: Any
+) -> None:
+    answers[TENANTS.replace("paceline-system", "typo")] = tenants
+    assert call("usage", "export", "--system-namespace", "typo") == (
+        1,
+        "",
+        "error: there are no Tenants in namespace typo; choose another --system-namespace\n",
+    )
+
+
+def test_use_of_a_tenant_is_a_row(call: Call, answers: Answers) -> None:
+    answers[TENANTS] = [{"metadata": {"name": "team"}, "status": {"usage": USAGE}}]
+    code, out, _ = call("usage", "export", "--month", "2026-01")
+    assert (code, out.splitlines()[1].split(",")[:3]) == (0, ["2026-01", "team", "3"])

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from paceline_cli.cluster.raw import text
+from paceline_cli.cluster.raw import proxied, text
 from paceline_cli.view.decisions import event_time
 from paceline_core.errors import NotFound, PacelineError
 from paceline_core.kube import Key
@@ -58,9 +58,8 @@ async def events(api: ApiServer, key: Key, limit: int) -> list[Manifest]:
 
 
 async def _ask(api: ApiServer, pod: Key, service: Key, limit: int) -> list[dict[str, Any]]:
-    path = RESOURCES["Pod"].path(Key(pod.namespace, f"{pod.name}:{PORT}"), "proxy/debug/decisions")
     query = {"service": str(service), "limit": str(limit)}
-    found = json.loads(await text(api, path, query, limit=LEDGER_LIMIT))
+    found = json.loads(await text(api, proxied(pod, PORT, "/debug/decisions"), query, limit=LEDGER_LIMIT))
     if not isinstance(found, list):
         raise NotFound("its answer is no list of decisions")
     return found

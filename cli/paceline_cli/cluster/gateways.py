@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from paceline_cli.cluster.raw import text
+from paceline_cli.cluster.raw import proxied, text
 from paceline_cli.top.look import Fetch, Look, Reading, Silent, look
 from paceline_core.clock import Clock
 from paceline_core.kube import Key
@@ -41,7 +41,6 @@ def _runs(pod: Manifest) -> bool:
 
 def _fetch(api: ApiServer, system: str, name: str) -> Fetch:
     async def fetch(path: str, query: Mapping[str, str]) -> str:
-        url = RESOURCES["Pod"].path(Key(system, f"{name}:{PORT}"), f"proxy{path}")
-        return await text(api, url, query, limit=ANSWER_LIMIT)
+        return await text(api, proxied(Key(system, name), PORT, path), query, limit=ANSWER_LIMIT)
 
     return fetch

@@ -5,10 +5,17 @@ from collections.abc import Mapping
 from typing import Final
 
 from paceline_core.errors import Unreachable
+from paceline_core.kube import Key
+from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import ApiServer
 
 LIMIT_S: Final = 15.0
 NONE: Final[Mapping[str, str]] = {}
+
+
+def proxied(pod: Key, port: int, path: str) -> str:
+    """Where the API server passes on what a pod answers at `path` (`/metrics`); needs `get` on `pods/proxy`."""
+    return RESOURCES["Pod"].path(Key(pod.namespace, f"{pod.name}:{port}"), f"proxy{path}")
 
 
 async def text(

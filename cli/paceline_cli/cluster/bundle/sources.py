@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from paceline_cli.cluster.raw import proxied
 from paceline_core.kube import Key
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.objects.naming import LABEL_SERVICE
@@ -99,8 +100,7 @@ def concerned(event: Manifest, system: str, services: Sequence[Manifest]) -> boo
 
 def _metrics(key: Key, labels: Mapping[str, str]) -> Iterator[Reading]:
     if port := ADMIN_PORTS.get(labels.get(NAME, "")):
-        proxied = Key(key.namespace, f"{key.name}:{port}")
-        yield Reading(f"metrics/{key}.txt", RESOURCES["Pod"].path(proxied, "proxy/metrics"))
+        yield Reading(f"metrics/{key}.txt", proxied(key, port, "/metrics"))
 
 
 def _logs(key: Key, pod: Manifest) -> Iterator[Reading]:

@@ -35,7 +35,10 @@ def export(  # noqa: PLR0913, PLR0917 - one argument an option
 
 
 async def _tenants(api: ApiServer, namespace: str) -> list[Manifest]:
+    """A server lists nothing of a namespace that does not exist, and knows no Tenants where paceline is nowhere."""
     try:
-        return await api.list(RESOURCES["Tenant"], namespace)
+        if found := await api.list(RESOURCES["Tenant"], namespace):
+            return found
     except NotFound:
-        raise NotFound(f"there is no paceline in namespace {namespace}; choose another --system-namespace") from None
+        pass
+    raise NotFound(f"there are no Tenants in namespace {namespace}; choose another --system-namespace")
