@@ -59,7 +59,7 @@ class Driver:
     ) -> Request:
         entry = request(name, list(prompt), max_tokens, group=group)
         entry.sampling = sampling or Sampling(temperature=0.0)
-        assert self.core.submit(entry) == ""
+        assert self.core.submit(entry) is None
         return entry
 
     def step(self) -> None:

@@ -7,7 +7,7 @@ from tests.engine.shadow import PAGE, PROMPT, Shadow, beams, expected, request, 
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.memory.sight import Sight
-from paceline_workers.engine.scheduling import State
+from paceline_workers.engine.scheduling import Refusal, State
 from paceline_workers.engine.scheduling.beams import request_of
 from paceline_workers.engine.scheduling.search import Search
 from paceline_workers.messages import Sampling, Submit
@@ -38,7 +38,7 @@ def test_the_answers_are_those_of_the_search_alone(name: str, cache: bool, ahead
     for prompt in (PROMPT, PROMPT[:8], [7]):
         run = run_of(ahead=ahead, prefix_cache=cache)
         ids = [f"a{number}" for number in range(search.width)]
-        assert run.core.submit(beams("a0", prompt, search, ids)) == ""
+        assert run.core.submit(beams("a0", prompt, search, ids)) is None
         run.drain()
         assert [run.text(one) for one in ids] == searched(prompt, search)
         assert run.core.memory.held == 0
@@ -65,8 +65,8 @@ def test_searches_that_starve_each_other_of_pages_come_to_their_ends(budget: int
     run = run_of(16, slots=8, budget=budget, max_len=40, hopeful=True, ahead=ahead, prefix_cache=cache)
     search = Search(3, 12)
     for number in range(4):
-        assert run.core.submit(beams(f"s{number}", LONG[number:], search, arrival=number / 100)) == ""
-        assert run.core.submit(request(f"r{number}", LONG[: number + 5], 12, arrival=number / 100)) == ""
+        assert run.core.submit(beams(f"s{number}", LONG[number:], search, arrival=number / 100)) is None
+        assert run.core.submit(request(f"r{number}", LONG[: number + 5], 12, arrival=number / 100)) is None
     run.drain(limit=2_000)
     assert run.core.counters.preemptions > 0
     for number in range(4):
@@ -181,7 +181,7 @@ def test_beams_share_the_pages_of_the_prompt() -> None:
     ],
 )
 def test_what_could_not_run_alone_is_refused(search: Search, prompt: list[int], words: str) -> None:
-    assert started(40, slots=8).core.submit(beams("s", prompt, search)) == words
+    assert started(40, slots=8).core.submit(beams("s", prompt, search)) == Refusal(words)
 
 
 def test_a_search_of_another_class_is_put_back_whole() -> None:
@@ -215,7 +215,7 @@ def test_beams_far_longer_than_the_window_share_a_bounded_pool(ahead: bool) -> N
     search = Search(3, 90)
     run = run_of(24, slots=8, budget=8, sight=Sight(9, 2), hopeful=True, ahead=ahead)
     for number in range(2):
-        assert run.core.submit(beams(f"s{number}", LONG[number:], search, arrival=number / 100)) == ""
+        assert run.core.submit(beams(f"s{number}", LONG[number:], search, arrival=number / 100)) is None
     for count in range(1500):
         if count in {60, 90, 120} and run.launch().chunks:
             run.core.retract(run.flights.pop()[0])
@@ -228,7 +228,7 @@ def test_beams_far_longer_than_the_window_share_a_bounded_pool(ahead: bool) -> N
 
 def test_beams_without_pages_own_none_whether_let_go_or_back_from_a_preemption() -> None:
     run, search = run_of(slots=8, budget=8, prefix_cache=False), Search(4, 30)
-    assert run.core.submit(beams("s", LONG, search)) == ""
+    assert run.core.submit(beams("s", LONG, search)) is None
     shares = []
     for count in range(60):
         if count in {9, 17} and run.launch().chunks:

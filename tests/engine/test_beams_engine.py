@@ -39,7 +39,7 @@ def answers(run: Driver) -> dict[str, list[list[int]]]:
     for name, search in SEARCHES.items():
         ids = [f"{name}-{place}" for place in range(search.width)]
         lead = beams(ids[0], PROMPTS[name], search, ids, min_tokens=search.min_tokens)
-        assert run.core.submit(lead) == ""
+        assert run.core.submit(lead) is None
         run.submit(f"plain-{name}", PROMPTS[name], 30)
     run.drain()
     return {name: [run.text(f"{name}-{place}") for place in range(search.width)] for name, search in SEARCHES.items()}

@@ -9,6 +9,7 @@ from tests.engine.peer import Peer, submit
 from tests.engine.test_engine_loop import Bench
 
 from paceline_workers.engine.compiling import GUESTS, Compiling
+from paceline_workers.engine.scheduling import Refusal
 from paceline_workers.engine.scheduling.beams import request_of
 from paceline_workers.messages import Abort, Sampling, Submit
 
@@ -51,7 +52,7 @@ def enter(hall: Compiling, entry: Submit) -> bool:
 
 
 def left(hall: Compiling, now: float = 0.0) -> list[tuple[str, str]]:
-    return [(guest.submit.id, guest.refusal) for guest in hall.leave(now)]
+    return [(guest.submit.id, guest.refusal.words if guest.refusal else "") for guest in hall.leave(now)]
 
 
 def test_others_go_on_while_a_grammar_is_compiled(bench: Bench, press: Press) -> None:
@@ -73,8 +74,18 @@ def test_a_grammar_that_cannot_be_compiled_ends_its_request_with_the_reason(benc
     bench.turn()
     last = bench.peer.last("bad")
     assert last
-    assert (last.finish, last.error) == ("error", "The grammar cannot be followed: unclosed group.")
+    assert (last.finish, last.error) == ("refused", "The grammar cannot be followed: unclosed group.")
     bench.serve(submit("plain", [1, 2], 3))
+
+
+def test_a_tokenizer_that_cannot_be_read_is_no_fault_of_the_request(bench: Bench, press: Press) -> None:
+    bench.peer.send(asking("bad", "regex:a"))
+    bench.turn()
+    press.futures["regex:a"].set_exception(OSError("gone"))
+    bench.turn()
+    last = bench.peer.last("bad")
+    assert last
+    assert last.finish == "error"
 
 
 def test_an_aborted_request_is_never_queued(bench: Bench, press: Press) -> None:
@@ -125,5 +136,6 @@ def test_beyond_so_many_guests_a_request_is_refused(press: Press) -> None:
         assert enter(hall, asking(f"r{number}", f"regex:a{number}"))
     assert len(hall) == GUESTS
     assert hall.glance < 1.0
-    ((name, refusal),) = left(hall)
-    assert (name, refusal) == (f"r{GUESTS}", f"{GUESTS} requests wait for grammars to be compiled; try again shortly")
+    (guest,) = hall.leave(0.0)
+    words = f"{GUESTS} requests wait for grammars to be compiled; try again shortly"
+    assert (guest.request.id, guest.refusal) == (f"r{GUESTS}", Refusal(words, "crowded"))

@@ -99,14 +99,14 @@ def test_an_embedding_is_refused_by_a_backend_that_makes_none(bench: Bench) -> N
     bench.serve(submit("a", [1], 1, embed=True), submit("b", [1], 1))
     last = bench.peer.last("a")
     assert last is not None
-    assert (last.finish, last.error) == ("error", "this worker's backend makes no embeddings")
+    assert (last.finish, last.error) == ("refused", "this worker's backend makes no embeddings")
 
 
 def test_a_grammar_is_refused_by_a_backend_that_cannot_follow_one(bench: Bench) -> None:
     bench.serve(submit("a", [1], 4, sampling=Sampling(grammar="json")), submit("b", [1], 1))
     last = bench.peer.last("a")
     assert last is not None
-    assert (last.finish, last.error) == ("error", "this worker's backend cannot follow a grammar")
+    assert (last.finish, last.error) == ("refused", "this worker's backend cannot follow a grammar")
 
 
 def test_sixteen_requests_at_once_share_their_steps(ends: Ends) -> None:
@@ -119,7 +119,7 @@ def test_a_refused_request_is_answered_with_the_reason(bench: Bench) -> None:
     bench.serve(submit("a", [1] * 500))
     last = bench.peer.last("a")
     assert last is not None
-    assert (last.finish, last.ids) == ("error", [])
+    assert (last.finish, last.ids) == ("refused", [])
     assert "takes fewer than 200" in last.error
 
 

@@ -8,7 +8,7 @@ from tests.engine.shadow import PAGE, PROMPT, Shadow, expected, request, schedul
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.memory.sight import Sight
-from paceline_workers.engine.scheduling import Request, pace
+from paceline_workers.engine.scheduling import Refusal, Request, pace
 from paceline_workers.messages import Sampling, Submit
 
 INTERACTIVE, BATCH, _ = RequestClass
@@ -145,9 +145,11 @@ def test_what_waits_before_it_counts_against_a_deadline() -> None:
     for number in range(20):
         run.core.submit(request(f"r{number}", [number] * 20, 9))
     refusal = run.core.submit(request("late", [40] * 20, 9, deadline=0.3))
-    assert refusal.startswith("shed: 400 tokens are to compute before")
-    assert run.core.submit(request("short", [40], 9, deadline=0.3)) == ""
-    assert run.core.submit(request("patient", [41] * 20, 9, deadline=3.0)) == ""
+    assert refusal is not None
+    assert refusal.words.startswith("shed: 400 tokens are to compute before")
+    assert refusal.finish == "abort"
+    assert run.core.submit(request("short", [40], 9, deadline=0.3)) is None
+    assert run.core.submit(request("patient", [41] * 20, 9, deadline=3.0)) is None
 
 
 def test_requests_that_are_not_served_are_counted_by_why() -> None:
@@ -156,7 +158,8 @@ def test_requests_that_are_not_served_are_counted_by_why() -> None:
     run.step()
     run.core.submit(request("late", [8], 9, arrival=run.now, deadline=run.now + 0.001))
     run.core.submit(request("patient", [8], 9, arrival=run.now))
-    assert run.core.submit(request("crowded", [8], 9, arrival=run.now)) == "the engine's queue is full (2 requests)"
+    full = Refusal("the engine's queue is full (2 requests)", "crowded")
+    assert run.core.submit(request("crowded", [8], 9, arrival=run.now)) == full
     assert run.core.expire(run.now + 1.0)
     assert run.core.counters.shed_by == {"crowded": 1, "deadline": 1}
 
@@ -173,5 +176,5 @@ def test_a_cached_prompt_is_not_shed() -> None:
 @pytest.mark.parametrize("model", [None, MODEL.model_copy(update={"observations": 9})])
 def test_without_a_model_that_has_seen_enough_nothing_is_shed(model: StepTime | None) -> None:
     run = Shadow(scheduler(model=model))
-    assert run.core.submit(request("a", [7] * 40, 2, deadline=0.001)) == ""
+    assert run.core.submit(request("a", [7] * 40, 2, deadline=0.001)) is None
     assert run.core.expire(0.0) == []

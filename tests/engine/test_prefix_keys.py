@@ -10,7 +10,7 @@ LONG = [number % 50 for number in range(5 * PAGE)]
 
 def submit(run: Shadow, name: str, prompt: list[int], keys: list[tuple[str, int]]) -> None:
     entry = request(name, prompt, 1)
-    assert run.core.submit(entry) == ""
+    assert run.core.submit(entry) is None
     run.core.memory.note(entry, keys)
 
 

@@ -28,7 +28,7 @@ def submit(run: Shadow, cls: RequestClass, names: Iterable[str], pages: int = 2)
     """Requests that each take so many pages and then one more."""
     for name in names:
         prompt = [ord(name) % 50] * (pages * PAGE - 1)
-        assert run.core.submit(request(name, prompt, PAGE, arrival=run.now, cls=cls)) == ""
+        assert run.core.submit(request(name, prompt, PAGE, arrival=run.now, cls=cls)) is None
 
 
 def running(run: Shadow) -> str:
@@ -139,7 +139,7 @@ def test_one_that_has_to_leave_pages_bars_its_class_and_those_below_and_a_lack_o
 def test_debt_is_what_those_that_run_will_lack() -> None:
     run = started(8, slots=8, budget=64, hopeful=True)
     for name in "abc":
-        assert run.core.submit(request(name, [ord(name) % 50] * 7, 20)) == ""
+        assert run.core.submit(request(name, [ord(name) % 50] * 7, 20)) is None
     run.step()
     assert run.core.admission.debt(run.core.running) == 0
     foreseeing = Admission(run.core.memory, run.core.limits, Forecast(32))

@@ -6,7 +6,7 @@ import pytest
 from tests.engine.shadow import PAGE, PROMPT, VOCAB, Shadow, expected, request, scheduler, shape, started
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.scheduling import Chunk, Plan, State, WeightedShares
+from paceline_workers.engine.scheduling import Chunk, Plan, Refusal, State, WeightedShares
 
 INTERACTIVE, BATCH, OFFLINE = RequestClass
 
@@ -212,9 +212,10 @@ def test_a_preempted_request_comes_back_before_all_new_ones_of_its_class() -> No
 
 def test_a_class_has_a_queue_of_its_own_length() -> None:
     run = Shadow(scheduler(class_waiting={BATCH: 1}))
-    assert run.core.submit(request("a", PROMPT, cls=BATCH)) == ""
-    assert "queue for class batch is full (1 requests)" in run.core.submit(request("b", PROMPT, cls=BATCH))
-    assert run.core.submit(request("c", PROMPT)) == ""
+    assert run.core.submit(request("a", PROMPT, cls=BATCH)) is None
+    full = Refusal("the engine's queue for class batch is full (1 requests)", "crowded")
+    assert run.core.submit(request("b", PROMPT, cls=BATCH)) == full
+    assert run.core.submit(request("c", PROMPT)) is None
 
 
 def test_an_urgent_request_takes_the_slot_of_the_newest_least_urgent_one() -> None:
@@ -262,11 +263,11 @@ def test_a_second_request_with_the_same_prompt_computes_only_what_is_not_cached(
 def test_a_resumed_request_is_looked_up_whole_and_its_cached_prompt_is_no_longer_than_its_prompt() -> None:
     run = Shadow(scheduler(64))
     first = request("first", PROMPT, 12)
-    assert run.core.submit(first) == ""
+    assert run.core.submit(first) is None
     run.drain()
     resumed = request("resumed", PROMPT, 20)
     resumed.tokens += run.text("first")
-    assert run.core.submit(resumed) == ""
+    assert run.core.submit(resumed) is None
     run.drain()
     looked, hit = run.core.counters.lookup_tokens, run.core.counters.hit_tokens
     assert (looked, hit) == (10 + 22, 20)

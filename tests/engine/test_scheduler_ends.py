@@ -242,27 +242,30 @@ def test_an_idle_engine_wakes_for_the_nearest_deadline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "reason"),
+    ("entry", "finish", "reason"),
     [
-        (request("a", []), "at least one token"),
-        (request("a", PROMPT, 0), "at least one token"),
-        (request("a", [VOCAB]), "vocabulary of 50"),
-        (request("a", [-1]), "vocabulary of 50"),
-        (request("a", [1] * 20), "the prompt has 20 tokens; this model takes fewer than 20"),
-        (request("a", [1] * 15, 9), "more KV memory than there is (16 tokens)"),
-        (request("used", PROMPT), "a request 'used' is running already"),
-        (request("a", PROMPT), "queue is full (1 requests)"),
+        (request("a", []), "refused", "at least one token"),
+        (request("a", PROMPT, 0), "refused", "at least one token"),
+        (request("a", [VOCAB]), "refused", "vocabulary of 50"),
+        (request("a", [-1]), "refused", "vocabulary of 50"),
+        (request("a", [1] * 20), "refused", "the prompt has 20 tokens; this model takes fewer than 20"),
+        (request("a", [1] * 15, 9), "refused", "more KV memory than there is (16 tokens)"),
+        (request("used", PROMPT), "error", "a request 'used' is running already"),
+        (request("a", PROMPT), "crowded", "queue is full (1 requests)"),
     ],
 )
-def test_a_request_that_can_never_run_is_refused_with_the_reason(entry: Request, reason: str) -> None:
+def test_a_request_that_cannot_be_queued_is_refused_with_the_reason(entry: Request, finish: str, reason: str) -> None:
     core = scheduler(4, max_len=20, max_waiting=1)
-    assert core.submit(request("used", [1])) == ""
-    assert reason in core.submit(entry)
+    assert core.submit(request("used", [1])) is None
+    refusal = core.submit(entry)
+    assert refusal is not None
+    assert reason in refusal.words
+    assert refusal.finish == finish
     assert len(core.waiting) == 1
 
 
 def test_a_request_that_fills_the_pool_exactly_is_served() -> None:
     run = started(4)
-    assert run.core.submit(request("a", [1] * 9, 7)) == ""
+    assert run.core.submit(request("a", [1] * 9, 7)) is None
     run.drain()
     assert run.text("a") == expected([1] * 9, 7)

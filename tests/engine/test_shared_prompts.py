@@ -24,7 +24,7 @@ class Counting(Shadow):
         for number in range(count):
             entry = request(f"{group}{number}", prompt, max_tokens, group=group, **fields)
             entry.choice = number
-            assert self.core.submit(entry) == ""
+            assert self.core.submit(entry) is None
 
 
 def own(entry: Request) -> int:

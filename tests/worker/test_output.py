@@ -110,7 +110,15 @@ def test_cached_tokens_and_timing_are_kept() -> None:
     assert (output.cached, output.timing) == (7, timing)
 
 
-@pytest.mark.parametrize(("finish", "code"), [("error", Code.ENGINE_FAILED), ("abort", Code.HELD_TIMEOUT)])
+@pytest.mark.parametrize(
+    ("finish", "code"),
+    [
+        ("error", Code.ENGINE_FAILED),
+        ("abort", Code.HELD_TIMEOUT),
+        ("refused", Code.INVALID_REQUEST),
+        ("crowded", Code.QUEUE_FULL),
+    ],
+)
 def test_a_sequence_that_the_engine_gave_up_says_why(finish: str, code: Code) -> None:
     with pytest.raises(RequestError, match="too poor") as caught:
         Output(spell).feed([Tokens("s", 0, [], finish, "too poor")])

@@ -91,8 +91,8 @@ class Timing(msgspec.Struct, frozen=True, tag="timing"):
 class Tokens(msgspec.Struct, frozen=True, tag="tokens", gc=False):
     """Engine -> API: new tokens of one sequence, from `position` of its output; `finish` is set on the last frame.
 
-    finish: "" while running, else stop | length | abort (no token by its deadline) | error; `error` then says why in
-    words for the client.
+    finish: "" while running, else stop | length | abort (no token by its deadline) | refused (it can never run here) |
+    crowded (too many wait) | error; `error` then says why in words for the client.
     With `stop`, the last id is the stop or EOS token itself.
     `cached` is how many prompt tokens came from the prefix cache. `logprobs`: per token (chosen, [(id, logprob)]).
     `vector`: with `Submit.embed`, float32 little-endian of length 1, in the one frame that ends the sequence (stop).

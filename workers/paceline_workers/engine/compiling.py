@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol
 
-from paceline_workers.engine.scheduling import Request
+from paceline_workers.engine.scheduling import Refusal, Request
 from paceline_workers.messages import Submit
 
 GUESTS = 256
@@ -33,11 +33,11 @@ class Compiler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """A request as it was submitted, and why it cannot be served; "" if it can."""
+    """A request as it was submitted, and why it cannot be served."""
 
     request: Request
     submit: Submit
-    refusal: str = ""
+    refusal: Refusal | None = None
 
 
 class Compiling:
@@ -62,7 +62,7 @@ class Compiling:
         if not text or self._compiler is None or self._compiler.ready(text):
             return False
         if len(self._guests) >= GUESTS:
-            refusal = f"{GUESTS} requests wait for grammars to be compiled; try again shortly"
+            refusal = Refusal(f"{GUESTS} requests wait for grammars to be compiled; try again shortly", "crowded")
             self._refused.append(Guest(request, submit, refusal))
         else:
             self._guests.append(Guest(request, submit))
@@ -74,7 +74,7 @@ class Compiling:
         gone, self._refused = self._refused, []
         while self._guests and (future := self._prepare(self._guests[0])).done():
             guest = self._guests.popleft()
-            gone.append(Guest(guest.request, guest.submit, _reason(future)))
+            gone.append(Guest(guest.request, guest.submit, _refusal(future)))
         late = [guest for guest in self._guests if _late(guest.request, now)]
         for guest in late:
             self._guests.remove(guest)
@@ -93,7 +93,9 @@ def _late(request: Request, now: float) -> bool:
     return request.deadline is not None and now >= request.deadline
 
 
-def _reason(future: Future[Any]) -> str:
-    """Whatever a compiler raises concerns the one grammar."""
+def _refusal(future: Future[Any]) -> Refusal | None:
+    """Whatever a compiler raises concerns the one grammar; what is no ValueError is not its fault."""
     error = future.exception()
-    return "" if error is None else f"The grammar cannot be followed: {error}."
+    if error is None:
+        return None
+    return Refusal(f"The grammar cannot be followed: {error}.", "refused" if isinstance(error, ValueError) else "error")

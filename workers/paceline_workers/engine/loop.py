@@ -21,7 +21,7 @@ from paceline_workers.engine.compiling import Compiling
 from paceline_workers.engine.lobby import Lobby
 from paceline_workers.engine.memory.disk import DiskIndex
 from paceline_workers.engine.memory.kv import KvMemory
-from paceline_workers.engine.scheduling import Plan, Request, Scheduler
+from paceline_workers.engine.scheduling import Plan, Refusal, Request, Scheduler
 from paceline_workers.engine.scheduling.beams import request_of
 from paceline_workers.engine.steptime import StepTimeFit
 from paceline_workers.engine.timer import Timer
@@ -97,8 +97,8 @@ class EngineLoop:
             case Submit():
                 facts = self._backend.facts
                 request = request_of(message, facts.eos_ids, self._timer.now(), facts.limits.max_model_len)
-                if refusal := self._unable(request):
-                    self._refuse(request, refusal)
+                if reason := self._unable(request):
+                    self._refuse(request, Refusal(reason))
                 elif not self._compiling.enter(request, message):
                     self._enter(request, message)
             case Abort():
@@ -113,10 +113,10 @@ class EngineLoop:
     def _submit(self, request: Request) -> bool:
         if refusal := self._scheduler.submit(request):
             self._refuse(request, refusal)
-        return not refusal
+        return refusal is None
 
-    def _refuse(self, request: Request, refusal: str) -> None:
-        self._tell([Tokens(request.id, 0, [], finish="error", error=refusal)])
+    def _refuse(self, request: Request, refusal: Refusal) -> None:
+        self._tell([Tokens(request.id, 0, [], finish=refusal.finish, error=refusal.words)])
 
     def _unable(self, request: Request) -> str:
         facts = self._backend.facts

@@ -12,6 +12,7 @@ from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Timing, Tokens
 from paceline_workers.server.detokenize import Decode, Detokenizer
 from paceline_workers.server.filters.hook import Filters
+from paceline_workers.server.gate import RETRY_AFTER_S
 from paceline_workers.server.stops import StopMatcher
 
 Logprob = tuple[float, list[tuple[int, float]]]
@@ -104,8 +105,13 @@ class Output:
 
 def gave_up(frame: Tokens) -> RequestError | None:
     """What a client is told if the engine ended a sequence without an answer."""
-    if frame.finish == "error":
-        return RequestError(Code.ENGINE_FAILED, frame.error or "The engine failed on this request.")
-    if frame.finish == "abort":
-        return RequestError(Code.HELD_TIMEOUT, frame.error or "The deadline passed before the answer was complete.")
+    match frame.finish:
+        case "error":
+            return RequestError(Code.ENGINE_FAILED, frame.error or "The engine failed on this request.")
+        case "abort":
+            return RequestError(Code.HELD_TIMEOUT, frame.error or "The deadline passed before the answer was complete.")
+        case "refused":
+            return RequestError(Code.INVALID_REQUEST, frame.error)
+        case "crowded":
+            return RequestError(Code.QUEUE_FULL, frame.error, retry_after=RETRY_AFTER_S)
     return None

@@ -68,7 +68,7 @@ async def _prefilled(engine: EngineClient, submits: Sequence[Submit]) -> None:
     with engine.begin(*submits) as stream:
         while not stream.finished:
             for frame in await stream.read():
-                if frame.finish == "error":
+                if frame.error:
                     _log.error("a prefix is not warm", extra={"prefix": frame.id, "reason": frame.error})
 
 

@@ -151,7 +151,6 @@ class Counters:
     recomputed_tokens: int = 0
     shed_by: dict[str, int] = field(default_factory=dict)
 
-    def shed(self, reason: str, told: str = "") -> str:
-        """Count one more that is not served; returns what its client is `told`."""
+    def shed(self, reason: str) -> None:
+        """Count one more that is not served."""
         self.shed_by[reason] = self.shed_by.get(reason, 0) + 1
-        return told

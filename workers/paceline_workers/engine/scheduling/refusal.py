@@ -1,12 +1,26 @@
-"""Why a request is not queued, in words for its client; "" if it is. Checked once, so that no step meets it."""
+"""Why a request is not queued, in words for its client; "" if it is. Checked once, so that no step meets it.
+
+What can never run, what finds no room now and what would come too late are told apart: their clients should leave it,
+come back, or hurry, and a gateway should take none of them for an engine that fails.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling.beams import too_wide
 from paceline_workers.engine.scheduling.plan import Limits
 from paceline_workers.engine.scheduling.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is not queued, and how its only frame ends (`Tokens.finish`)."""
+
+    words: str
+    finish: Literal["refused", "crowded", "abort", "error"] = "refused"
 
 
 def malformed(request: Request, limits: Limits) -> str:

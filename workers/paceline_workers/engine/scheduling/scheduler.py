@@ -31,7 +31,7 @@ from paceline_workers.engine.scheduling.forecast import Forecast
 from paceline_workers.engine.scheduling.plan import Limits, Plan, Sample
 from paceline_workers.engine.scheduling.policy import Policy, WeightedShares
 from paceline_workers.engine.scheduling.prefills import Prefills
-from paceline_workers.engine.scheduling.refusal import crowded, malformed, too_large
+from paceline_workers.engine.scheduling.refusal import Refusal, crowded, malformed, too_large
 from paceline_workers.engine.scheduling.request import Request
 from paceline_workers.engine.scheduling.results import Results
 from paceline_workers.engine.scheduling.seats import Seats
@@ -82,25 +82,26 @@ class Scheduler:
 
     # --- requests come and go
 
-    def submit(self, request: Request) -> str:
-        """Queue a request; returns why it can never run, or "" when it is queued."""
+    def submit(self, request: Request) -> Refusal | None:
+        """Queue a request; returns why it is not queued."""
         limits, waiting = self.limits, self.waiting
-        refusal = malformed(request, limits) or too_large(request, limits, self.memory)
-        if refusal:
-            return refusal
+        if reason := malformed(request, limits) or too_large(request, limits, self.memory):
+            return Refusal(reason)
         if request.id in self._seats.known:
-            return f"a request {request.id!r} is running already"
+            return Refusal(f"a request {request.id!r} is running already", "error")
         if reason := crowded(request.request_class, waiting.counts(), limits):
-            return self.counters.shed("crowded", reason)
+            self.counters.shed("crowded")
+            return Refusal(reason, "crowded")
         request.tpot = min(request.tpot, limits.tpot.get(request.request_class, inf))
         request.end = min(request.prompt_len + request.max_tokens, limits.max_model_len)
         self._appraisal.renew(request)
         ahead = 0 if request.deadline is None else waiting.ahead(request)
         if reason := self._appraisal.hopeless(request, ahead):
-            return self.counters.shed("backlog", reason)
+            self.counters.shed("backlog")
+            return Refusal(reason, "abort")
         self._seats.enter(request)
         self._deadlines.add(request)
-        return ""
+        return None
 
     def abort(self, request_id: str) -> bool:
         """Forget a request and free its pages; False if it is unknown or has ended."""
