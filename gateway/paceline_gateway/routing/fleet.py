@@ -134,13 +134,7 @@ class Fleet:
         """Estimated seconds to the first token of one more request, behind so many prompt tokens that wait for all."""
         workers, place = self.eligible(now), PLACES[ask.request_class]
         tokens = ask.prompt_tokens + (waiting // len(workers) if workers else 0)
-        estimates = (
-            worker.ahead(place, tokens) * worker.token_s
-            + worker.prefill_s(tokens)
-            + worker.slot_wait_s(ask.expected_output)
-            for worker in workers
-        )
-        return min(estimates, default=inf)
+        return min((worker.first_token_s(place, tokens, 0, ask.expected_output) for worker in workers), default=inf)
 
     def slot_wait_s(self, name: RequestClass, ahead: int, output: int | None, now: float) -> float | None:
         """Seconds until one more request has a slot, behind so many; 0 while one is free for it, None if not known.
@@ -206,6 +200,8 @@ class Fleet:
         return first, new, avoided
 
     def _roomy(self, worker: Worker, place: int) -> bool:
+        if not worker.backlog:
+            return True
         lookahead = self._lookahead_s * PATIENT if place and self.kept else self._lookahead_s
         return worker.ahead(place, 0) * worker.token_s < lookahead
 

@@ -40,8 +40,10 @@ class Pace:
         best = min(costs, key=_cost)[0]
         limit = best + TOLERANCE * best + TOLERANCE_S if ask.keys else best
         equals = [entry for entry in costs if entry[0] <= limit]
-        key = _unknown(candidates, ask) if len(equals) > 1 else ""
-        cost, chosen = min(equals, key=lambda entry: (entry[1].hot, _turn(entry[1], key)))
+        cost, chosen = equals[0]
+        if len(equals) > 1:
+            key = _unknown(candidates, ask)
+            cost, chosen = min(equals, key=lambda entry: (entry[1].hot, _turn(entry[1], key)))
         return Pick(chosen.worker, chosen.cached_tokens, cost)
 
     def _worth(self, candidate: Candidate, ask: Ask, place: int) -> bool:
@@ -57,9 +59,7 @@ def seconds(candidate: Candidate, ask: Ask, place: int) -> float:
     worker, cached_tokens, _, hot = candidate
     cached = 0 if hot else min(cached_tokens, ask.prompt_tokens - 1)
     uncached = ask.prompt_tokens - cached
-    cost = worker.ahead(place, uncached) * worker.token_s + worker.prefill_s(uncached, cached)
-    if worker.behind >= 0:
-        cost += worker.slot_wait_s(ask.expected_output)
+    cost = worker.first_token_s(place, uncached, cached, ask.expected_output)
     full = min(worker.fullness(uncached + ask.expected_output), FULL)
     return cost + BARRIER_S * full / (1 - full)
 

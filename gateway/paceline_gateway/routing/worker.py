@@ -150,6 +150,16 @@ class Worker:
                 ahead += min(queued, share * _SHARES[other])
         return ahead
 
+    def first_token_s(self, place: int, tokens: int, cached: int, output: int) -> float:
+        """Seconds until one more request's first token: what is ahead of it, its slot, and its own prompt.
+
+        `tokens` are to be computed behind the cached ones; its answer, like others, has `output` tokens.
+        """
+        seconds = self.prefill_s(tokens, cached)
+        if self.backlog:
+            seconds += self.ahead(place, tokens) * self.token_s
+        return seconds if self.behind < 0 else seconds + self.slot_wait_s(output)
+
     def prefill_s(self, tokens: int, cached: int = 0) -> float:
         """Seconds to compute so many tokens behind the cached ones, the step that decodes beside them included."""
         return self.step_s + tokens * (self.token_s + self.context_s * (cached + tokens / 2))
