@@ -37,13 +37,17 @@ class Gateway:
         self._tickets = count()
 
     def gate(self, head: Head) -> RequestError | None:
-        """Judge a request by its head: route, method, key."""
+        """Judge a request by its head: route, method, key. One that is like another is judged once a picture."""
+        picture = self._floor.picture
+        if head.judged is picture:
+            return None
         try:
             if head.upgrade:
                 find_socket(head)
             if head.upgrade or find_route(head.method, head.path) is not Route.HEALTH:
-                head.tenant = authenticate(head.headers, self._floor.picture)
+                head.tenant = authenticate(head.headers, picture)
             check_coding(head.headers)
+            head.judged = picture
         except RequestError as error:
             return error
         return None

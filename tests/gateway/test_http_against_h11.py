@@ -64,6 +64,21 @@ def test_damaged_requests_mean_the_same_to_h11(seed: int, cuts: list[int]) -> No
         compare(data, cuts)
 
 
+@given(
+    st.lists(st.binary(max_size=40), min_size=2, max_size=6),
+    st.sampled_from(["connection: keep-alive", "connection: close", "expect: 100-continue", "x-a: \xff", "Host: b"]),
+    st.integers(0, 1 << 32),
+    CUTS,
+)
+def test_heads_that_repeat_mean_the_same_to_h11(bodies: list[bytes], line: str, seed: int, cuts: list[int]) -> None:
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: a\r\nContent-Length: %d\r\n{line}\r\n\r\n".encode("latin-1")
+    requests = [head % len(body) + body for body in bodies]
+    borders = [sum(map(len, requests[:count])) for count in range(1, len(requests))]
+    compare(b"".join(requests), [*borders, *cuts])
+    for data in mutants(requests, seed, 5):
+        compare(requests[0] + data + requests[1], [len(requests[0]), len(requests[0]) + len(data)])
+
+
 @pytest.mark.parametrize("name", smuggling.REFUSED)
 @pytest.mark.parametrize("cuts", [(), range(4096)], ids=["whole", "bytes"])
 def test_what_two_parsers_could_read_differently_is_refused(name: str, cuts: Sequence[int]) -> None:

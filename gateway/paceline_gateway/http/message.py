@@ -12,7 +12,7 @@ Headers = dict[bytes, bytes]
 
 @dataclass(slots=True)
 class Head:
-    """A request before its body; header names are lower case. The gate fills in `tenant`.
+    """A request before its body; header names are lower case. The gate fills in `tenant`, and what it judged by.
 
     `upgrade`: it is the handshake of a WebSocket.
     """
@@ -22,6 +22,12 @@ class Head:
     headers: Headers
     tenant: ResolvedTenant | None = None
     upgrade: bool = False
+    judged: object = None
+
+    def like(self, length: bytes) -> "Head":
+        """The same of a request whose body has another length."""
+        headers = self.headers | {b"content-length": length}
+        return Head(self.method, self.path, headers, self.tenant, judged=self.judged)
 
 
 class Request(NamedTuple):

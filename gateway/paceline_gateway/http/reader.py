@@ -20,6 +20,7 @@ from paceline_core.errors import Code, RequestError
 from paceline_gateway.config import Limits
 from paceline_gateway.http.handshake import is_handshake
 from paceline_gateway.http.message import Head, Request
+from paceline_gateway.http.repeated import Repeated, remember, text_of
 
 PIPELINE_LIMIT = 16
 HEADER_COST = 32
@@ -87,13 +88,49 @@ class RequestReader:
         self._parser = httptools.HttpRequestParser(self)
         self._fed = 0
         self._progress = self._ended = False
-        self._taken = 0
+        self._taken = self._missing = 0
+        self._known: Repeated | None = None
+        self._text = b""
         self._clear()
 
     def feed(self, data: bytes) -> None:
-        """Parse what came in; `ready` and `deaf` say what came of it."""
+        """Take what came in; `ready` and `deaf` say what came of it."""
         if self.deaf:
             return
+        data = self._fill(data) if self._missing else data
+        while data and self.idle and not self.deaf and (rest := self._again(data)) is not None:
+            data = rest
+        if data and not self.deaf:
+            self._parse(data)
+
+    def _again(self, data: bytes) -> bytes | None:
+        """Take a head that is known, and of its body what is there: what is beyond. None if the parser must see it."""
+        found = None if self._known is None else self._known.match(data)
+        if self._known is None or found is None or int(found[0]) > self._limits.body_bytes:
+            return None
+        head = self._known.head.like(found[0])
+        if self._gate(head) is not None:
+            return None
+        self.idle, self.in_body, self._head = False, True, head
+        self._chunked, self._missing = self._known.chunked, int(found[0])
+        return self._fill(data[found[1] :])
+
+    def _fill(self, data: bytes) -> bytes:
+        """Go on with a body whose head was known: what is beyond it."""
+        body = data[: self._missing]
+        self._missing -= len(body)
+        if body:
+            self.on_body(body)
+        if self._refused is not None:
+            self._give_up(self._refused)
+        elif not self._missing:
+            self._complete(keep=True)
+        return data[len(body) :]
+
+    def _parse(self, data: bytes) -> None:
+        """Let the parser see it."""
+        if self.idle:
+            self._text = text_of(data)
         self._progress = self._ended = False
         try:
             self._parser.feed_data(data)
@@ -171,17 +208,24 @@ class RequestReader:
         self._ended = True
         if self.deaf:
             return
-        keep, chunked = self._parser.should_keep_alive(), self._chunked
+        keep = self._parser.should_keep_alive()
+        if keep and self._text and self._head is not None and self._refused is None:
+            self._known = remember(self._text, self._head, chunked=self._chunked)
+        self._text = b""
+        self._complete(keep=keep)
+
+    def _complete(self, *, keep: bool) -> None:
+        """The request is whole."""
         if len(self.ready) >= PIPELINE_LIMIT:
             self._note(Code.INVALID_REQUEST, f"More than {PIPELINE_LIMIT} requests wait on this connection.")
         if self._gated is not None:
             self._drop_body()
-            self.ready.append(Refusal(self._gated, self._head, keep, chunked))
+            self.ready.append(Refusal(self._gated, self._head, keep, self._chunked))
         elif self._refused is not None:
             self._give_up(self._refused)
         elif self._head is not None:
             self._taken = 0
-            self.ready.append(Request(self._head, b"".join(self._body), self._now(), keep, chunked))
+            self.ready.append(Request(self._head, b"".join(self._body), self._now(), keep, self._chunked))
         self._clear()
 
     def _clear(self) -> None:
