@@ -5,53 +5,63 @@ body that names its own outdoes it.
 """
 
 import random
-from typing import NamedTuple
+from functools import lru_cache
 
+from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import PREFIX, RESUME, SEED
 from paceline_gateway.admission import Admission
-from paceline_gateway.http.message import Request
+from paceline_gateway.http.message import Head
+from paceline_gateway.http.reply import request_id_field
 from paceline_gateway.routing.worker import Worker
 
-
-class Sender(NamedTuple):
-    """Who asks, and under which promise: seconds per output token, 0 for none."""
-
-    request: Request
-    request_id: bytes
-    tpot_s: float
+_RESUME = RESUME.encode()
 
 
 class Outbound:
-    """One request's message to whichever worker gets it. `trace`: what all of them hear of its trace, a header line."""
+    """One request's message to whichever worker gets it.
+
+    `tpot_s`: seconds per output token that it is promised, 0 for none; `trace`: what all workers hear of its trace, a
+    header line.
+    """
 
     __slots__ = ("_body", "_path", "_same")
 
-    def __init__(self, sender: Sender, admission: Admission, trace: bytes = b"") -> None:
-        head = sender.request.head
+    def __init__(self, head: Head, request_id: bytes, admission: Admission, tpot_s: float, trace: bytes = b"") -> None:
         tenant = "" if head.tenant is None else head.tenant.name
         self._body = admission.body
         self._path = head.path
-        same = (
-            f"content-type: application/json\r\nx-request-id: {sender.request_id.decode()}\r\n"
-            f"x-paceline-class: {admission.request_class}\r\nx-paceline-tenant: {tenant}\r\n"
-        )
+        same = _standing(admission.request_class, tenant, tpot_s)
+        own = ""
         if admission.ours:
-            same += f"{SEED}: {random.getrandbits(31)}\r\nx-paceline-max-tokens: {admission.max_tokens}\r\n"
+            own = f"{SEED}: {random.getrandbits(31)}\r\nx-paceline-max-tokens: {admission.max_tokens}\r\n"
         if admission.prefix is not None:
-            same += f"{PREFIX}: {admission.prefix.header()}\r\n"
-        if promise := round(sender.tpot_s * 1000):
-            same += f"x-paceline-tpot-ms: {promise}\r\n"
-        self._same = same.encode() + trace
+            own += f"{PREFIX}: {admission.prefix.header()}\r\n"
+        self._same = b"".join((same, request_id_field(request_id), own.encode(), trace, b"\r\n"))
 
     def message(
         self, worker: Worker, hop: str, deadline_ms: int, resume: bytes = b"", trace: bytes = b""
     ) -> list[bytes]:
         """Head and body for this worker; `resume` is where a stream goes on, `trace` what this worker hears."""
-        host, port = worker.address
-        size = len(self._body) + len(resume)
-        own = (
-            f"POST {self._path} HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: {size}\r\nx-paceline-hop: {hop}\r\n"
-        )
-        own += f"{RESUME}: {len(resume)}\r\n" if resume else f"x-paceline-deadline-ms: {deadline_ms}\r\n"
-        head = own.encode() + self._same + trace + b"\r\n"
-        return [head, self._body, resume] if resume else [head, self._body]
+        opening = _opening(self._path, worker.address, hop)
+        if resume:
+            size = len(self._body) + len(resume)
+            own = b"content-length: %d\r\n%b: %d\r\n" % (size, _RESUME, len(resume))
+            return [b"".join((opening, own, trace, self._same)), self._body, resume]
+        own = b"content-length: %d\r\nx-paceline-deadline-ms: %d\r\n" % (len(self._body), deadline_ms)
+        return [b"".join((opening, own, trace, self._same)), self._body]
+
+
+@lru_cache(maxsize=1024)
+def _opening(path: str, address: tuple[str, int], hop: str) -> bytes:
+    """The first lines: those that all requests to a worker share for as long as a token lives."""
+    host, port = address
+    return f"POST {path} HTTP/1.1\r\nhost: {host}:{port}\r\nx-paceline-hop: {hop}\r\n".encode()
+
+
+@lru_cache(maxsize=1024)
+def _standing(request_class: RequestClass, tenant: str, tpot_s: float) -> bytes:
+    """Lines that all requests of a tenant in a class share."""
+    promise = round(tpot_s * 1000)
+    told = f"x-paceline-tpot-ms: {promise}\r\n" if promise else ""
+    lines = f"content-type: application/json\r\nx-paceline-class: {request_class}\r\nx-paceline-tenant: {tenant}\r\n"
+    return (lines + told).encode()

@@ -17,7 +17,7 @@ from paceline_gateway.http.message import Headers, Request
 from paceline_gateway.http.pool import Exchange
 from paceline_gateway.http.reply import Reply, passed_on, request_id_field
 from paceline_gateway.http.upstream import Loss
-from paceline_gateway.outbound import Outbound, Sender
+from paceline_gateway.outbound import Outbound
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.quota.nouns import Reservation, Waiter
 from paceline_gateway.requests import events as e
@@ -189,7 +189,7 @@ class Call:
         if self.trace is None:
             traceparent = self.request.head.headers.get(b"traceparent", b"")
             self.trace, told = self._front.tracing.begin(traceparent, desk.service.sample_ratio)
-        self._outbound = Outbound(Sender(self.request, self.request_id, promise), admission, told)
+        self._outbound = Outbound(self.request.head, self.request_id, admission, promise, told)
 
     def _loss(self, loss: Loss) -> e.Lost:
         return self.continuation.lost(loss, self._scan.moved, begun=self.life.begun)
