@@ -3,6 +3,7 @@
 What only a cluster needs (aiohttp, kubernetes, orjson) is imported only when one is asked for.
 """
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -10,7 +11,7 @@ from pydantic import model_validator
 
 from paceline_core.clock import Clock, SystemClock
 from paceline_core.config import Config
-from paceline_core.kube.local import LocalCluster
+from paceline_core.kube.local import LocalCluster, without_second_wakes
 
 if TYPE_CHECKING:
     from paceline_core.kube.kubernetes import KubernetesCluster
@@ -38,6 +39,7 @@ async def connect(
 ) -> "LocalCluster | KubernetesCluster":
     """The cluster of a process; `namespace` is paceline's own. Raises InvalidInput or Unreachable. `close` it."""
     if config.socket is not None:
+        asyncio.get_running_loop().set_exception_handler(without_second_wakes)
         return LocalCluster(config.socket, clock)
     from paceline_core.kube.api.credentials import Access  # noqa: PLC0415
     from paceline_core.kube.api.server import ApiServer  # noqa: PLC0415

@@ -147,6 +147,18 @@ class LocalCluster:
             failures += 1
 
 
+def without_second_wakes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A loop's exception handler that leaves out one fault: a future is done already when its result is set.
+
+    libuv polls again and again in one turn where 1,024 sockets or more are ready at once, and anyio, by which httpx
+    reads a Unix socket, has each poll set the result of the same future: the first one counts, nothing is lost. A
+    gateway with many open streams would write a stack trace for each of the others.
+    """
+    twice = isinstance(context.get("exception"), asyncio.InvalidStateError)
+    if not (twice and "set_result" in context["message"]):
+        loop.default_exception_handler(context)
+
+
 def scale_path(target: ScaleTarget) -> str:
     """The route of a pool's scale."""
     return f"/scale/{target.service}/{target.pool}/{target.track}"
