@@ -22,8 +22,7 @@ LINE_LIMIT = 1 << 20
 CODE_LIMIT = 4096
 _MOVED = MOVED.encode()
 _PLAIN = re.compile(rb"(: p (\d+) ([\d,]+)(?: 1 end)?\n)(data: .*\n\n)")
-_PLAINS = re.compile(rb"(?:: p \d+ [\d,]+(?: 1 end)?\ndata: .*\n\n)+")
-"""Pieces of one event each, which is nearly all that our workers send: one by one, and all that follow each other."""
+"""A piece of one event, which is nearly all that our workers send."""
 _COMMENT = re.compile(rb"^:.*\n", re.MULTILINE)
 _CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|refusal|arguments|delta)":\s*"[^"]')
 _COUNT = {
@@ -74,7 +73,11 @@ class StreamScan:
         if self._rest:
             packet, self._rest = self._rest + packet, b""
         before = self._meter.output
-        lines = self._plain(packet) or self._pieces(packet)
+        plain = _PLAIN.match(packet)
+        if plain is None or plain.end() < len(packet):
+            lines = self._pieces(packet, plain)
+        else:
+            lines = self._plain(plain)
         self.fresh = self._meter.output - before or _events(lines)
         return lines if self.began else self._first(lines)
 
@@ -92,31 +95,25 @@ class StreamScan:
         self._rest = packet[cut:]
         return packet[:cut]
 
-    def _plain(self, packet: bytes) -> bytes:
-        """What may be forwarded of nothing but plain pieces; nothing if it is anything else."""
-        found = _PLAIN.findall(packet) if packet.startswith(b": p ") else ()
-        if not found:
-            return b""
-        lines, positions, ids, events = zip(*found)  # noqa: B905 - asking for it takes as long as to zip one piece
-        told, passed = b"".join(lines), b"".join(events)
-        if len(told) + len(passed) != len(packet):
-            return b""
-        self._meter.output = int(positions[-1]) + ids[-1].count(b",") + 1
+    def _plain(self, piece: re.Match[bytes]) -> bytes:
+        line, position, ids, event = piece.groups()
+        self._meter.output = int(position) + ids.count(b",") + 1
         if self._told is not None:
-            self._told.add(told)
-        return passed
+            self._told.add(line)
+        return event
 
-    def _pieces(self, packet: bytes) -> bytes:
-        """What may be forwarded of anything else."""
+    def _pieces(self, packet: bytes, plain: re.Match[bytes] | None) -> bytes:
+        """What may be forwarded of anything else, which begins with `plain`."""
         kept, at = list[bytes](), 0
-        while at < len(packet):
-            plain = _PLAINS.match(packet, at)
+        while True:
             if plain is None:
                 at = self._other(packet, at, kept)
             else:
-                kept.append(self._plain(plain[0]))
+                kept.append(self._plain(plain))
                 at = plain.end()
-        return b"".join(kept)
+            if at >= len(packet):
+                return b"".join(kept)
+            plain = _PLAIN.match(packet, at)
 
     def _other(self, packet: bytes, at: int, kept: list[bytes]) -> int:
         """Take what comes before the next comment, and that one with what belongs to it: where that ends.
@@ -138,11 +135,11 @@ class StreamScan:
 
     def _keep(self, lines: bytes, kept: list[bytes]) -> None:
         """These may be forwarded; looked through for what ends a stream."""
-        if b"data: [DONE]" in lines:
+        if lines.find(b"data: [DONE]") >= 0:  # `in` takes twice as long
             self.done = True
-        if b'"usage":' in lines:
+        if lines.find(b'"usage":') >= 0:
             self._usage = lines
-        if b'data: {"error"' in lines:
+        if lines.find(b'data: {"error"') >= 0:
             self.failed = True
         kept.append(lines)
 
