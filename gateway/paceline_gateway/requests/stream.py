@@ -74,10 +74,7 @@ class StreamScan:
             packet, self._rest = self._rest + packet, b""
         before = self._meter.output
         plain = _PLAIN.match(packet)
-        if plain is None or plain.end() < len(packet):
-            lines = self._pieces(packet, plain)
-        else:
-            lines = self._plain(plain)
+        lines = self._plain(plain) if plain and plain.end() == len(packet) else self._pieces(packet, plain)
         self.fresh = self._meter.output - before or _events(lines)
         return lines if self.began else self._first(lines)
 
