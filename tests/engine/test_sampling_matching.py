@@ -20,7 +20,7 @@ from paceline_core.errors import InvalidInput
 from paceline_workers import demo
 from paceline_workers.engine.sampling import Grammars, Sampler
 from paceline_workers.engine.sampling.matching import COMPILED
-from paceline_workers.engine.scheduling import Request, State
+from paceline_workers.engine.scheduling import Request, Sample, State
 from paceline_workers.messages import Sampling, Submit
 
 TEXT = (demo.FOLDER / "tokenizer.json").read_text()
@@ -166,6 +166,34 @@ def test_a_grammar_that_nobody_checked_costs_its_own_request_alone(unread: str) 
     bad, good = Sampler(grammars())(row, [entry(unread), entry("regex:ab", temperature=0.0)])
     assert bad.error.startswith("The grammar cannot be followed: ")
     assert (good.error, WORDS[good.token][:1]) == ("", "a")
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        's: s s s | s s | "a" |',
+        's: s s | "a"',
+        "\n".join(["s: e0", *(f'e{step}: e{step + 1} e{step + 1} | "a"' for step in range(30)), 'e30: "b"']),
+    ],
+    ids=["empty", "pairs", "chain"],
+)
+def test_a_grammar_that_can_be_read_in_ever_more_ways_is_refused_while_it_is_cheap(rules: str) -> None:
+    made = entry(f"lark:start: s\n{rules}", temperature=1.0)
+    made.stop_ids = frozenset()
+    made.min_tokens = 400
+    sampler, one = Sampler(grammars()), Sample(0)
+    while not one.error and made.produced < 400:
+        (one,) = sampler(model(made)[None], [made])
+        made.tokens.append(one.token)
+    assert "items; max is 512" in one.error
+    assert one.refused
+
+
+def test_a_schema_that_is_wide_and_not_ambiguous_is_followed() -> None:
+    wide = {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(400)}}
+    made = entry(f"json_schema:{json.dumps(wide | {'additionalProperties': False})}", ids("{"))
+    (one,) = Sampler(grammars())(model(made)[None], [made])
+    assert not one.error
 
 
 def test_logits_wider_than_the_tokenizer_are_masked_beyond_it() -> None:

@@ -8,22 +8,27 @@ lark:<grammar>        text of a context-free grammar in llguidance's dialect of 
 Both processes read a grammar with the same limits, so what `check` accepts in the API process the engine can compile.
 JSON has at most one blank where JSON allows any, or a model that likes them would spend its tokens on them; a schema
 says otherwise by its `x-guidance`, as in llguidance.
-Known holes: a grammar may still outgrow the limits of a single step, or lead to where nothing can follow (a property
-that no value fits); its request then ends where it stands.
+A grammar that can be read in ever more ways at once costs ever more a token, and all requests of the step wait for it:
+so Lark has a lower limit of those ways than JSON, which is wide (a schema's optional properties) but never ambiguous.
+A request whose grammar outgrows such a limit while it is followed is refused there (`matching`).
+Known hole: a grammar may lead to where nothing can follow (a property that no value fits); its request then ends there.
 """
 
 import json
 from functools import cache, lru_cache
 from typing import Any
 
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 LONGEST = 1 << 16
 """Characters of a grammar."""
+WAYS = 512
+"""In which Lark may be read at one place (Earley items of a row). At 2,000 a token of `s: s s s | s s | "a" |` takes
+0.4 s, at 512 a few ms, and a language of 256 alternatives still fits."""
 _DEEPEST = 64
 _SPACES: Any = {"whitespace_pattern": " ?"}
 _CHECKED = 64
-_NOTHING = "NoExtensionBias"
+NOTHING = "NoExtensionBias"
 """The library's word for: no byte may come next, and the text may not end."""
 
 
@@ -31,7 +36,7 @@ _NOTHING = "NoExtensionBias"
 def check(grammar: str) -> str:
     """Why a grammar cannot be followed, in words for the client; "" if it can."""
     if len(grammar) > LONGEST:
-        return f"the grammar has {len(grammar)} characters; at most {LONGEST} are taken"
+        return f"it has {len(grammar)} characters; at most {LONGEST} are taken"
     try:
         wrong, notes = LLMatcher.validate_grammar_with_warnings(source(grammar))
     except ValueError as error:
@@ -40,7 +45,7 @@ def check(grammar: str) -> str:
         return "; ".join(notes)
     if any("no tokenizer" in note for note in notes):
         return "a grammar must not name special tokens"
-    return _stuck(source(grammar))
+    return _stuck(grammar)
 
 
 def source(grammar: str) -> str:
@@ -58,13 +63,19 @@ def source(grammar: str) -> str:
     raise ValueError("a grammar is json, json_schema:<schema>, regex:<expression> or lark:<grammar>")
 
 
-def _stuck(source: str) -> str:
+def matcher(tokenizer: LLTokenizer, grammar: str) -> LLMatcher:
+    """What follows it over the tokens of `tokenizer`, or is in error. Raises ValueError when it is none of the four."""
+    limits = LLParserLimits(max_items_in_row=WAYS) if grammar.startswith("lark:") else LLParserLimits()
+    return LLMatcher(tokenizer, source(grammar), log_level=0, limits=limits)
+
+
+def _stuck(grammar: str) -> str:
     """Why no text can even begin; "" if one can, over bytes in the place of tokens."""
-    matcher = LLMatcher(_bytes(), source, log_level=0)
-    if not matcher.is_error():
-        matcher.compute_bitmask()
-    reason = matcher.get_error().partition("\n")[0]
-    return "it matches no text" if reason == _NOTHING else reason
+    begin = matcher(_bytes(), grammar)
+    if not begin.is_error():
+        begin.compute_bitmask()
+    reason = begin.get_error().partition("\n")[0]
+    return "it matches no text" if reason == NOTHING else reason
 
 
 @cache

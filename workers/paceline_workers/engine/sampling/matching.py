@@ -6,6 +6,7 @@ time and made again: after preemption, and on another worker after a resume.
 
 What ends a request (EOS, stop ids) is allowed only where the grammar may end; where nothing else may follow, the
 grammar asks for EOS. So a grammar always ends with an EOS token, even if the request ignores EOS or wants more tokens.
+One that outgrows a limit on its way (`outgrown`) cannot say any longer what fits: its request is refused there.
 """
 
 from collections.abc import Sequence
@@ -19,11 +20,14 @@ from llguidance import LLExecutor, LLMatcher, LLTokenizer
 from numpy.typing import NDArray
 
 from paceline_workers.engine.sampling import grammar
+from paceline_workers.engine.sampling.grammar import NOTHING
 from paceline_workers.engine.scheduling import Request
 
 Mask = NDArray[np.bool_]
 COMPILED = 64
 """Grammars kept compiled, the least recently used is the first to go."""
+_STRAY = "doesn't satisfy the grammar"
+"""The library's words for a token that does not fit, such as one of another grammar's stream."""
 
 
 class Grammars:
@@ -89,7 +93,7 @@ class Grammars:
         return LLExecutor()
 
     def _compile(self, text: str) -> LLMatcher:
-        matcher = LLMatcher(self._loaded(), grammar.source(text), log_level=0)
+        matcher = grammar.matcher(self._loaded(), text)
         if matcher.is_error():
             raise ValueError(matcher.get_error())
         return matcher
@@ -125,6 +129,12 @@ class Matcher:
             mask[[token for token in request.stop_ids if 0 <= token < len(mask)]] = True
         if request.produced < request.min_tokens:
             mask[:] = self._not_yet(mask)
+
+    def outgrown(self) -> str:
+        """Which limit the grammar has met by the last mask, in words for the client; "" if none."""
+        reason = self._matcher.get_error().partition("\n")[0]
+        known = reason in ("", NOTHING) or _STRAY in reason
+        return "" if known else reason
 
     def ends(self, token: int) -> bool:
         """Whether this token ends the text, whatever else the request says."""

@@ -62,10 +62,14 @@ class Sampler:
                 try:
                     matchers[request] = self._matcher(request)
                 except (OSError, ValueError) as error:
-                    faults[request] = Sample(0, error=f"The grammar cannot be followed: {error}.")
+                    words = f"The grammar cannot be followed: {error}."
+                    faults[request] = Sample(0, error=words, refused=isinstance(error, ValueError))
         if not matchers or self._grammars is None:
             return {}, faults
         masks = self._grammars.masks(list(matchers.values()), size)
+        for request, matcher in matchers.items():
+            if reason := matcher.outgrown():
+                faults[request] = Sample(0, error=f"The grammar cannot be followed further: {reason}.", refused=True)
         return dict(zip(matchers, masks, strict=True)), faults
 
     def _sample(self, row: Logits, request: Request, mask: Mask | None) -> Sample:

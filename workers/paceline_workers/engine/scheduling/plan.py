@@ -124,7 +124,7 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     No dataclass, for the same reason as a chunk.
 
     A request to embed has a `vector` (float32, little-endian) and NO_TOKEN, a beam has `candidates` instead. `error`:
-    why there is none of all, in words for the client.
+    why there is none of all, in words for the client; `refused`: by what the request asked for, not by the engine.
     """
 
     token: int
@@ -133,6 +133,7 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     vector: bytes = b""
     candidates: Candidates = ()
     error: str = ""
+    refused: bool = False
 
 
 @dataclass(slots=True)

@@ -73,7 +73,7 @@ class Results:
     def _special(self, request: Request, sample: Sample, now: float) -> list[Tokens]:
         """A row that went wrong, a vector, or a beam's candidates."""
         if sample.error:
-            return [self.end(lead(request), "error", sample.error, now)]
+            return [self.end(lead(request), "refused" if sample.refused else "error", sample.error, now)]
         if sample.vector:
             return [structs.replace(self.end(request, "stop", "", now), vector=sample.vector)]
         return self._search(request, sample, now)
