@@ -176,6 +176,10 @@ class Floor:
             self._moving.discard(key)
         self._watch_held(desk)
 
+    def refunded(self, call: Call, used: Use) -> bytes:
+        """Header lines that tell where its tenant stands, once of its reservation so much is charged."""
+        return b"" if call.reservation is None else self.quotas.refunded(call.reservation, used, self.now())
+
     def ended(self, call: Call, record: Record) -> None:
         """A call is over: count it everywhere."""
         self.tenants.ended(record)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 from paceline_gateway.config import Limits
 from paceline_gateway.desk import Desk
 from paceline_gateway.http.pool import Pool
+from paceline_gateway.quota.nouns import Use
 from paceline_gateway.requests.nouns import Record, Waits
 from paceline_gateway.telemetry.trace import Tracing
 
@@ -34,6 +35,10 @@ class Front(Protocol):
 
     def seek(self, call: "Call", *, last: bool) -> None:
         """Workers failed it, and another destination may take it; `last`: its next dispatch is its last."""
+        ...
+
+    def refunded(self, call: "Call", used: Use) -> bytes:
+        """Header lines that tell where its tenant stands, once of its reservation so much is charged."""
         ...
 
     def ended(self, call: "Call", record: Record) -> None:

@@ -19,7 +19,8 @@ from paceline_gateway.http.reply import Reply, passed_on, request_id_field
 from paceline_gateway.http.upstream import Loss
 from paceline_gateway.outbound import Outbound
 from paceline_gateway.queues.ticket import Ticket
-from paceline_gateway.quota.nouns import Reservation, Waiter
+from paceline_gateway.quota.nouns import Reservation, Use, Waiter
+from paceline_gateway.quota.use import used_by_refused
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.life import Life
 from paceline_gateway.requests.state import State
@@ -126,7 +127,8 @@ class Call:
     def head(self, status: int, headers: Headers) -> None:
         """The worker's status and headers."""
         self._status, self._stream = status, headers.get(b"content-type", b"").startswith(b"text/event-stream")
-        self._fields = request_id_field(self.request_id) + self.quota_fields + passed_on(headers)
+        quota = self.quota_fields if status < 400 else self._front.refunded(self, used_by_refused(status))
+        self._fields = request_id_field(self.request_id) + quota + passed_on(headers)
         if _DRAINING in headers and self._worker is not None:
             self._worker.drains = True
         if b"server-timing" in headers:
@@ -328,7 +330,8 @@ class Call:
         return False
 
     def _do_fail(self, action: e.Fail, _now: float) -> bool:
-        self.reply.fail(action.error, request_id_field(self.request_id) + self.quota_fields)
+        quota = self.quota_fields if self.reservation is None else self._front.refunded(self, Use())
+        self.reply.fail(action.error, request_id_field(self.request_id) + quota)
         return False
 
     def _do_settle(self, action: e.Settle, _now: float) -> bool:

@@ -40,6 +40,34 @@ async def test_an_answer_tells_where_the_tenant_stands(
     assert response.headers["x-ratelimit-reset-tokens"] == "100ms"
 
 
+@pytest.mark.parametrize(("status", "requests"), [(400, "9"), (501, "10")])
+async def test_a_refusal_by_a_worker_tells_what_is_left_when_its_reservation_is_refunded(
+    stand: Stand, make_worker: MakeWorker, status: int, requests: str
+) -> None:
+    worker = await make_worker()
+    worker.script = lambda _: Script(status=status, body='{"error":{"message":"no"}}')
+    stand.work(worker)
+    await limit(stand, requestsPerMinute=10, outputTokensPerMinute=60000)
+    response = await stand.client.post("/v1/chat/completions", json=CHAT | {"max_tokens": 100})
+    assert response.status_code == status
+    assert response.headers["x-ratelimit-remaining-requests"] == requests
+    assert response.headers["x-ratelimit-remaining-tokens"] == "60000"
+    assert response.headers["x-ratelimit-reset-tokens"] == "0s"
+
+
+async def test_a_request_that_no_worker_answered_tells_that_nothing_is_charged(
+    stand: Stand, make_worker: MakeWorker
+) -> None:
+    worker = await make_worker()
+    worker.script = lambda _: Script(cut_after=0)
+    stand.work(worker)
+    await limit(stand, requestsPerMinute=10, outputTokensPerMinute=60000)
+    response = await stand.client.post("/v1/chat/completions", json=CHAT | {"max_tokens": 100})
+    assert response.status_code == 502
+    assert response.headers["x-ratelimit-remaining-requests"] == "10"
+    assert response.headers["x-ratelimit-remaining-tokens"] == "60000"
+
+
 async def test_without_limits_nothing_is_told(stand: Stand, make_worker: MakeWorker) -> None:
     stand.work(await make_worker())
     response = await stand.client.post("/v1/chat/completions", json=CHAT)

@@ -9,7 +9,7 @@ Invariant: reserved = settled + refunded + open (`Totals`), each reservation set
 """
 
 from collections import deque
-from collections.abc import Callable, KeysView
+from collections.abc import Callable, KeysView, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from operator import add, sub
@@ -130,7 +130,16 @@ class Quotas:
     def fields(self, tenant: ResolvedTenant, now: float) -> bytes:
         """Header lines that tell a tenant where it stands."""
         purse = self._purse(tenant, now)
-        return self._fields(purse, now)
+        return self._fields(purse, purse.left(now))
+
+    def refunded(self, reservation: Reservation, used: Use, now: float) -> bytes:
+        """The same once a reservation is settled by so much."""
+        purse = self._purses[reservation.tenant]
+        left = list(purse.left(now))
+        for kind in reservation.kinds:
+            back = reservation.use.vector[kind] - used.vector[kind]
+            left[kind] = min(left[kind] + back, purse.limits[kind])
+        return self._fields(purse, left)
 
     def answered(self, ask: Ask, grant: Grant, now: float) -> None:
         """The shared pool's answer to what was sent."""
@@ -194,7 +203,7 @@ class Quotas:
         amounts = use.vector
         purse.take(amounts, now)
         self.totals.reserve(amounts)
-        then(Reservation(purse.tenant.name, use, purse.kinds, now, self._fields(purse, now)))
+        then(Reservation(purse.tenant.name, use, purse.kinds, now, self._fields(purse, purse.left(now))))
 
     def _here(self, purse: Purse, use: Use, then: Then, now: float) -> None:
         """Without the shared pool: decide by what is there, or out of a part of the limits while it is away."""
@@ -267,10 +276,10 @@ class Quotas:
                 return True
         return False
 
-    def _fields(self, purse: Purse, now: float) -> bytes:
+    def _fields(self, purse: Purse, left: Sequence[float]) -> bytes:
         if not purse.kinds:
             return b""
-        fields = ratelimit_fields(purse.limits, purse.left(now))
+        fields = ratelimit_fields(purse.limits, left)
         return fields + OWN_SHARE if self.away else fields
 
 

@@ -3,8 +3,14 @@
 from paceline_core.registry import Outcome
 from paceline_gateway.quota.nouns import Use
 from paceline_gateway.requests.nouns import Record
+from paceline_gateway.requests.state import judge_status
 
 _NOT_SERVED = frozenset({Outcome.SHED, Outcome.UPSTREAM_ERROR, Outcome.TIMEOUT})
+
+
+def used_by_refused(status: int) -> Use:
+    """What a request will be charged for that a worker refuses with this status, if its refusal stands."""
+    return Use(requests=1) if judge_status(status) is Outcome.CLIENT_ERROR else Use()
 
 
 def used(record: Record, reserved: Use) -> Use:
