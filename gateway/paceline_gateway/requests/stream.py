@@ -29,6 +29,7 @@ _COUNT = {
     name: re.compile(rb'"%b":\s*(\d+)' % name) for name in (b"prompt_tokens", b"completion_tokens", b"cached_tokens")
 }
 _USAGE_SPAN = 512
+_NUMBER = int | float
 _SPENT = frozenset(WorkerPhases._fields)
 
 
@@ -132,6 +133,8 @@ class StreamScan:
 
     def _keep(self, lines: bytes, kept: list[bytes]) -> None:
         """These may be forwarded; looked through for what ends a stream."""
+        if not lines:
+            return
         if lines.find(b"data: [DONE]") >= 0:  # `in` takes twice as long
             self.done = True
         if lines.find(b'"usage":') >= 0:
@@ -170,7 +173,7 @@ class StreamScan:
             end = packet.find(b"\n\n", end) + 2
             if end < 2:
                 return None
-        if b"\n:" in packet[begin:end]:
+        if packet.find(b"\n:", begin, end) >= 0:
             self._give_up()
             return begin
         self._meter.output = position + ids if line[2:3] == b"p" else self._meter.output + ids
@@ -251,4 +254,4 @@ def _phases(text: bytes) -> WorkerPhases | None:
         return None
     if not isinstance(spent, dict):
         return None
-    return WorkerPhases(**{k: float(v) for k, v in spent.items() if k in _SPENT and isinstance(v, int | float)})
+    return WorkerPhases(**{k: float(v) for k, v in spent.items() if k in _SPENT and isinstance(v, _NUMBER)})
