@@ -179,7 +179,7 @@ class Connection(asyncio.Protocol):
         self._reading = self._house.now() + (limits.idle_s if self._reader.idle else limits.body_s)
         if not keep_alive or (self._reader.deaf and not self._reader.ready):
             self._hang_up()
-        else:
+        elif self._reader.ready:
             self._advance()
 
     def expire(self) -> None:

@@ -64,7 +64,8 @@ class Memory:
 class RequestReader:
     """One connection's incoming side. `gate` judges a head before its body is read.
 
-    `idle`: no request has begun; `in_body`: a head is complete, its body is not.
+    `idle`: no request has begun; `in_body`: a head is complete, its body is not. `release`: so many bytes of a request's
+    body are no longer held.
     """
 
     idle: bool
@@ -83,6 +84,7 @@ class RequestReader:
         self._limits = limits
         self._room = limits.head_bytes
         self._memory = memory
+        self.release = memory.give
         self._gate = gate
         self._now = now
         self._parser = httptools.HttpRequestParser(self)
@@ -105,15 +107,20 @@ class RequestReader:
 
     def _again(self, data: bytes) -> bytes | None:
         """Take a head that is known, and of its body what is there: what is beyond. None if the parser must see it."""
-        found = None if self._known is None else self._known.match(data)
-        if self._known is None or found is None or int(found[0]) > self._limits.body_bytes:
+        known = self._known
+        found = None if known is None else known.match(data)
+        if known is None or found is None or (size := int(found[0])) > self._limits.body_bytes:
             return None
-        head = self._known.head.like(found[0])
+        head = known.head.like(found[0])
         if self._gate(head) is not None:
             return None
+        begin, end = found[1], found[1] + size
+        if end <= len(data) and not self.ready and self._memory.take(size):
+            self.ready.append(Request(head, data[begin:end], self._now(), True, known.chunked))
+            return data[end:]
         self.idle, self.in_body, self._head = False, True, head
-        self._chunked, self._missing = self._known.chunked, int(found[0])
-        return self._fill(data[found[1] :])
+        self._chunked, self._missing = known.chunked, size
+        return self._fill(data[begin:])
 
     def _fill(self, data: bytes) -> bytes:
         """Go on with a body whose head was known: what is beyond it."""
@@ -148,10 +155,6 @@ class RequestReader:
         """The request that has begun took too long."""
         part = "body" if self.in_body else "head"
         self._refuse(Code.REQUEST_TIMEOUT, f"The request's {part} did not arrive in time; send it again.")
-
-    def release(self, size: int) -> None:
-        """A request's body is no longer held."""
-        self._memory.give(size)
 
     def close(self) -> None:
         """The connection is gone: forget everything that waits."""
