@@ -64,8 +64,8 @@ class Memory:
 class RequestReader:
     """One connection's incoming side. `gate` judges a head before its body is read.
 
-    `idle`: no request has begun; `in_body`: a head is complete, its body is not. `release`: so many bytes of a request's
-    body are no longer held.
+    `idle`: no request has begun; `in_body`: a head is complete, its body is not; `release`: so many bytes of a body are
+    no longer held.
     """
 
     idle: bool
