@@ -270,8 +270,8 @@ class Plan:
 class NamespaceView:
     """What the shared objects of one namespace are planned from.
 
-    `services`: InferenceServices there; `terminating`: the namespace goes away. `trust`: public keys by id, or None
-    while they are not known. In the release namespace (`settings.namespace`) the trust ConfigMap always stands.
+    `services`: InferenceServices there; `terminating`: the namespace goes away. `trust`: by id public keys and
+    their issuers, or None while they are not known. In the release namespace (`settings.namespace`) the trust ConfigMap always stands.
     """
 
     namespace: str
