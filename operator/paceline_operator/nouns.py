@@ -270,8 +270,9 @@ class Plan:
 class NamespaceView:
     """What the shared objects of one namespace are planned from.
 
-    `services`: InferenceServices there; `terminating`: the namespace goes away. `trust`: by id public keys and
-    their issuers, or None while they are not known. In the release namespace (`settings.namespace`) the trust ConfigMap always stands.
+    `services`: InferenceServices there; `terminating`: the namespace goes away. `trust`: by id public keys and their
+    issuers, or None while they are not known. In the release namespace (`settings.namespace`) the trust ConfigMap
+    always stands.
     """
 
     namespace: str
