@@ -39,19 +39,29 @@ def load(kind: type[C], path: Path) -> C:
         data: Any = yaml.safe_load(path.read_text())
     except OSError as error:
         raise InvalidInput(str(path), f"cannot be read: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        raise InvalidInput(str(path), f"is not YAML: {error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidInput(str(path), f"is not YAML: {_line(error)}") from None
     return parse(kind, data if data is not None else {}, str(path))
 
 
 def parse(kind: type[C], data: Any, origin: str) -> C:
     """Check plain data; `origin` leads every message."""
+    if not isinstance(data, dict):
+        raise InvalidInput(origin, "must be a mapping, each setting and its value")
     try:
         return kind.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
         raise InvalidInput(f"{origin}: {field}" if field else origin, first["msg"]) from None
+
+
+def _line(error: Exception) -> str:
+    """In one line, for whoever shows the last line that a process has said."""
+    mark = getattr(error, "problem_mark", None)
+    if isinstance(error, yaml.MarkedYAMLError) and mark is not None:
+        return f"{error.problem} (line {mark.line + 1}, column {mark.column + 1})"
+    return " ".join(str(error).split())
 
 
 def from_environment(kind: type[C], environ: Mapping[str, str] = os.environ) -> C:

@@ -28,13 +28,24 @@ def test_a_file_is_read_into_its_model(tmp_path: Path) -> None:
         ("", "name"),
         ("name: a\nlisten: {port: 70000}", "listen.port"),
         ("name: [", "is not YAML"),
-        ("- a", "sample.yaml"),
+        ("- a", "must be a mapping"),
+        ("a: b\n\tc: d", "line 2, column 1"),
+        ("name: a\n{{ x", "line 2"),
+        ("name: \x07", "special characters are not allowed"),
     ],
 )
 def test_a_wrong_file_is_refused_by_name_and_field(tmp_path: Path, text: str, named: str) -> None:
     with pytest.raises(InvalidInput, match=r"sample\.yaml") as caught:
         load(Sample, write(tmp_path, text))
     assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "sample.yaml"
+    path.write_bytes(b"name: \xff")
+    with pytest.raises(InvalidInput, match=r"is not YAML: .* can't decode byte 0xff"):
+        load(Sample, path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -109,11 +109,12 @@ def test_weights_and_pages_come_before_host_memory() -> None:
         sizing.fit(settings, beside=2 << 30, free=(8 << 30) - 1)
 
 
-@pytest.mark.parametrize(("host_bytes", "field"), [(1, "engine.host_bytes"), (0, "model")])
-def test_memory_that_cannot_be_had_is_told_with_what_to_make_smaller(host_bytes: int, field: str) -> None:
+@pytest.mark.parametrize("field", ["engine.host_bytes", "engine.kv_pages", "engine.kv_bytes", "model"])
+def test_memory_that_cannot_be_had_is_told_with_what_to_make_smaller(field: str) -> None:
+    section, _, name = field.partition(".")
     with (
-        pytest.raises(InvalidInput, match="does not fit into memory") as refused,
-        memory_named(EngineConfig(host_bytes=host_bytes)),
+        pytest.raises(InvalidInput, match=r"does not fit into memory \(can't allocate memory: ") as refused,
+        memory_named(EngineConfig.model_validate({name: 2} if section == "engine" else {})),
     ):
         torch.zeros(1 << 60, dtype=torch.uint8)
     assert refused.value.field == field

@@ -11,6 +11,7 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from paceline_core.config import parse
+from paceline_core.errors import InvalidInput
 from paceline_core.launch.words import FIELDS
 from paceline_workers.config import EngineConfig, WorkerConfig
 
@@ -51,3 +52,18 @@ def test_the_page_has_the_default(name: str, field: FieldInfo) -> None:
 def test_the_page_has_the_field_of_the_manifest(name: str) -> None:
     (column,) = re.findall(rf"^\| `{name}` \| .+? \| `(.+?)` \|", PAGE, re.MULTILINE)
     assert f"spec.{column}".startswith(FIELDS[name])
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"served_names": []}, "served_names"),
+        ({"service": "chat"}, "service"),
+        ({"engine": {"batch_window_s": {"interactive": -1}}}, "engine.batch_window_s.interactive"),
+        ({"engine": {"batch_window_s": {"interactive": 1e9}}}, "engine.batch_window_s.interactive"),
+    ],
+)
+def test_what_no_worker_can_mean_is_refused_by_name(changed: dict[str, Any], field: str) -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    with pytest.raises(InvalidInput, match=rf"^worker\.yaml: {field}: "):
+        parse(WorkerConfig, yaml.safe_load(text) | changed, "worker.yaml")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from paceline_core.config import Config, Listen
 
@@ -42,7 +42,11 @@ class EngineConfig(Config):
     prefix_cache: bool = True
     warm_prefixes: list[str] = []
     batching: Literal["continuous", "dynamic", "static"] = "continuous"
-    batch_window_s: dict[str, float] = {"interactive": 0.003, "batch": 0.02, "offline": 0.04}
+    batch_window_s: dict[str, Annotated[float, Field(ge=0, le=1)]] = {
+        "interactive": 0.003,
+        "batch": 0.02,
+        "offline": 0.04,
+    }
     tpot_s: dict[str, Annotated[float, Field(gt=0)]] = {}
     class_weights: dict[str, Annotated[float, Field(gt=0)]] = {}
     class_reserved: dict[str, Annotated[float, Field(ge=0, lt=1)]] = {}
@@ -72,11 +76,11 @@ class WorkerConfig(Config):
     """
 
     name: str = ""
-    service: str
+    service: Annotated[str, StringConstraints(pattern=r"^[^/]+/[^/]+$")]
     revision: str
     pool: str
     model: str
-    served_names: list[str]
+    served_names: Annotated[list[str], Field(min_length=1)]
     listen: Listen
     trust: Path | None = None
     engine: EngineConfig = EngineConfig()

@@ -70,12 +70,17 @@ class FileSigner:
 
 
 class TrustFile:
-    """Verifies hop tokens for one audience by a file of public keys. Without a path nobody is trusted."""
+    """Verifies hop tokens for one audience by a file of public keys. Without a path nobody is trusted.
+
+    A path that leads nowhere is told at once, not first when a gateway is not believed.
+    """
 
     def __init__(self, path: Path | None, audience: str, clock: Clock) -> None:
         nobody = HopVerifier({}, audience)
         self._file = WatchedFile(path, lambda path: HopVerifier(_entries(path), audience), nobody) if path else None
         self._clock = clock
+        if self._file is not None:
+            self._file.current()
 
     def hop(self, token: str) -> Hop | None:
         """Who sends this token, if it is a valid hop to this audience, now."""

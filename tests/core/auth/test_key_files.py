@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paceline_core.auth import FileSigner, HopSigner, HopVerifier, TrustFile, new_hop_key, trust_entry
-from paceline_core.clock import ManualClock
+from paceline_core.clock import ManualClock, SystemClock
 from paceline_core.errors import InvalidInput
 
 
@@ -94,6 +94,13 @@ def test_a_trusted_hop_tells_who_sends_it(keys: Keys) -> None:
     hop = keys.file.hop(keys.token(key))
     assert hop is not None
     assert hop.issuer == "gateway"
+
+
+def test_a_file_that_is_not_there_is_told_before_anybody_asks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        TrustFile(tmp_path / "mistyped.json", "team/chat", SystemClock())
+    (record,) = caplog.records
+    assert "a key file cannot be used" in record.getMessage()
 
 
 def test_a_file_that_comes_later_is_found(keys: Keys) -> None:

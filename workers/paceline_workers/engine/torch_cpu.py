@@ -115,8 +115,14 @@ def memory_named(engine: EngineConfig) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "DefaultCPUAllocator" not in str(error):
             raise
-        field = "engine.host_bytes" if engine.host_bytes else "model"
-        raise InvalidInput(field, f"does not fit into memory ({str(error).strip()}); make it smaller") from None
+        words = str(error).rpartition("DefaultCPUAllocator: ")[2].strip()
+        raise InvalidInput(_largest(engine), f"does not fit into memory ({words}); make it smaller") from None
+
+
+def _largest(engine: EngineConfig) -> str:
+    """What is made smaller first: what somebody has set, else the model."""
+    sizes = {"host_bytes": engine.host_bytes, "kv_pages": engine.kv_pages, "kv_bytes": engine.kv_bytes}
+    return next((f"engine.{name}" for name, size in sizes.items() if size), "model")
 
 
 class _Stages:
