@@ -26,7 +26,12 @@ LIMIT_S = 300.0
 @contextmanager
 def worker(scratch: Path, model: Path) -> Iterator[tuple[str, psutil.Process]]:
     """A ready worker's URL and its API process; it is drained at the end."""
-    config: dict[str, Any] = {"service": "default/bench", "revision": "1", "pool": "default", "model": f"file://{model}"}
+    config: dict[str, Any] = {
+        "service": "default/bench",
+        "revision": "1",
+        "pool": "default",
+        "model": f"file://{model}",
+    }
     config |= {"served_names": [NAME], "listen": {"port": 0}, "engine": {**ENGINE, "threads": 1}}
     settings, log = scratch / "worker.yaml", scratch / "worker.log"
     settings.write_text(yaml.safe_dump(config))

@@ -90,6 +90,15 @@ def test_a_stop_string_ends_the_text(client: OpenAI) -> None:
     assert answer.choices[0].finish_reason == "stop"
 
 
+def test_a_completion_takes_the_newer_name_of_its_limit_too(client: OpenAI) -> None:
+    how: dict[str, Any] = {"model": "chat", "prompt": "The gateway", "temperature": 0}
+    answer = client.completions.create(**how, extra_body={"max_completion_tokens": 20, "ignore_eos": True})
+    assert answer.usage
+    assert answer.usage.completion_tokens == 20
+    with pytest.raises(openai.BadRequestError, match="`max_completion_tokens` differ"):
+        client.completions.create(**how, max_tokens=3, extra_body={"max_completion_tokens": 20})
+
+
 def test_max_completion_tokens_cuts(client: OpenAI) -> None:
     answer = client.chat.completions.create(model="chat", messages=QUESTION, temperature=0, max_completion_tokens=3)
     assert answer.choices[0].finish_reason == "length"

@@ -105,8 +105,7 @@ async def chat_job(model: ServedModel, asked: Asked) -> Job:
     text = model.render(request.messages, request.offered)
     refuse_overlong(model.tokenizer.least(text), context, "messages")
     ids = await model.tokenizer.encode_chat(text, asked.caller.tenant)
-    wished = request.max_completion_tokens or request.max_tokens
-    max_tokens = room(len(ids), wished, asked.caller.max_tokens, context, "messages")
+    max_tokens = room(len(ids), request.limit, asked.caller.max_tokens, context, "messages")
     token_bytes = model.tokenizer.token_bytes if request.logprobs else None
     logprobs = request.top_logprobs if request.logprobs else -1
     decode = model.tokenizer.decoder(tools.form.marker) if tools else model.tokenizer.decode
@@ -127,7 +126,7 @@ async def completion_job(model: ServedModel, asked: Asked) -> Job:
     prompts = [
         _Prompt(
             ids,
-            room(len(ids), request.max_tokens, default, context, name),
+            room(len(ids), request.limit, default, context, name),
             partial(CompletionShape, token_bytes=token_bytes, echo=_echo(model, given, request.echo)),
         )
         for given, ids, name in zip(request.prompt, all_ids, names_of("prompt", len(all_ids)), strict=True)

@@ -92,6 +92,7 @@ class GenerateRequest(Body):
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     max_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
     min_tokens: int = Field(default=0, ge=0)
     temperature: float = Field(default=1.0, ge=0, le=100)
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -125,12 +126,19 @@ class GenerateRequest(Body):
         return wished(self.response_format, self.structured_outputs, guided)
 
     @property
+    def limit(self) -> int | None:
+        """The output tokens it asks for at most, by the newer name or the older one."""
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
     def candidates(self) -> int:
         """How many answers are generated, or beams run; the best `n` of them are told."""
         return self.best_of or self.n
 
     def check(self) -> None:
         """What no field can tell alone. Raises RequestError."""
+        if len({self.max_tokens, self.max_completion_tokens} - {None}) > 1:
+            raise invalid("`max_tokens` and `max_completion_tokens` differ; send the latter alone.", "max_tokens")
         if self.candidates < self.n:
             raise invalid(f"`best_of` must be `n` ({self.n}) or more.", "best_of")
         if self.candidates > self.n and self.stream:
@@ -153,7 +161,6 @@ class ChatRequest(GenerateRequest):
     """`POST /v1/chat/completions`."""
 
     messages: list[Message] = Field(min_length=1, max_length=MESSAGES_LIMIT)
-    max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=20)
     tools: list[Tool] = Field(default=[], max_length=TOOLS_LIMIT)
@@ -168,9 +175,6 @@ class ChatRequest(GenerateRequest):
     def check(self) -> None:
         """What no field can tell alone. Raises RequestError."""
         super().check()
-        limits = {self.max_tokens, self.max_completion_tokens} - {None}
-        if len(limits) > 1:
-            raise invalid("`max_tokens` and `max_completion_tokens` differ; send the latter alone.", "max_tokens")
         if self.top_logprobs and not self.logprobs:
             raise invalid("`top_logprobs` is for requests whose `logprobs` is true.", "top_logprobs")
         self._check_choice()
