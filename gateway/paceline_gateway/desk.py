@@ -25,6 +25,7 @@ from paceline_gateway.routing.worker import Standing
 from paceline_gateway.telemetry.series import ServiceSeries
 from paceline_gateway.telemetry.tenants import OTHER
 
+_OK, _GOOD = Outcome.OK, Verdict.GOOD
 TENANTS = 32
 """Tenants of a class whose demand is told apart."""
 
@@ -184,13 +185,13 @@ class Desk:
 
     def ended(self, record: Record, verdicts: Verdicts, name: RequestClass, size: int, choices: int = 1) -> None:
         """One that arrived has ended."""
-        kept = all(verdict is Verdict.GOOD for _, verdict in verdicts) if verdicts else None
-        output = record.meter.output if record.outcome is Outcome.OK else 0
+        kept = all(verdict is _GOOD for _, verdict in verdicts) if verdicts else None
+        output = record.meter.output if record.outcome is _OK else 0
         self.tallies[name].ended(kept, output)
         self.tally(name, record.tenant).ended(kept, output)
         if self.hedges is not None and record.first is not None and record.sent is not None and not record.resumed:
             self.hedges.began(name, record.first - record.sent + record.late)
-        if record.outcome is Outcome.OK:
+        if record.outcome is _OK:
             self.ratio.learn(size, record.meter.prompt)
             if output:  # what has none, like an embedding, says nothing of how long answers are
                 self.outputs[name].learn(record.tenant, output, choices)

@@ -25,6 +25,7 @@ from paceline_gateway.routes import Route, check_coding, find_route, find_socket
 from paceline_gateway.telemetry.access import AccessLog
 
 _log = get_logger(__name__)
+_ANSWERED_BY_WORKERS = frozenset({Route.GENERATE, Route.TOKENS})
 
 
 class Gateway:
@@ -64,13 +65,13 @@ class Gateway:
         """Take a whole request."""
         request_id = _request_id(request.head)
         try:
-            match find_route(request.head.method, request.head.path):
-                case Route.GENERATE | Route.TOKENS as route:
-                    self._generate(request, reply, request_id, counts=route is Route.TOKENS)
-                case Route.MODELS:
-                    reply.whole(200, json_fields(request_id), models.listing(request.head, self._floor.picture))
-                case Route.HEALTH:
-                    reply.whole(200, json_fields(request_id), b'{"status":"ok"}')
+            route = find_route(request.head.method, request.head.path)
+            if route in _ANSWERED_BY_WORKERS:
+                self._generate(request, reply, request_id, counts=route is Route.TOKENS)
+            elif route is Route.MODELS:
+                reply.whole(200, json_fields(request_id), models.listing(request.head, self._floor.picture))
+            else:
+                reply.whole(200, json_fields(request_id), b'{"status":"ok"}')
         except RequestError as error:
             reply.fail(error, request_id_field(request_id))
 

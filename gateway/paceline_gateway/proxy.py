@@ -23,11 +23,11 @@ from paceline_gateway.quota.nouns import Reservation, Use, Waiter
 from paceline_gateway.quota.use import used_by_refused
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.life import Life
-from paceline_gateway.requests.state import State
+from paceline_gateway.requests.state import DISPATCHED, STREAMING
 from paceline_gateway.requests.stream import StreamScan, read_code, read_server_timing, read_usage
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.telemetry.trace import Trace
-from paceline_gateway.terms import promised_tpot, terms_of
+from paceline_gateway.terms import terms_of
 
 _VOCABULARY = VOCABULARY.encode()
 _DRAINING = b"x-paceline-draining"
@@ -149,7 +149,7 @@ class Call:
             self.on(e.Failed())
             if self._scan is not scan or self.life.waiting:
                 return  # another worker tries
-        if self.life.state is State.STREAMING:
+        if self.life.state is STREAMING:
             self._forward(out)
         elif out and scan.began:
             self._begin(out)
@@ -176,7 +176,7 @@ class Call:
 
     def expired(self, *, held: bool) -> None:
         """The limit of what it waits for has passed; `held`: there is no worker."""
-        if self.life.state is not State.STREAMING:
+        if self.life.state is not STREAMING:
             self.on(e.Expired(held=held))
         elif self._scan.done:
             self._do_drop(e.Drop(), 0.0)
@@ -187,7 +187,7 @@ class Call:
     def _belong(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
         self.desk, self.admission, self.ticket = desk, admission, ticket
         self.continuation = Continuation(self._front.limits.resume_bytes, ticket.prompt_tokens)
-        promise, told = promised_tpot(desk, admission.request_class), b""
+        promise, told = desk.service.classes[admission.request_class].tpot_s, b""
         if self.trace is None:
             traceparent = self.request.head.headers.get(b"traceparent", b"")
             self.trace, told = self._front.tracing.begin(traceparent, desk.service.sample_ratio)
@@ -204,7 +204,7 @@ class Call:
 
     def _finish_stream(self) -> None:
         rest = self._scan.finish()
-        if self.life.state is State.DISPATCHED:
+        if self.life.state is DISPATCHED:
             self._begin(rest)
         elif rest:
             self.reply.more(rest)

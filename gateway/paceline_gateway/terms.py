@@ -1,6 +1,5 @@
 """What a request's machine and its worker must know of the service that it was admitted to."""
 
-from paceline_core.registry.enums import RequestClass
 from paceline_gateway.admission import Admission
 from paceline_gateway.desk import Desk
 from paceline_gateway.queues.ticket import Ticket
@@ -19,9 +18,3 @@ def terms_of(desk: Desk, admission: Admission, ticket: Ticket) -> Terms:
         promised=not admission.counts,
         onward=bool(admission.onward),
     )
-
-
-def promised_tpot(desk: Desk, name: RequestClass) -> float:
-    """The strictest seconds per output token promised to a class, 0 if none is."""
-    targets = desk.service.classes[name].targets
-    return min((target.seconds for target in targets if target.metric == "tpot"), default=0.0)

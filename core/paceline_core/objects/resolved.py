@@ -49,6 +49,12 @@ class ResolvedClass:
     queue_limit: int
     hold_timeout_s: float
     reserved: float = 0.0
+    tpot_s: float = field(init=False, compare=False)
+    """The strictest promise on the time of an output token; 0 without one."""
+
+    def __post_init__(self) -> None:
+        promised = [target.seconds for target in self.targets if target.metric == "tpot"]
+        object.__setattr__(self, "tpot_s", min(promised, default=0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +179,11 @@ class ResolvedService:
     log_prompts: bool
     freeze_until: str | None
     freeze_reason: str
+    key: str = field(init=False, compare=False)
+    """`namespace/name`."""
 
-    @property
-    def key(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", f"{self.namespace}/{self.name}")
 
     @property
     def targets(self) -> tuple[Target, ...]:

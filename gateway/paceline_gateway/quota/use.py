@@ -5,6 +5,7 @@ from paceline_gateway.quota.nouns import Use
 from paceline_gateway.requests.nouns import Record
 from paceline_gateway.requests.state import judge_status
 
+_CLIENT_ERROR = Outcome.CLIENT_ERROR
 _NOT_SERVED = frozenset({Outcome.SHED, Outcome.UPSTREAM_ERROR, Outcome.TIMEOUT})
 
 
@@ -20,6 +21,6 @@ def used(record: Record, reserved: Use) -> Use:
     """
     if record.sent is None or (record.outcome in _NOT_SERVED and not record.meter.output):
         return Use()
-    if record.outcome is Outcome.CLIENT_ERROR:
+    if record.outcome is _CLIENT_ERROR:
         return Use(requests=1)
     return Use(1, record.meter.prompt or reserved.input_tokens, record.meter.output)

@@ -19,6 +19,7 @@ AVAILABILITY = "availability"
 Verdicts = list[tuple[str, Verdict]]
 
 _UNCOUNTED = frozenset({Outcome.CLIENT_ERROR, Outcome.QUOTA, Outcome.CANCELLED})
+_OK, _GOOD = Outcome.OK, Verdict.GOOD
 _MISSED = {"ttft": Verdict.BAD_TTFT, "tpot": Verdict.BAD_TPOT, "e2e": Verdict.BAD_E2E}
 
 
@@ -29,9 +30,9 @@ def judge(record: Record, targets: Iterable[Target]) -> Verdicts:
     applying = [t for t in targets if t.cls is record.terms.request_class]
     if not record.terms.stream:
         applying = whole_answer_targets(applying, record.meter.output)
-    failed = record.outcome is not Outcome.OK
+    failed = record.outcome is not _OK
     verdicts = [(t.name, Verdict.BAD_FAILED if failed else _verdict(record, t)) for t in applying]
-    verdicts.append((AVAILABILITY, Verdict.BAD_FAILED if failed else Verdict.GOOD))
+    verdicts.append((AVAILABILITY, Verdict.BAD_FAILED if failed else _GOOD))
     return verdicts
 
 
@@ -52,5 +53,5 @@ def whole_answer_targets(targets: Iterable[Target], tokens: int) -> list[Target]
 def _verdict(record: Record, target: Target) -> Verdict:
     measured: float | None = getattr(record, target.metric)
     if measured is None or measured <= target.seconds:
-        return Verdict.GOOD
+        return _GOOD
     return _MISSED[target.metric]

@@ -29,9 +29,24 @@ from paceline_gateway.requests import events as e
 from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.nouns import Meter, Record, Terms, Waits
 from paceline_gateway.requests.resumption import Resumption
-from paceline_gateway.requests.state import AT_WORKER, BEFORE_DISPATCH, WAITING, State, judge_status
+from paceline_gateway.requests.state import (
+    ADMITTED,
+    AT_WORKER,
+    AUTHENTICATED,
+    BEFORE_DISPATCH,
+    DISPATCHED,
+    DONE,
+    QUEUED,
+    RECEIVED,
+    RESUMING,
+    STREAMING,
+    WAITING,
+    State,
+    judge_status,
+)
 
 _NEVER = float("inf")
+_OK, _CANCELLED = Outcome.OK, Outcome.CANCELLED
 Actions = tuple[e.Action, ...]
 
 
@@ -64,7 +79,7 @@ class Life:
     )
 
     def __init__(self, received: float, waits: Waits) -> None:
-        self.state = State.RECEIVED
+        self.state: State = RECEIVED
         self.deadline = _NEVER
         self.meter = Meter()
         self._received = received
@@ -105,12 +120,12 @@ class Life:
     @property
     def since(self) -> float | None:
         """When it was given to the one worker of which a stream is still expected; None if there is none, or two."""
-        alone = self.state is State.DISPATCHED and self._rival is None and not self.begun
+        alone = self.state is DISPATCHED and self._rival is None and not self.begun
         return self._sent if alone and self._terms is not None and self._terms.stream else None
 
     def on(self, event: e.Event, now: float) -> Actions:
         """What to do about it; nothing once the request is done."""
-        if self.state is State.DONE:
+        if self.state is DONE:
             return ()
         return self._reactions[type(event)](self, event, now)
 
@@ -119,20 +134,20 @@ class Life:
         self.deadline = now + self._waits.stall_s
 
     def _authenticated(self, event: e.Authenticated, _now: float) -> Actions:
-        if self.state is State.RECEIVED:
-            self.state, self._tenant = State.AUTHENTICATED, event.tenant
+        if self.state is RECEIVED:
+            self.state, self._tenant = AUTHENTICATED, event.tenant
         return ()
 
     def _admitted(self, event: e.Admitted, now: float) -> Actions:
-        if self.state is State.AUTHENTICATED:
-            self.state, self._terms, self._budget = State.ADMITTED, event.terms, event.budget
+        if self.state is AUTHENTICATED:
+            self.state, self._terms, self._budget = ADMITTED, event.terms, event.budget
             self.deadline = now + event.terms.hold_s
         return ()
 
     def _queued_up(self, _: e.Queued, now: float) -> Actions:
-        if self.state is not State.ADMITTED or self._terms is None or self._budget is None:
+        if self.state is not ADMITTED or self._terms is None or self._budget is None:
             return ()
-        self.state, self._queued = State.QUEUED, now
+        self.state, self._queued = QUEUED, now
         self.deadline = now + self._terms.hold_s
         self._budget.request(now)
         return (e.Enqueue(),)
@@ -140,10 +155,10 @@ class Life:
     def _redirected(self, event: e.Diverted, now: float) -> Actions:
         if self.state not in BEFORE_DISPATCH:
             return ()
-        waited = self.state is State.QUEUED
+        waited = self.state is QUEUED
         hold = now + event.terms.hold_s
         self.deadline = min(self.deadline, hold) if waited else hold
-        self.state, self._terms, self._budget = State.QUEUED, event.terms, event.budget
+        self.state, self._terms, self._budget = QUEUED, event.terms, event.budget
         self._diverted += 1
         self._queued = now if self._queued is None else self._queued
         event.budget.request(now)
@@ -152,7 +167,7 @@ class Life:
     def _assigned(self, event: e.Assigned, now: float) -> Actions:
         if not self.waiting or self._terms is None:
             return ()
-        self.state = State.DISPATCHED
+        self.state = DISPATCHED
         self._worker, self._sent = event.worker, now
         if self.begun:
             return (e.Send(event.worker),)
@@ -162,7 +177,7 @@ class Life:
         return (e.Send(event.worker),)
 
     def _answered(self, event: e.Answered, now: float) -> Actions:
-        if self.state is not State.DISPATCHED:
+        if self.state is not DISPATCHED:
             return ()
         harmless = event.status == 503
         if self.begun:
@@ -175,9 +190,9 @@ class Life:
         return ()
 
     def _began(self, _: e.Began, now: float) -> Actions:
-        if self.state is not State.DISPATCHED:
+        if self.state is not DISPATCHED:
             return ()
-        self.state = State.STREAMING
+        self.state = STREAMING
         self.progress(now)
         if self._resumption is None:
             self._first = now
@@ -211,9 +226,9 @@ class Life:
 
     def _finished(self, event: e.Finished, now: float) -> Actions:
         if self.state in AT_WORKER and self.begun:
-            outcome = Outcome.STREAM_ERROR if self._error_passed else Outcome.OK
+            outcome = Outcome.STREAM_ERROR if self._error_passed else _OK
             return (e.Free(self._worker), e.Close(), self._settle(outcome, None, now))
-        if self.state is State.DISPATCHED:
+        if self.state is DISPATCHED:
             ending = (*self._retract(), e.Free(self._worker), e.Deliver())
             return (*ending, self._settle(judge_status(self._status), event.code, now))
         return ()
@@ -223,10 +238,10 @@ class Life:
         return (*self._leave(), self._settle(Outcome.CANCELLED, code, now))
 
     def _expired(self, event: e.Expired, now: float) -> Actions:
-        if self.state is State.STREAMING and event.cut is None:
+        if self.state is STREAMING and event.cut is None:
             return self._lost_begun(e.Lost(reason=ResumeReason.STALL, cut=None), now, e.Drop())
         if self.begun:
-            self._cut = event.cut if self.state is State.STREAMING else CutReason.DEADLINE
+            self._cut = event.cut if self.state is STREAMING else CutReason.DEADLINE
         return self._end(self._why_late(held=event.held), now)
 
     def _refused(self, event: e.Refused, now: float) -> Actions:
@@ -252,21 +267,21 @@ class Life:
         self._cut = lost.cut or resumption.refusal(harmless=lost.harmless, now=now)
         free = e.Free(self._worker, suspect=lost.suspect)
         if self._cut is None:
-            self.state, self.deadline = State.RESUMING, resumption.deadline
+            self.state, self.deadline = RESUMING, resumption.deadline
             return (*first, free, e.Enqueue(again=True, resume=True))
         error = RequestError(Code.STREAM_LOST, "The worker was lost while it answered; what came so far is incomplete.")
         return (*first, free, e.Fail(error), self._settle_with(error, now))
 
     def _note_loss(self, resumption: Resumption, lost: e.Lost, now: float) -> None:
         begun = self._again or self._first
-        if self.state is not State.STREAMING or begun is None or self._sent is None:
+        if self.state is not STREAMING or begun is None or self._sent is None:
             return
         resumption.lost(lost.reason, self.deadline - self._waits.stall_s, now + self._waits.resume_s)
         resumption.spent(self._sent, begun, now)
         self._sent, self.meter.worker = now, None
 
     def _failed(self, _: e.Failed, now: float) -> Actions:
-        if self.state is State.DISPATCHED and not self.begun:
+        if self.state is DISPATCHED and not self.begun:
             again = self._retry(e.Lost(suspect=False), now, e.Drop())
             if again is not None:
                 return again
@@ -283,19 +298,19 @@ class Life:
             self._attempts -= 1
         elif self._attempts >= self._terms.attempts or not self._budget.take(now):
             return None
-        self.state, self._status = State.QUEUED, 200
+        self.state, self._status = QUEUED, 200
         # A worker that did nothing must not prolong the wait, one that died has used up time that was not a wait.
         self.deadline = (self._queued or now) + self._terms.hold_s if lost.harmless else now + self._terms.hold_s
         seek = (e.Seek(not lost.harmless and self._attempts + 1 >= self._terms.attempts),) if self._terms.onward else ()
         return (*first, e.Free(self._worker, suspect=lost.suspect), e.Enqueue(again=True), *seek)
 
     def _why_late(self, *, held: bool) -> RequestError:
-        if self.state is State.ADMITTED:
+        if self.state is ADMITTED:
             return RequestError(Code.HELD_TIMEOUT, "The tenant's limits could not be looked up in time; retry later.")
-        if self.begun and self.state is not State.STREAMING:
+        if self.begun and self.state is not STREAMING:
             why = "The worker was lost while it answered, and no other one went on in time; what came is incomplete."
             return RequestError(Code.STREAM_LOST, why)
-        if self.state is State.QUEUED:
+        if self.state is QUEUED:
             cause = "no worker of the model became ready" if held else "no worker of the model had room"
             return RequestError(Code.HELD_TIMEOUT, f"The request waited its whole limit, but {cause}; retry later.")
         return RequestError(Code.UPSTREAM_TIMEOUT, "The worker took too long to answer; retry.")
@@ -317,9 +332,9 @@ class Life:
         return self._settle(Outcome.STREAM_ERROR if cut else error.row.outcome, error.code, now)
 
     def _settle(self, outcome: Outcome, code: Code | None, now: float) -> e.Settle:
-        sent = now if self.state is State.RESUMING else self._sent
-        self.state, self.deadline = State.DONE, _NEVER
-        if outcome is Outcome.CANCELLED:
+        sent = now if self.state is RESUMING else self._sent
+        self.state, self.deadline = DONE, _NEVER
+        if outcome is _CANCELLED:
             self._status = ERRORS[Code.CLIENT_CLOSED].status
         return e.Settle(
             Record(

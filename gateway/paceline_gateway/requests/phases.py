@@ -9,24 +9,26 @@ counts as that, and what lies between them as queue.
 from paceline_core.registry.enums import Phase
 from paceline_gateway.requests.nouns import Record, WorkerPhases
 
+ADMIT, TOKENIZE, QUEUE, BATCH_WAIT, PREFILL, DECODE, POST, NETWORK = Phase
+
 
 def phases(record: Record) -> dict[Phase, float]:
     """Seconds by phase; empty if the request was not let into the queue."""
     if record.queued is None:
         return {}
     if record.sent is None or record.waited is None:
-        return {Phase.ADMIT: record.queued - record.received, Phase.QUEUE: record.ended - record.queued}
+        return {ADMIT: record.queued - record.received, QUEUE: record.ended - record.queued}
     upstream = record.ended - record.sent
     worker = record.meter.worker or _guess(record, upstream)
     return {
-        Phase.ADMIT: record.queued - record.received,
-        Phase.TOKENIZE: worker.tokenize,
-        Phase.QUEUE: record.waited + worker.queue,
-        Phase.BATCH_WAIT: worker.batch_wait,
-        Phase.PREFILL: worker.prefill + record.earlier.prefill,
-        Phase.DECODE: worker.decode + record.earlier.decode,
-        Phase.POST: worker.post,
-        Phase.NETWORK: max(upstream - worker.total, 0.0),
+        ADMIT: record.queued - record.received,
+        TOKENIZE: worker.tokenize,
+        QUEUE: record.waited + worker.queue,
+        BATCH_WAIT: worker.batch_wait,
+        PREFILL: worker.prefill + record.earlier.prefill,
+        DECODE: worker.decode + record.earlier.decode,
+        POST: worker.post,
+        NETWORK: max(upstream - worker.total, 0.0),
     }
 
 

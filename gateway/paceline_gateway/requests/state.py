@@ -18,11 +18,13 @@ class State(StrEnum):
     DONE = "done"
 
 
-BEFORE_DISPATCH = frozenset({State.ADMITTED, State.QUEUED})
-WAITING = frozenset({State.QUEUED, State.RESUMING})
+RECEIVED, AUTHENTICATED, ADMITTED, QUEUED, DISPATCHED, STREAMING, RESUMING, DONE = State
+"""By their own names: to look a member up in its class costs more than most of what a request's machine does."""
+BEFORE_DISPATCH = frozenset({ADMITTED, QUEUED})
+WAITING = frozenset({QUEUED, RESUMING})
 HELD = WAITING | BEFORE_DISPATCH
 """In the queue, or waiting to be let into it."""
-AT_WORKER = frozenset({State.DISPATCHED, State.STREAMING})
+AT_WORKER = frozenset({DISPATCHED, STREAMING})
 
 
 def judge_status(status: int) -> Outcome:

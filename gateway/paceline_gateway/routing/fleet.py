@@ -19,6 +19,7 @@ from paceline_gateway.routing.policy import Ask, Candidate, Pick, Policy
 from paceline_gateway.routing.prefix_index import PrefixIndex
 from paceline_gateway.routing.worker import PLACES, RAMP_S, Standing, Worker
 
+_READY = WorkerState.READY
 PATIENT = 0.5
 """Share of the work given ahead that batch and offline requests may make up, while interactive ones come too."""
 
@@ -112,7 +113,7 @@ class Fleet:
         out = self._left_out(now)
         for name, worker in self._workers.items():
             report = worker.report
-            if report is None or report.state is not WorkerState.READY or worker.endpoint.terminating or name in out:
+            if report is None or report.state is not _READY or worker.endpoint.terminating or name in out:
                 continue
             if worker.connected and now - worker.heard <= self._silence_s and not worker.drains:
                 ready.append(worker)

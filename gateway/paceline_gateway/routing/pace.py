@@ -37,7 +37,7 @@ class Pace:
         costs = [(seconds(c, ask, place), c) for c in candidates if c.room or self._worth(c, ask, place)]
         if not costs:
             return None
-        best = min(costs, key=_cost)[0]
+        best = min([cost for cost, _ in costs])
         limit = best + TOLERANCE * best + TOLERANCE_S if ask.keys else best
         equals = [entry for entry in costs if entry[0] <= limit]
         cost, chosen = equals[0]
@@ -62,10 +62,6 @@ def seconds(candidate: Candidate, ask: Ask, place: int) -> float:
     cost = worker.first_token_s(place, uncached, cached, ask.expected_output)
     full = min(worker.fullness(uncached + ask.expected_output), FULL)
     return cost + BARRIER_S * full / (1 - full)
-
-
-def _cost(entry: tuple[float, Candidate]) -> float:
-    return entry[0]
 
 
 def _unknown(candidates: Sequence[Candidate], ask: Ask) -> str:

@@ -95,11 +95,11 @@ class Worker:
     kv_tokens: int = 0
     kv_total: int = 0
     behind: int = 0
+    name: str = field(init=False)
+    """The endpoint's."""
 
-    @property
-    def name(self) -> str:
-        """The endpoint's name."""
-        return self.endpoint.name
+    def __post_init__(self) -> None:
+        self.name = self.endpoint.name
 
     @property
     def address(self) -> tuple[str, int]:

@@ -21,6 +21,7 @@ _VERDICTS = {
     "e2e": (Verdict.GOOD, Verdict.BAD_E2E, Verdict.BAD_FAILED),
     AVAILABILITY: (Verdict.GOOD, Verdict.BAD_FAILED),
 }
+_OK = Outcome.OK
 _KINDS = ("input", "output", "cached")
 
 
@@ -56,7 +57,7 @@ class ClassSeries:
     def ended(self, record: Record, verdicts: Verdicts, trace_id: int = 0, at: float = 0.0) -> None:
         """Count one request of this class; one of a trace, as an example of it, `at` Unix seconds."""
         self._outcomes[record.outcome].inc()
-        if record.outcome is Outcome.OK:
+        if record.outcome is _OK:
             _observe(self._duration, record.e2e, trace_id, at)
         if (ttft := record.ttft) is not None:
             _observe(self._ttft, ttft, trace_id, at)
