@@ -21,6 +21,7 @@ from paceline_gateway.desk import Desk
 from paceline_gateway.diversion import Stuck, divert, in_vain, pressures
 from paceline_gateway.evacuation import Evacuation
 from paceline_gateway.http.pool import Pool
+from paceline_gateway.identity import judge_again
 from paceline_gateway.proxy import Call
 from paceline_gateway.queues.door import Shed
 from paceline_gateway.queues.line import FairLine
@@ -228,6 +229,8 @@ class Floor:
                     forget(self._parts.metrics, service.namespace, service.name, promises_only=True)
                     desk.series = ServiceSeries(self._parts.metrics, service)
                 desk.service = service
+        for call in [call for call in self._calls.values() if call.life.state in HELD]:
+            self._judge_again(call)
 
     def on_workers(self, service: str, endpoints: tuple[Endpoint, ...]) -> None:
         """A service's workers changed."""
@@ -338,6 +341,15 @@ class Floor:
             self.bell.ring()
         elif not held:
             self._held.discard(key)
+
+    def _judge_again(self, call: Call) -> None:
+        """Who waits must still have the right to."""
+        if call.ticket is None or call.desk is None:
+            return
+        try:
+            judge_again(call.request.head.headers, call.ticket.request_class, call.desk.key, self.picture)
+        except RequestError as error:
+            call.on(e.Refused(error))
 
     def _close(self, key: str) -> None:
         desk = self.desks.pop(key)

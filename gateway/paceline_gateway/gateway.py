@@ -22,6 +22,7 @@ from paceline_gateway.proxy import Call
 from paceline_gateway.quota.nouns import Reservation, Use
 from paceline_gateway.requests import events as e
 from paceline_gateway.routes import Route, check_coding, find_route, find_socket, writes
+from paceline_gateway.routing.directory import NOTHING, Directory
 from paceline_gateway.telemetry.access import AccessLog
 
 _log = get_logger(__name__)
@@ -46,12 +47,18 @@ class Gateway:
             if head.upgrade:
                 find_socket(head)
             if head.upgrade or find_route(head.method, head.path) is not Route.HEALTH:
-                head.tenant = authenticate(head.headers, picture)
+                head.tenant = self._authenticate(head, picture)
             check_coding(head.headers)
             head.judged = picture
         except RequestError as error:
             return error
         return None
+
+    def _authenticate(self, head: Head, picture: Directory) -> ResolvedTenant:
+        if picture is NOTHING:
+            message = "This gateway has just started and has not been told of keys and models yet; retry."
+            raise RequestError(Code.NO_CAPACITY, message, retry_after=RETRY_S)
+        return authenticate(head.headers, picture)
 
     def turn_away(self, _: Head) -> RequestError:
         """What a latecomer hears."""

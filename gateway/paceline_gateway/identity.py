@@ -36,11 +36,25 @@ def choose_class(headers: Mapping[bytes, bytes], tenant: ResolvedTenant) -> Requ
     if asked is None:
         return tenant.default_class
     name = asked.decode("latin-1").strip().lower()
-    allowed = ", ".join(tenant.classes)
     if name not in set(RequestClass):
-        message = f"x-paceline-class must be one of {allowed}, not `{name[:32]}`."
+        message = f"x-paceline-class must be one of {', '.join(tenant.classes)}, not `{name[:32]}`."
         raise RequestError(Code.INVALID_REQUEST, message, param="x-paceline-class")
-    if RequestClass(name) not in tenant.classes:
-        message = f"The class `{name}` is not open to you; you may use {allowed}."
+    return _open(RequestClass(name), tenant)
+
+
+def judge_again(headers: Mapping[bytes, bytes], name: RequestClass, service: str, picture: Directory) -> None:
+    """Whether one who waits for this service in this class still may, keys and tenants having changed since.
+
+    Raises RequestError.
+    """
+    tenant = authenticate(headers, picture)
+    _open(name, tenant)
+    if not tenant.allows(service):
+        raise RequestError(Code.MODEL_NOT_FOUND, "The model is not open to you any more.", param="model")
+
+
+def _open(name: RequestClass, tenant: ResolvedTenant) -> RequestClass:
+    if name not in tenant.classes:
+        message = f"The class `{name}` is not open to you; you may use {', '.join(tenant.classes)}."
         raise RequestError(Code.CLASS_FORBIDDEN, message, param="x-paceline-class")
-    return RequestClass(name)
+    return name

@@ -1,8 +1,9 @@
 """The cluster's objects and endpoints, as the immutable picture that requests are judged by.
 
-One task per watch; each event replaces the picture, so a request sees either the old one or the new one, whole. A lost
-watch changes nothing: what is known goes on being true until the next list says otherwise, however long that takes. An
-object that cannot be read is left out and named in the log; the others stay.
+One task per watch; each event replaces the picture, so a request sees either the old one or the new one, whole. The
+first one comes when everything has been listed: half of it would refuse good keys. A lost watch changes nothing: what
+is known goes on being true until the next list says otherwise, however long that takes. An object that cannot be read
+is left out and named in the log; the others stay.
 """
 
 import asyncio
@@ -143,7 +144,7 @@ class Watcher:
             news = shelf.take(event)
             if kind == TENANT:
                 self._tell_tenants(event)
-            if news:
+            if news and self._listed.issuperset(self._shelves):
                 self._on_picture(self._picture())
 
     def _tell_tenants(self, event: WatchEvent[Manifest]) -> None:

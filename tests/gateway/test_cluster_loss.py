@@ -14,7 +14,7 @@ from tests.gateway.stand import CHAT, STREAM, Stand, until
 from paceline_core.kube import Changed, Listed, Lost
 from paceline_core.tasks import cancel
 from paceline_core.telemetry import Metrics
-from paceline_gateway.routing.directory import Directory
+from paceline_gateway.routing.directory import NOTHING, Directory
 from paceline_gateway.watch import WORKERS, Watcher
 
 
@@ -88,6 +88,35 @@ async def test_a_right_that_is_missing_is_named_until_it_comes_back(caplog: pyte
     told = [record for record in caplog.records if "the watch of Secret" in record.getMessage()]
     assert [record.levelno for record in told] == [logging.WARNING, logging.INFO]
     await picture.watcher.close()
+
+
+async def test_no_picture_comes_before_everything_is_listed() -> None:
+    picture = Picture()
+    board = picture.cluster.board("Secret")
+    board.refusal = Lost("the API server hangs")
+    picture.cluster.put(manifests.tenant())
+    picture.watcher.start()
+    await until(lambda: picture.watcher.unlisted.count("is not listed yet") == 1)
+    picture.cluster.put(manifests.service())
+    await asyncio.sleep(0)
+    assert picture.directory is None
+    board.tell(Listed(()))
+    await until(lambda: picture.directory is not None and "default/chat" in picture.directory.services)
+    await picture.watcher.close()
+
+
+@pytest.mark.real
+async def test_a_gateway_that_knows_no_keys_yet_asks_to_come_again(stand: Stand) -> None:
+    known = stand.process.floor.picture
+    stand.process.floor.on_picture(NOTHING)
+    response = await stand.client.post("/v1/chat/completions", json=CHAT)
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "no_capacity")
+    assert response.headers["retry-after"] == "1"
+    assert response.headers["x-should-retry"] == "true"
+    assert (await stand.client.get("/v1/models")).status_code == 503
+    assert (await stand.client.get("/health")).status_code == 200
+    stand.process.floor.on_picture(known)
+    assert (await stand.client.get("/v1/models")).status_code == 200
 
 
 def test_before_the_first_lists_every_kind_is_missing() -> None:
