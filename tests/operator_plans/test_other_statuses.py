@@ -67,6 +67,7 @@ URL = {"url": "https://api.example.com/v1"}
         ({"model": "m", "backends": [URL], "fallback": ["n"]}, ("True", "Unsupported")),
         ({"model": "m", "backends": [CHAT, {"service": "chat", "when": "overflow"}]}, ("True", "Valid")),
         ({"model": "m", "backends": [CHAT], "degrade": {"maxTokens": 9}}, ("True", "PartlySupported")),
+        ({"model": "m", "backends": [{"service": "chat", "region": "eu"}]}, ("True", "PartlySupported")),
         ({"model": "m", "backends": []}, ("False", "Invalid")),
         ({"backends": [CHAT]}, ("False", "Invalid")),
     ],

@@ -6,7 +6,7 @@ lacks. Notes fail nothing: a manifest may be written for a version to come.
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,9 +14,11 @@ from typing import Annotated
 import typer
 
 from paceline_cli.commands import command_app
-from paceline_cli.supervisor.wishes import notes, refused
+from paceline_cli.supervisor.notes import notes
+from paceline_cli.supervisor.wishes import refused
 from paceline_core.errors import InvalidInput
-from paceline_core.manifests import Survey, survey
+from paceline_core.manifests import Manifest, Survey, survey
+from paceline_core.objects import Problem
 
 app = command_app()
 
@@ -35,11 +37,11 @@ def lint(
     more: Annotated[list[Path] | None, typer.Option("--file", "-f", metavar="FILE", help="One of them.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check each file by itself."""
+    """Check each file; what one names may stand in another."""
     given = [*(files or ()), *(more or ())]
     if not given:
         raise InvalidInput("FILE", "name at least one file of manifests")
-    found = {str(file): examine(file) for file in given}
+    found = examine(given)
     if as_json:
         faults = {name: of.faults for name, of in found.items()}
         remarks = {name: of.notes for name, of in found.items()}
@@ -50,20 +52,28 @@ def lint(
         raise typer.Exit(1)
 
 
-def examine(file: Path) -> Findings:
-    """Read one file and look at it as the API server and as local mode do."""
+def examine(files: Sequence[Path]) -> dict[str, Findings]:
+    """Read each file as the API server and as local mode do; what one names may stand in another."""
+    surveys = {str(file): _survey(file) for file in files}
+    here = [manifest for found in surveys.values() for manifest in found.manifests]
+    sound = not any(found.faults for found in surveys.values())  # else what seems to be missing may be what is faulty
+    return {
+        name: Findings(tuple(map(str, found.faults)), tuple(_notes(found.manifests, here if sound else None)))
+        for name, found in surveys.items()
+    }
+
+
+def _survey(file: Path) -> Survey:
     try:
-        found = survey(file)
+        return survey(file)
     except InvalidInput as error:
-        return Findings((str(error),))
-    return Findings(tuple(map(str, found.faults)), tuple(_notes(found)))
+        return Survey([], [Problem(error.field, error.message)])
 
 
-def _notes(found: Survey) -> Iterator[str]:
-    manifests = found.manifests
-    if not found.faults:  # else what seems to be missing may be what is faulty
-        yield from notes(manifests)
-    yield from (f"not served by this version here: {problem}" for problem in refused(manifests))
+def _notes(own: Sequence[Manifest], here: Sequence[Manifest] | None) -> Iterator[str]:
+    if here is not None:
+        yield from notes(own, here)
+    yield from (f"not served by this version here: {problem}" for problem in refused(own))
 
 
 def _print(found: Mapping[str, Findings]) -> None:

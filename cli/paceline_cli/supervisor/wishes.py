@@ -13,6 +13,7 @@ from typing import Any
 
 from paceline_cli.supervisor.keys import LOCAL_TENANT
 from paceline_cli.supervisor.machine import refusals
+from paceline_cli.supervisor.notes import notes
 from paceline_cli.supervisor.site import NAMESPACE
 from paceline_core.clock import rfc3339
 from paceline_core.errors import InvalidInput
@@ -20,7 +21,6 @@ from paceline_core.kube.cluster import Key
 from paceline_core.manifests import Manifest, survey
 from paceline_core.objects import (
     API_VERSION,
-    InferenceRoute,
     InferenceService,
     ManifestError,
     Problem,
@@ -51,7 +51,7 @@ def read_wishes(files: Sequence[Path], now: datetime) -> Wishes:
         raise InvalidInput(", ".join(map(str, files)), "holds no InferenceService; add one to serve")
     local = [] if any(_is_local_tenant(m) for m in manifests) else [_local_tenant()]
     documents = tuple(_served(document, now) for document in [*(m.document for m in manifests), *local])
-    return Wishes(documents, {Key.parse(s.key): s for s in services}, tuple(notes(manifests)))
+    return Wishes(documents, {Key.parse(s.key): s for s in services}, tuple(notes(manifests, manifests)))
 
 
 def _served(document: dict[str, Any], now: datetime) -> dict[str, Any]:
@@ -88,32 +88,3 @@ def _local_tenant() -> dict[str, Any]:
         "metadata": {"name": LOCAL_TENANT, "namespace": NAMESPACE},
         "spec": {"services": ["*"]},
     }
-
-
-def notes(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """What is allowed, and probably not meant."""
-    for manifest in manifests:
-        if isinstance(manifest.found, Tenant) and manifest.found.namespace != NAMESPACE:
-            yield f"{manifest.context}: not honoured; a Tenant counts only in the namespace {NAMESPACE}"
-    yield from _absent(manifests)
-    yield from _shared_names(resolve(m.found) for m in manifests if isinstance(m.found, InferenceService))
-
-
-def _absent(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """Backends of routes that are not here; on a cluster they may be."""
-    services = {m.found.key for m in manifests if isinstance(m.found, InferenceService)}
-    for manifest in manifests:
-        if isinstance(route := manifest.found, InferenceRoute):
-            for place, backend in enumerate(route.spec.backends):
-                if backend.service and (key := f"{route.namespace}/{backend.service}") not in services:
-                    yield f"{manifest.context}: spec.backends[{place}] is passed over: no InferenceService {key} here"
-
-
-def _shared_names(services: Iterable[ResolvedService]) -> Iterator[str]:
-    """Services of one run are of one age, so that the gateway takes the first by name."""
-    answering: dict[str, str] = {}
-    for service in sorted(services, key=lambda service: service.key):
-        for name in dict.fromkeys((service.model.served_name, service.name)):
-            older = answering.setdefault(name, service.key)
-            if older != service.key:
-                yield f"{service.key}: the older, {older}, answers to {name!r}; change spec.model.servedName of one"

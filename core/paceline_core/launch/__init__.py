@@ -2,7 +2,7 @@
 
 from paceline_core.launch.build import build
 from paceline_core.launch.filtering import wrong_filters
-from paceline_core.launch.supported import unsupported
+from paceline_core.launch.supported import idle, unsupported
 from paceline_core.launch.words import in_manifest_words
 from paceline_core.launch.worker import Binding, LaunchFile, Probe, Resources, WorkerLaunch
 
@@ -13,6 +13,7 @@ __all__ = [
     "Resources",
     "WorkerLaunch",
     "build",
+    "idle",
     "in_manifest_words",
     "unsupported",
     "wrong_filters",

@@ -1,6 +1,7 @@
-"""What an InferenceService may ask for but this version's worker cannot do: refused by name, never ignored.
+"""What objects may ask for but this version cannot do. The API only grows, so it already has these fields.
 
-The API only grows, so it already has these fields; one row goes away with each capability that arrives.
+A service that asks is refused by name, never ignored. A route that asks is served without, and is told what is idle.
+One row goes away with each capability that arrives.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 
 from paceline_core.objects.problems import Problem
 from paceline_core.objects.resolved import ResolvedPool, ResolvedService
+from paceline_core.objects.route import RouteSpec
 
 SOURCES = ("builtin://", "file://")
 KV_DTYPES = ("auto", "fp32", "bf16")
@@ -96,6 +98,15 @@ def unsupported(service: ResolvedService) -> Iterator[Problem]:
     for index, pool in enumerate(service.pools):
         for field, message in _pool(service, pool).items():
             yield Problem(f"spec.pools[{index}].{field}", message)
+
+
+def idle(route: RouteSpec) -> Iterator[str]:
+    """The fields of a route that are written and that nothing acts on."""
+    yield from (f"spec.{field}" for field in ("cascade", "degrade") if getattr(route, field) is not None)
+    for place, backend in enumerate(route.backends):
+        for field in ("url", "region"):
+            if getattr(backend, field) is not None:
+                yield f"spec.backends[{place}].{field}"
 
 
 def _pool(service: ResolvedService, pool: ResolvedPool) -> Mapping[str, str]:

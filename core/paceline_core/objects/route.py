@@ -29,12 +29,12 @@ class Backend(Part):
     service: ServiceName | None = None
     """InferenceService in the route's namespace. Exactly one of service and url."""
     url: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    """Base URL of an OpenAI-compatible API; its host must be in the install's allowlist.
-    Example: https://api.example.com/v1."""
+    """Base URL of an OpenAI-compatible API; its host must be in the install's allowlist. Not acted on yet: such a
+    backend takes no requests. Example: https://api.example.com/v1."""
     model: ModelName | None = None
     """Model name sent to this backend. Default: the service's own; for a url, the route's model."""
     region: Label | None = None
-    """Where it is; the gateway prefers its own region among equals. Example: eu-west."""
+    """Where it is; the gateway prefers its own region among equals. Not acted on yet. Example: eu-west."""
     weight: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Share of the traffic among backends with the same `when`; 0 takes none. Default: 1."""
     when: When = "always"
@@ -106,9 +106,9 @@ class RouteSpec(Part):
     retry: Retry = Retry()
     """Dispatch again before the first byte."""
     cascade: Cascade | None = None
-    """Ask a small model first. Default: no."""
+    """Ask a small model first. Not acted on yet: the backends answer every request. Default: no."""
     degrade: Degrade | None = None
-    """Serve less rather than refuse under pressure. Default: no."""
+    """Serve less rather than refuse under pressure. Not acted on yet. Default: no."""
 
 
 class RouteStatus(Part):

@@ -2,7 +2,7 @@
 
 What a tenant may not use does not exist for it: unknown and forbidden get the same 404. Names are contested by age:
 the oldest object that the caller may reach wins. What comes back is a chain: where it goes, and where it may go instead
-(`fallback`). Known holes: cascades and degradation are not acted on yet; `url` backends are refused by name.
+(`fallback`). Known holes: cascades, degradation and regions are not acted on yet; `url` backends are refused by name.
 """
 
 from collections.abc import Callable, Mapping

@@ -4,12 +4,13 @@ Pure and level-triggered: an answer depends on what exists now, so an object may
 function answers with the operator's share of the status, or None when that stands there already.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
 from urllib.parse import urlsplit
 
 from paceline_core.errors import InvalidInput
 from paceline_core.kube.cluster import Manifest
+from paceline_core.launch import idle
 from paceline_core.objects import AcceleratorProfile, InferenceRoute, ManifestError, Tenant, read
 from paceline_core.objects.route import Backend, RouteSpec
 from paceline_core.workload import Status, Verdict, conditions
@@ -115,8 +116,8 @@ def _backed(route: InferenceRoute, services: Collection[str]) -> Verdict:
         return _without(route, "BackendMissing", f"No backend exists: create {_listed(absent)}.")
     if absent:
         return Verdict("True", "BackendMissing", f"Served by the others; {_listed(absent)} does not exist.")
-    if idle := list(_idle(route.spec)):
-        return Verdict("True", "PartlySupported", f"Served; this version does not act on {_listed(idle)}.")
+    if unused := list(idle(route.spec)):
+        return Verdict("True", "PartlySupported", f"Served; this version does not act on {_listed(unused)}.")
     return Verdict("True", "Valid", "The route is used.")
 
 
@@ -129,16 +130,6 @@ def _without(route: InferenceRoute, reason: str, message: str) -> Verdict:
 
 def _takes_traffic(backend: Backend) -> bool:
     return backend.service is not None and backend.weight != 0
-
-
-def _idle(spec: RouteSpec) -> Iterator[str]:
-    """Wishes that the gateway does not carry out yet."""
-    asked: Mapping[str, Any] = {
-        "spec.cascade": spec.cascade,
-        "spec.degrade": spec.degrade,
-        "backends with a url": [backend for backend in spec.backends if backend.url],
-    }
-    yield from (name for name, wish in asked.items() if wish)
 
 
 def _profile(manifest: Manifest) -> Verdict:

@@ -1,0 +1,125 @@
+"""What `lint` and `up` note: names in vain, names that two claim, fields that nothing acts on."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from paceline_cli.commands.lint import examine
+from paceline_cli.supervisor.wishes import read_wishes
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+SYSTEM = "paceline-system"
+
+
+def made(kind: str, name: str, spec: dict[str, Any], namespace: str = "default", **metadata: str) -> dict[str, Any]:
+    metadata |= {"name": name, "namespace": namespace}
+    return {"apiVersion": "paceline.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def service(name: str, served: str) -> dict[str, Any]:
+    model = {"source": "builtin://demo", "servedName": served}
+    return made("InferenceService", name, {"model": model, "pools": [{"name": "main", "accelerator": "cpu"}]})
+
+
+def route(name: str = "public", **metadata: str) -> dict[str, Any]:
+    return made("InferenceRoute", name, {"model": "m", "backends": [{"service": "chat"}]}, **metadata)
+
+
+def wished(**more: Any) -> dict[str, Any]:
+    found = route()
+    return {**found, "spec": found["spec"] | more}
+
+
+def tenant(*services: str, name: str = "team", namespace: str = SYSTEM) -> dict[str, Any]:
+    return made("Tenant", name, {"services": list(services)}, namespace)
+
+
+def noted(tmp_path: Path, *documents: dict[str, Any]) -> list[str]:
+    """Beside the service chat: without the place, the same from both commands."""
+    file = tmp_path / "file.yaml"
+    file.write_text(yaml.safe_dump_all([service("chat", "demo"), *documents]))
+    found = read_wishes([file], NOW).notes
+    (judged,) = examine([file]).values()
+    assert judged.notes == found
+    assert judged.faults == ()
+    return [note.partition("): ")[2] or note for note in found]
+
+
+@pytest.mark.parametrize(
+    ("spec", "idle"),
+    [
+        ({"cascade": {"first": "demo"}}, "spec.cascade"),
+        ({"degrade": {"maxTokens": 9}}, "spec.degrade"),
+        ({"backends": [{"service": "chat"}, {"url": "https://api.example.com/v1"}]}, "spec.backends[1].url"),
+        ({"backends": [{"service": "chat", "region": "eu"}]}, "spec.backends[0].region"),
+    ],
+)
+def test_a_field_that_nothing_acts_on_is_noted(tmp_path: Path, spec: dict[str, Any], idle: str) -> None:
+    assert noted(tmp_path, wished(**spec)) == [f"{idle} is not acted on by this version"]
+
+
+@pytest.mark.parametrize(
+    ("document", "note"),
+    [
+        (
+            wished(backends=[{"service": "gone"}]),
+            "spec.backends[0] is passed over: no InferenceService default/gone here",
+        ),
+        (wished(fallback=["gone"]), "spec.fallback names gone: no service or route of that name here"),
+        (
+            wished(matches=[{"tenants": ["gone"]}]),
+            "spec.matches[0].tenants names gone: no such Tenant in paceline-system here",
+        ),
+        (
+            wished(backends=[{"service": "chat", "model": "zz"}]),
+            "spec.backends[0].model is zz, which default/chat does not answer to; write demo",
+        ),
+        (tenant("default/gone"), "spec.services names default/gone: no such InferenceService here"),
+    ],
+)
+def test_a_name_in_vain_is_noted(tmp_path: Path, document: dict[str, Any], note: str) -> None:
+    assert noted(tmp_path, document) == [note]
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        [wished(fallback=["demo", "chat", "default/chat"])],
+        [wished(fallback=["other"]), made("InferenceRoute", "second", {**route()["spec"], "model": "other"})],
+        [wished(matches=[{"tenants": ["team", "local"]}]), tenant("default/chat")],
+        [wished(backends=[{"service": "chat", "model": "default/chat"}])],
+        [tenant("other/*", "default/chat")],
+    ],
+)
+def test_a_name_that_is_here_is_not_noted(tmp_path: Path, documents: list[dict[str, Any]]) -> None:
+    assert noted(tmp_path, *documents) == []
+
+
+def test_of_two_routes_of_one_model_the_one_that_is_never_asked_is_noted(tmp_path: Path) -> None:
+    taken = ["the older route default/first answers every request for 'm'; change spec.model of one"]
+    assert noted(tmp_path, route("second"), route("first")) == taken
+    older = route("zebra", creationTimestamp="2025-01-01T00:00:00Z")
+    assert noted(tmp_path, older, route("first")) == [taken[0].replace("first", "zebra")]
+
+
+def test_a_route_for_some_requests_takes_nothing_from_a_younger_one(tmp_path: Path) -> None:
+    some = wished(matches=[{"tenants": ["local"]}])
+    assert noted(tmp_path, some, route("z")) == []
+
+
+def test_lint_finds_in_one_file_what_another_names(tmp_path: Path) -> None:
+    routes, services = tmp_path / "routes.yaml", tmp_path / "services.yaml"
+    routes.write_text(yaml.safe_dump(route()))
+    services.write_text(yaml.safe_dump(service("chat", "demo")))
+    assert len(examine([routes])[str(routes)].notes) == 1
+    assert [of.notes for of in examine([routes, services]).values()] == [(), ()]
+
+
+def test_beside_a_faulty_file_nothing_is_called_missing(tmp_path: Path) -> None:
+    routes, services = tmp_path / "routes.yaml", tmp_path / "services.yaml"
+    routes.write_text(yaml.safe_dump(route()))
+    services.write_text("kind: Pod")
+    assert examine([routes, services])[str(routes)].notes == ()
