@@ -1,5 +1,6 @@
 """The engine as a real process: it starts, serves, refuses with a reason, and never outlives its peer."""
 
+import os
 import shutil
 import signal
 from collections.abc import Callable
@@ -58,6 +59,19 @@ def test_the_end_of_its_peer_ends_it_in_the_middle_of_a_cold_start(settings: Set
     with engine(config) as run:
         run.peer.close()
         assert run.status() == 0
+
+
+def test_the_end_of_its_peer_ends_it_in_a_read_that_never_comes_back(
+    tmp_path: Path, settings: Settings, worker_file: Write
+) -> None:
+    folder = shutil.copytree(demo.FOLDER, tmp_path / "model")
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+    changed = settings(threads=1).model_copy(update={"model": f"file://{folder}"})
+    # the pipe opens when the engine has opened it, too
+    with engine(worker_file(changed)) as run, (folder / "config.json").open("w"):
+        run.peer.close()
+        assert run.status() == 1
 
 
 def test_a_configuration_that_cannot_be_served_is_told_and_exits_with_1(settings: Settings, worker_file: Write) -> None:

@@ -191,7 +191,9 @@ async def test_a_client_that_leaves_while_it_sends_is_let_go() -> None:
 
 async def test_an_unknown_route_and_a_wrong_method_are_named(rig: Rig) -> None:
     assert "/v1/nothing" in check_error(await rig.http.get("/v1/nothing"), Code.ROUTE_NOT_FOUND)
-    check_error(await rig.http.get(CHAT), Code.METHOD_NOT_ALLOWED)
+    wrong = await rig.http.get(CHAT)
+    check_error(wrong, Code.METHOD_NOT_ALLOWED)
+    assert wrong.headers["allow"] == "POST"
     check_error(await rig.http.get("/healthz/"), Code.ROUTE_NOT_FOUND)
 
 

@@ -1,15 +1,19 @@
 """`python -m paceline_workers.engine --fd N`: one engine process, serving the API process at the other end of fd N.
 
-It lives exactly as long as that connection. SIGINT and SIGTERM are ignored, since a terminal or a supervisor sends
-them to the whole process group while the API process still drains what runs here.
+It lives as long as that connection: where the loop cannot see its end, in a read or a computation that lasts, a thread
+does, so that no engine holds memory beside the one that is started in its place. SIGINT and SIGTERM are ignored, since
+a terminal or a supervisor sends them to the whole process group while the API process still drains what runs here.
 """
 
 import argparse
 import gc
 import os
+import select
 import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -25,6 +29,8 @@ from paceline_workers.engine.timer import SystemTimer, Timer, hurry
 from paceline_workers.messages import Failed
 
 _log = get_logger("paceline_workers.engine")
+LINGER_S = 2.0
+"""For the loop to see by itself that its peer is gone."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     configure("engine", os.environ.get(config.LEVEL_VARIABLE, "INFO"))
     timer = SystemTimer()
     with socket.socket(fileno=descriptor) as sock:
+        threading.Thread(target=_end_with_peer, args=(os.dup(descriptor),), daemon=True).start()
         return serve(Channel(sock, timer), timer)
 
 
@@ -53,6 +60,15 @@ def serve(channel: Channel, timer: Timer) -> int:
         _log.critical("the engine has a fault", exc_info=error)
         return 1
     return 0
+
+
+def _end_with_peer(descriptor: int) -> NoReturn:
+    """Wait for the peer's end, then end this process, whatever its main thread is held up by."""
+    ends = select.poll()
+    ends.register(descriptor, 0)
+    ends.poll()
+    time.sleep(LINGER_S)
+    os._exit(1)
 
 
 def run(channel: Channel, timer: Timer) -> NoReturn:

@@ -102,7 +102,9 @@ async def _refused(_: Request, error: Exception) -> Response:
 async def _unrouted(request: Request, error: Exception) -> Response:
     wrong_method = isinstance(error, HTTPException) and error.status_code == 405
     code = Code.METHOD_NOT_ALLOWED if wrong_method else Code.ROUTE_NOT_FOUND
-    return _reply(RequestError(code, f"{request.method} {request.url.path} is no route of this worker."))
+    allowed = (error.headers if isinstance(error, HTTPException) else None) or {}
+    words = f"{request.method} {request.url.path} is no route of this worker."
+    return _reply(RequestError(code, words, headers=allowed))
 
 
 async def _failed(_: Request, error: Exception) -> Response:
