@@ -149,6 +149,8 @@ class Call:
             self.on(e.Failed())
             if self._scan is not scan or self.life.waiting:
                 return  # another worker tries
+        if scan.done and self._exchange is not None and self._exchange.complete:
+            self.reply.hold()
         if self.life.state is STREAMING:
             self._forward(out)
         elif out and scan.began:

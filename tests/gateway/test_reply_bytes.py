@@ -124,3 +124,14 @@ def test_leaving_is_heard_once_and_not_after_the_end() -> None:
     ended.end()
     ended.gone()
     assert heard == [True]
+
+
+def test_what_is_held_goes_out_with_the_end_whether_good_or_bad() -> None:
+    for fails in (False, True):
+        wire, made = reply()
+        made.hold()
+        made.begin(200, b"", b"first\n\n")
+        made.more(b"second\n\n")
+        assert wire.sent == b""
+        made.fail(LOST) if fails else made.end()
+        assert parse(wire)[2].startswith(b"first\n\nsecond\n\n" + b"data: " * fails)

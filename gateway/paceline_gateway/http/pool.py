@@ -24,6 +24,11 @@ class Exchange:
         self._paused = False
         self.aborted = False
 
+    @property
+    def complete(self) -> bool:
+        """All of the response has come, though its last piece may still be on the way to the receiver."""
+        return self._upstream is not None and self._upstream.complete
+
     def abort(self) -> None:
         """Give up: the worker sees a closed connection, the receiver hears nothing more."""
         self.aborted = True

@@ -51,7 +51,19 @@ class Reply:
     `bare`: it answers HEAD, so its content is told by its length alone.
     """
 
-    __slots__ = ("_bare", "_chunked", "_keep_alive", "_last", "_wire", "begun", "done", "on_gone", "on_pressure")
+    __slots__ = (
+        "_bare",
+        "_chunked",
+        "_held",
+        "_keep_alive",
+        "_last",
+        "_wire",
+        "_write",
+        "begun",
+        "done",
+        "on_gone",
+        "on_pressure",
+    )
 
     def __init__(self, wire: Wire, *, keep_alive: bool, chunked: bool, bare: bool = False) -> None:
         self._wire = wire
@@ -59,10 +71,16 @@ class Reply:
         self._chunked = chunked
         self._bare = bare
         self._last = b""
+        self._held: list[bytes] = []
+        self._write = wire.write
         self.begun = False
         self.done = False
         self.on_gone: Callable[[bool], None] | None = None
         self.on_pressure: Callable[[bool], None] = _ignore
+
+    def hold(self) -> None:
+        """The end follows at once, so what comes before it goes out in one write with it."""
+        self._write = self._held.append
 
     def whole(self, status: int, fields: bytes, body: bytes) -> None:
         """Head and body in one write; `fields` are complete header lines."""
@@ -81,19 +99,19 @@ class Reply:
         self._keep_alive = self._keep_alive and self._chunked
         coding = b"transfer-encoding: chunked\r\n" if self._chunked else b""
         head = (status_line(status), fields, coding, self._common(), b"\r\n", self._frame(first))
-        self._wire.write(b"".join(head))
+        self._write(b"".join(head))
 
     def more(self, data: bytes) -> None:
         """A further piece; an empty one is nothing."""
         if data and not self.done:
             self._last = data
-            self._wire.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+            self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def end(self, last: bytes = b"") -> None:
         """The last piece, which may be empty."""
         if self.done:
             return
-        self._wire.write(self._frame(last) + (b"0\r\n\r\n" if self._chunked else b""))
+        self._wire.write(b"".join((*self._held, self._frame(last), b"0\r\n\r\n" if self._chunked else b"")))
         self._end(self._keep_alive)
 
     def fail(self, error: RequestError, fields: bytes = b"") -> None:

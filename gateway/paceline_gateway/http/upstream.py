@@ -77,6 +77,11 @@ class Upstream(asyncio.Protocol):
         """Whether a request can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def complete(self) -> bool:
+        """All of the response has come."""
+        return self._complete
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """asyncio: the worker is there."""
         self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is one by its methods alone
