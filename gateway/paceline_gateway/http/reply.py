@@ -72,7 +72,7 @@ class Reply:
         self._bare = bare
         self._last = b""
         self._held: list[bytes] = []
-        self._write = wire.write
+        self._write: Callable[[bytes], None] = wire.write
         self.begun = False
         self.done = False
         self.on_gone: Callable[[bool], None] | None = None
