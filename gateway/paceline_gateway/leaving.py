@@ -24,6 +24,12 @@ class Leaving:
         self.stage = Stage.SERVING
         self.until: float | None = None
 
+    def ask(self) -> None:
+        """The end is wanted, and begins when the process next runs."""
+        self.asked.set()
+        if self.stage is Stage.SERVING:
+            self.enter(Stage.SETTLING)
+
     def enter(self, stage: Stage, until: float | None = None) -> None:
         """The next stage begins."""
         self.stage, self.until = stage, until

@@ -1,7 +1,7 @@
 """`x-ratelimit-*` in OpenAI's words."""
 
 import pytest
-from tests.gateway.quota_bench import granted, limited
+from tests.gateway.quota_bench import ONE, granted, limited, refused
 
 from paceline_gateway.quota.headers import duration
 from paceline_gateway.quota.nouns import Use
@@ -56,6 +56,9 @@ def test_an_overdrawn_limit_has_nothing_left() -> None:
     assert fields["x-ratelimit-reset-tokens"] == "10m0s"
 
 
-def test_a_limit_of_zero_is_told_as_such() -> None:
-    quotas, who = Quotas(), limited(requestsPerMinute=0)
-    assert lines(quotas.fields(who, 0.0))["x-ratelimit-limit-requests"] == "0"
+def test_a_limit_of_zero_is_told_as_one_that_is_never_full_again() -> None:
+    quotas, who = Quotas(), limited(requestsPerMinute=0, outputTokensPerMinute=0)
+    assert lines(quotas.fields(who, 0.0)) == {
+        f"x-ratelimit-{word}-{what}": "0" for word in ("limit", "remaining") for what in ("requests", "tokens")
+    }
+    assert refused(quotas, who, ONE, 0.0).retry_after is None

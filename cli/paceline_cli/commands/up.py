@@ -21,7 +21,8 @@ app = command_app()
 @app.command(help="Serve the services of FILE on this machine until Ctrl-C.")
 def up(  # noqa: PLR0913, PLR0917 - one argument an option
     files: Annotated[
-        list[Path], typer.Option("--file", "-f", metavar="FILE", help="YAML file of manifests; may be repeated.")
+        list[Path],
+        typer.Option("--file", "-f", metavar="FILE", help="YAML file of manifests, read once; may be repeated."),
     ],
     check: Annotated[bool, typer.Option("--check", help="Start, send one chat, print its speed, stop.")] = False,
     port: Annotated[

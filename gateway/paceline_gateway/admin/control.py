@@ -93,7 +93,7 @@ def add_control(app: FastAPI, control: Control, trust: TrustFile) -> None:
         _short(request)
         if not control.leaving.asked.is_set():
             _log.warning("a drain was asked for at the admin port")
-            control.leaving.asked.set()
+            control.leaving.ask()
         return control.drain()
 
     @app.get("/v1/log-level")

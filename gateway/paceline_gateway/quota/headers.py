@@ -1,6 +1,7 @@
 """`x-ratelimit-*` as OpenAI writes them: limit, remaining, and the time until all of it is there again.
 
 Of input and output tokens the one is told that has the smaller part left; a limit that does not exist is not told.
+A limit of zero is never there again, so it has no time, as its refusal has no `retry-after`.
 """
 
 from collections.abc import Sequence
@@ -38,9 +39,7 @@ def _part(limit: float, left: float) -> float:
 
 
 def _lines(what: str, limit: float, left: float) -> str:
-    reset = duration((limit - left) * 60.0 / limit if limit else 0.0)
+    reset = f"x-ratelimit-reset-{what}: {duration((limit - left) * 60.0 / limit)}\r\n" if limit else ""
     return (
-        f"x-ratelimit-limit-{what}: {int(limit)}\r\n"
-        f"x-ratelimit-remaining-{what}: {max(int(left + 1e-6), 0)}\r\n"
-        f"x-ratelimit-reset-{what}: {reset}\r\n"
+        f"x-ratelimit-limit-{what}: {int(limit)}\r\nx-ratelimit-remaining-{what}: {max(int(left + 1e-6), 0)}\r\n{reset}"
     )
