@@ -1,5 +1,6 @@
 """Errors as a user reads them: `error: field: message (fix)`, never a stack trace unless it is asked for."""
 
+import errno
 import os
 import traceback
 from typing import TextIO
@@ -8,6 +9,7 @@ from paceline_core.errors import InvalidInput, PacelineError
 
 LEVEL_VARIABLE = "PACELINE_LOG_LEVEL"
 FAILED, BAD_INPUT = 1, 2
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def explain(error: Exception, stream: TextIO) -> int:
@@ -26,9 +28,18 @@ def explain(error: Exception, stream: TextIO) -> int:
 
 def _named(error: Exception) -> Exception:
     """A path that the system refuses is the user's input like any other; its trace stays with it."""
-    if not isinstance(error, OSError) or error.filename is None:
+    if not isinstance(error, OSError):
         return error
+    if error.filename is None:
+        return _unwritten(error) if error.errno in _NO_ROOM else error
     path = os.fsdecode(error.filename)
     reason = "it is not a folder" if isinstance(error, FileExistsError) else error.strerror
     refused = InvalidInput(path, f"cannot be used: {reason}; choose another folder with --state")
     return refused.with_traceback(error.__traceback__)
+
+
+def _unwritten(error: OSError) -> PacelineError:
+    """A write tells no path: mostly it is where the output goes."""
+    return PacelineError(f"the output or a file cannot be written: {error.strerror}").with_traceback(
+        error.__traceback__
+    )

@@ -34,6 +34,11 @@ def test_a_path_that_the_system_refuses_is_named_with_the_way_out() -> None:
     )
 
 
+def test_an_output_without_room_is_named() -> None:
+    error = OSError(errno.ENOSPC, "No space left on device")
+    assert told(error) == (1, "error: the output or a file cannot be written: No space left on device\n")
+
+
 def test_a_surprise_is_one_line_without_a_trace() -> None:
     code, text = told(RuntimeError("odd"))
     assert code == 1

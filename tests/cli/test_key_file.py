@@ -1,8 +1,13 @@
+import errno
 import json
+import resource
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from paceline_cli.main import app
 from paceline_cli.supervisor import key_secrets
 from paceline_cli.supervisor.keys import LOCAL_TENANT, KeyFile
 from paceline_cli.supervisor.store import Store
@@ -73,3 +78,37 @@ def test_the_gateway_sees_every_key_as_a_secret_and_no_revoked_one(tmp_path: Pat
 def test_the_file_says_its_version(tmp_path: Path) -> None:
     KeyFile(tmp_path).create("a", ManualClock())
     assert json.loads((tmp_path / "keys.json").read_text())["v"] == 1
+
+
+@pytest.fixture
+def full() -> Iterator[None]:
+    """No file of this process may grow."""
+    ignored, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, ignored)
+
+
+@pytest.mark.usefixtures("full")
+def test_a_file_without_room_is_named_and_leaves_no_other(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="File too large") as refused:
+        KeyFile(tmp_path).create("a", ManualClock())
+    assert (refused.value.errno, refused.value.filename) == (errno.EFBIG, str(tmp_path / "keys.json"))
+    assert [path.name for path in tmp_path.iterdir()] == [".keys.lock"]
+
+
+def test_a_folder_that_a_key_made_is_noted_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = tmp_path / "typo"
+    notes = []
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            app(["keys", "create", "team", "--state", str(state)])
+        notes.append(capsys.readouterr().err)
+    assert notes == [f"note: {state} is a new folder; only a run with this --state takes the key\n", ""]
+
+
+def test_revoking_makes_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="there is no key"):
+        KeyFile(tmp_path / "typo").revoke("abc")
+    assert list(tmp_path.iterdir()) == []

@@ -276,6 +276,17 @@ def test_long_lists_are_read_page_by_page_up_to_a_bound(there: int, seen: int) -
     assert found.workers.truncated is (seen < there)
 
 
+def test_a_terminal_too_narrow_for_tables_says_how_wide_it_must_be() -> None:
+    told = Told(1)
+    watch([[look(at, cls(arrivals=1))] for at in range(2)], Pace(1.0, once=True), told)
+    for width, hint in ((60, True), (80, False)):
+        text = io.StringIO()
+        drawn = Screen(Console(file=text, force_terminal=True, width=width))
+        drawn.show(told.frames[0])
+        drawn.close()
+        assert ("60 columns cut the tables; make it 80 or more" in text.getvalue()) is hint
+
+
 def test_frames_that_follow_each_other_are_lines_of_json_tables_or_one_screen() -> None:
     frames: list[str] = []
     for output in (Json(alone=False, write=frames.append), Plain(frames.append)):

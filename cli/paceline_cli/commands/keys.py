@@ -21,7 +21,10 @@ app = command_app("Make, list and revoke tenants' API keys.")
 @app.command(help="Make a key for a tenant and print it; it is shown this once.")
 def create(tenant: TenantName, state: State = DEFAULT, as_json: AsJson = False) -> None:
     """The key's text goes to standard output alone."""
+    new = not state.exists()
     record, text = KeyFile(state).create(checked(tenant), SystemClock())
+    if new:
+        typer.echo(f"note: {state} is a new folder; only a run with this --state takes the key", err=True)
     _refresh(state)
     _warn(state, tenant)
     typer.echo(json.dumps({"key": text, "id": record.key_id, "tenant": tenant}) if as_json else text)

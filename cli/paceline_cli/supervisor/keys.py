@@ -47,19 +47,21 @@ class KeyFile:
     def create(self, tenant: str, clock: Clock) -> tuple[KeyRecord, str]:
         """A new key: its record, and its text, which is not stored."""
         record, text = new_key(tenant)
+        self._state.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
         with self._locked():
             self._write([*self.all(), StoredKey(record, rfc3339(clock.utc()))])
         return record, text
 
     def revoke(self, identity: str) -> KeyRecord:
         """Forget a key; raises NotFound."""
-        with self._locked():
-            keys = self.all()
-            gone = next((key for key in keys if key.record.key_id == identity), None)
-            if gone is None:
-                raise NotFound(f"there is no key {identity!r}; `paceline keys list` shows them")
-            self._write([key for key in keys if key is not gone])
-        return gone.record
+        if self._path.exists():
+            with self._locked():
+                keys = self.all()
+                gone = next((key for key in keys if key.record.key_id == identity), None)
+                if gone is not None:
+                    self._write([key for key in keys if key is not gone])
+                    return gone.record
+        raise NotFound(f"there is no key {identity!r}; `paceline keys list` shows them")
 
     def local(self, clock: Clock) -> str:
         """The local tenant's key; made when there is none, or when its record is gone."""
@@ -77,7 +79,6 @@ class KeyFile:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        self._state.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
         handle = os.open(self._state / ".keys.lock", os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)

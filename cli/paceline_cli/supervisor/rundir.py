@@ -87,12 +87,19 @@ def run_dir(state: Path) -> Iterator[RunDir]:
 
 
 def write_private(path: Path, text: str | bytes) -> None:
-    """Write a file that only this user can read; readers see the old content or the new, nothing between."""
+    """Write a file that only this user can read; readers see the old content or the new, nothing between.
+
+    Raises OSError naming the file, and then leaves none behind.
+    """
     data = text.encode() if isinstance(text, str) else text
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "wb") as file:
-        file.write(data)
-    scratch.replace(path)
+    try:
+        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "wb") as file:
+            file.write(data)
+        scratch.replace(path)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def write_record(root: Path, record: RunRecord) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -15,6 +15,8 @@ from paceline_cli.top.tables import Row, Section, head, sections
 from paceline_cli.view.table import table
 
 Write = Callable[[str], None]
+COLUMNS: Final = 80
+"""In fewer, tables lose what they say."""
 
 
 class Output(Protocol):
@@ -64,13 +66,14 @@ class Screen:
     """One screen that is redrawn; the last one stays."""
 
     def __init__(self, console: Console) -> None:
+        self._console = console
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
 
     def show(self, frame: Frame) -> None:
         """Draw it anew."""
         if not self._live.is_started:
             self._live.start()
-        self._live.update(drawn(frame), refresh=True)
+        self._live.update(Group(*_narrow(self._console.width), drawn(frame)), refresh=True)
 
     def close(self) -> None:
         """Leave the terminal as it was."""
@@ -86,6 +89,11 @@ def lines(frame: Frame) -> Iterator[str]:
         yield from table(section.header, marked)
         if section.more:
             yield f"and {section.more} more"
+
+
+def _narrow(columns: int) -> Iterator[RenderableType]:
+    if columns < COLUMNS:
+        yield Text(f"{columns} columns cut the tables; make it {COLUMNS} or more", style="yellow")
 
 
 def drawn(frame: Frame) -> RenderableType:
