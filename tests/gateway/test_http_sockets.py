@@ -6,11 +6,12 @@ from paceline_core.clock import ManualClock
 from paceline_core.errors import RequestError
 from paceline_gateway.config import Limits
 from paceline_gateway.http.connection import Connection
-from paceline_gateway.http.message import Head, Request
+from paceline_gateway.http.message import Head, Headers, Request
+from paceline_gateway.http.pool import Exchange
 from paceline_gateway.http.reader import Refusal
 from paceline_gateway.http.reply import Reply
 from paceline_gateway.http.server import Server
-from paceline_gateway.http.upstream import Upstream
+from paceline_gateway.http.upstream import Loss, Upstream
 
 
 class Socket:
@@ -39,6 +40,15 @@ class Transport:
 
     def write(self, data: bytes) -> None:
         self.written += data
+
+    def writelines(self, data: list[bytes]) -> None:
+        self.written += b"".join(data)
+
+    def is_closing(self) -> bool:
+        return False
+
+    def resume_reading(self) -> None:
+        pass
 
 
 class Silent:
@@ -77,6 +87,40 @@ class Prompt(Silent):
 
     def handle(self, request: Request, reply: Reply) -> None:
         reply.whole(200, b"", request.head.path.encode())
+
+
+class Taker:
+    """Notes at each piece whether its exchange is complete."""
+
+    def __init__(self) -> None:
+        self.exchange = Exchange(self)
+        self.seen: list[bool] = []
+        self.ended = False
+
+    def head(self, status: int, headers: Headers) -> None: ...
+
+    def data(self, data: bytes) -> None:
+        self.seen.append(self.exchange.complete)
+
+    def end(self) -> None:
+        self.ended = True
+
+    def lost(self, loss: Loss) -> None:
+        raise AssertionError(loss)
+
+
+def test_an_exchange_is_complete_at_the_piece_that_its_end_follows_at_once() -> None:
+    upstream = Upstream(lambda _: None, lambda _: None)
+    upstream.connection_made(cast("asyncio.Transport", Transport()))
+    one, two = Taker(), Taker()
+    one.exchange.use(upstream, [b"POST"])
+    upstream.data_received(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n")
+    upstream.data_received(b"1\r\nb\r\n0\r\n\r\n")
+    assert one.seen == [False, True]
+    assert one.ended
+    two.exchange.use(upstream, [b"POST"])
+    upstream.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\na")
+    assert two.seen == [True]
 
 
 def test_answers_do_not_pile_up_for_a_pipeline_that_reads_nothing() -> None:
