@@ -189,6 +189,33 @@ def test_a_grammar_that_can_be_read_in_ever_more_ways_is_refused_while_it_is_che
     assert one.refused
 
 
+def test_what_others_have_used_up_of_a_grammar_costs_nobody_his_answer() -> None:
+    """The library shares a lexer's states among all who follow a grammar; each text here needs some thousands."""
+    own = Grammars(TEXT, VOCAB, [EOS])
+    sampler, ends = Sampler(own), []
+    for seed in range(24):
+        made = entry("regex:(?s)(.*[aeiou]){20}.{20}z.*[xyz].{15}q.*", temperature=3.0, seed=seed)
+        made.min_tokens = 40
+        one = Sample(0)
+        while not one.error and made.produced < 40:
+            (one,) = sampler(model(made)[None], [made])
+            made.tokens.append(one.token)
+        made.state = State.DONE
+        ends.append(one.error)
+    assert ends == [""] * 24
+
+
+def test_an_expression_that_alone_needs_too_many_states_is_refused() -> None:
+    made = entry("regex:(?s)(.*[aeiou]){20}.{20}z.*[xyz].{15}q.*", temperature=3.0)
+    made.min_tokens = 1500
+    sampler, one = Sampler(Grammars(TEXT, VOCAB, [EOS])), Sample(0)
+    while not one.error and made.produced < 1500:
+        (one,) = sampler(model(made)[None], [made])
+        made.tokens.append(one.token)
+    assert "too many states" in one.error
+    assert one.refused
+
+
 def test_a_schema_that_is_wide_and_not_ambiguous_is_followed() -> None:
     wide = {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(400)}}
     made = entry(f"json_schema:{json.dumps(wide | {'additionalProperties': False})}", ids("{"))

@@ -25,6 +25,9 @@ LONGEST = 1 << 16
 WAYS = 512
 """In which Lark may be read at one place (Earley items of a row). At 2,000 a token of `s: s s s | s s | "a" |` takes
 0.4 s, at 512 a few ms, and a language of 256 alternatives still fits."""
+STATES = 1 << 15
+"""Of a grammar's lexer, which is built while texts are read: some 25 MB, and up to `matching.COMPILED` are kept. At the
+library's 250,000 one expression takes 200 MB. All who follow a grammar share them."""
 _DEEPEST = 64
 _SPACES: Any = {"whitespace_pattern": " ?"}
 _CHECKED = 64
@@ -65,7 +68,8 @@ def source(grammar: str) -> str:
 
 def matcher(tokenizer: LLTokenizer, grammar: str) -> LLMatcher:
     """What follows it over the tokens of `tokenizer`, or is in error. Raises ValueError when it is none of the four."""
-    limits = LLParserLimits(max_items_in_row=WAYS) if grammar.startswith("lark:") else LLParserLimits()
+    ways = WAYS if grammar.startswith("lark:") else None
+    limits = LLParserLimits(max_items_in_row=ways, max_lexer_states=STATES)
     return LLMatcher(tokenizer, source(grammar), log_level=0, limits=limits)
 
 

@@ -26,6 +26,7 @@ from paceline_workers.engine.scheduling import Request
 Mask = NDArray[np.bool_]
 COMPILED = 64
 """Grammars kept compiled, the least recently used is the first to go."""
+_STATES = "too many states"
 _STRAY = "doesn't satisfy the grammar"
 """The library's words for a token that does not fit, such as one of another grammar's stream."""
 
@@ -68,7 +69,20 @@ class Grammars:
     def matcher(self, request: Request) -> "Matcher":
         """Of a request whose grammar was prepared, else it waits for that. Raises OSError or ValueError."""
         compiled = self.prepare(request.sampling.grammar).result()
-        return Matcher(request, compiled.deep_copy(), frozenset(self._loaded().eos_tokens))
+        return Matcher(request, compiled, frozenset(self._loaded().eos_tokens))
+
+    def renewed(self, matcher: "Matcher") -> "Matcher":
+        """The same of its grammar compiled anew, without the lexer's states that other texts have used up.
+
+        The one place where a step waits for a compiler: once for a request whose grammar needs that many.
+        """
+        text = matcher.request.sampling.grammar
+        kept = self._compiled.get(text)
+        if kept is not None and kept.done() and kept.exception() is None and kept.result() is matcher.compiled:
+            del self._compiled[text]
+        fresh = self.matcher(matcher.request)
+        fresh.renewed = True
+        return fresh
 
     def masks(self, matchers: Sequence["Matcher"], size: int) -> NDArray[np.bool_]:
         """A row for each: True for each of `size` token ids that may come next.
@@ -109,26 +123,33 @@ class Grammars:
 class Matcher:
     """Where one request stands in its grammar."""
 
-    def __init__(self, request: Request, matcher: LLMatcher, ends: frozenset[int]) -> None:
-        self._request = request
-        self._matcher = matcher
+    def __init__(self, request: Request, compiled: LLMatcher, ends: frozenset[int]) -> None:
+        self.request = request
+        self.compiled = compiled
+        self.renewed = False
+        self._matcher = compiled.deep_copy()
         self._ends = ends
         self._taken = request.prompt_len
 
     def follow(self) -> LLMatcher:
         """Take in the tokens that have come since; what then stands at the next position."""
-        tokens = self._request.tokens
+        tokens = self.request.tokens
         self._matcher.consume_tokens(tokens[self._taken :])
         self._taken = len(tokens)
         return self._matcher
 
     def close(self, mask: Mask) -> None:
         """Allow and forbid in the grammar's mask what ends the request."""
-        request = self._request
+        request = self.request
         if request.stop_ids and self._matcher.is_accepting():
             mask[[token for token in request.stop_ids if 0 <= token < len(mask)]] = True
         if request.produced < request.min_tokens:
             mask[:] = self._not_yet(mask)
+
+    @property
+    def exhausted(self) -> bool:
+        """The lexer's states are used up, perhaps by others: it is worth one try without theirs."""
+        return not self.renewed and _STATES in self.outgrown()
 
     def outgrown(self) -> str:
         """Which limit the grammar has met by the last mask, in words for the client; "" if none."""
@@ -143,5 +164,5 @@ class Matcher:
     def _not_yet(self, mask: Mask) -> Mask:
         """Without what would end the request, unless nothing were left."""
         later = mask.copy()
-        later[[token for token in self._request.stop_ids | self._ends if 0 <= token < len(mask)]] = False
+        later[[token for token in self.request.stop_ids | self._ends if 0 <= token < len(mask)]] = False
         return later if later.any() else mask

@@ -66,11 +66,14 @@ class Sampler:
                     faults[request] = Sample(0, error=words, refused=isinstance(error, ValueError))
         if not matchers or self._grammars is None:
             return {}, faults
-        masks = self._grammars.masks(list(matchers.values()), size)
+        masks = dict(zip(matchers, self._grammars.masks(list(matchers.values()), size), strict=True))
         for request, matcher in matchers.items():
-            if reason := matcher.outgrown():
+            if matcher.exhausted:
+                self._matchers[request] = self._grammars.renewed(matcher)
+                masks[request] = self._grammars.masks([self._matchers[request]], size)[0]
+            if reason := self._matchers[request].outgrown():
                 faults[request] = Sample(0, error=f"The grammar cannot be followed further: {reason}.", refused=True)
-        return dict(zip(matchers, masks, strict=True)), faults
+        return masks, faults
 
     def _sample(self, row: Logits, request: Request, mask: Mask | None) -> Sample:
         sampling = request.sampling
