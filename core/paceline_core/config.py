@@ -4,14 +4,16 @@
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from paceline_core.errors import InvalidInput
+from paceline_core.objects.problems import did_you_mean
 
 FILE_VARIABLE = "PACELINE_CONFIG"
 LEVEL_VARIABLE = "PACELINE_LOG_LEVEL"
@@ -53,7 +55,32 @@ def parse(kind: type[C], data: Any, origin: str) -> C:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise InvalidInput(f"{origin}: {field}" if field else origin, first["msg"]) from None
+        raise InvalidInput(f"{origin}: {field}" if field else origin, _said(kind, first)) from None
+
+
+def _said(kind: type[Config], error: ErrorDetails) -> str:
+    """pydantic's words, unless the names of the settings would help."""
+    *path, last = error["loc"] or ("",)
+    match error["type"]:
+        case "extra_forbidden":
+            known = _settings(kind, path)
+            listed = f"; the settings here are {', '.join(known)}" if known else ""
+            return f"unknown setting{did_you_mean(str(last), known) or listed}"
+        case "model_type":
+            return f"must be a mapping of settings: {', '.join(_settings(kind, error['loc']))}"
+    return error["msg"]
+
+
+def _settings(kind: type[Config], path: Iterable[str | int]) -> list[str]:
+    """The names that may stand at a place, as far as it is a part of fixed settings."""
+    for name in path:
+        field = kind.model_fields.get(str(name))
+        choices = () if field is None else (field.annotation, *get_args(field.annotation))
+        parts = [choice for choice in choices if isinstance(choice, type) and issubclass(choice, Config)]
+        if not parts:
+            return []
+        kind = parts[0]
+    return list(kind.model_fields)
 
 
 def _line(error: Exception) -> str:

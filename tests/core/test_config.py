@@ -9,6 +9,8 @@ from paceline_core.errors import InvalidInput
 class Sample(Config):
     name: str
     listen: Listen = Listen()
+    spare: Listen | None = None
+    many: tuple[Listen, ...] = ()
 
 
 def write(folder: Path, text: str) -> Path:
@@ -24,7 +26,11 @@ def test_a_file_is_read_into_its_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("name: a\nnmae: b", "nmae"),
+        ("name: a\nnmae: b", "nmae: unknown setting; did you mean name?"),
+        ("name: a\nlisten: {enabled: true}", "listen.enabled: unknown setting; the settings here are host, port"),
+        ("name: a\nspare: {enabled: true}", "spare.enabled: unknown setting; the settings here are host, port"),
+        ("name: a\nspare: true", "spare: must be a mapping of settings: host, port"),
+        ("name: a\nmany: [{enabled: true}]", "many.0.enabled: unknown setting"),
         ("", "name"),
         ("name: a\nlisten: {port: 70000}", "listen.port"),
         ("name: [", "is not YAML"),

@@ -109,7 +109,7 @@ async def test_an_address_of_another_machine_is_one_clear_line(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"unknown": 1}, "unknown: Extra inputs"),
+        ({"unknown": 1}, "unknown: unknown setting"),
         ({"limits": {"body_bytes": -1}}, "limits.body_bytes"),
         ({"hop_key": "/nowhere"}, "hop_key: /nowhere cannot be read"),
         ({"hop_key": "/etc/hostname"}, "a private key has 32"),
