@@ -62,7 +62,7 @@ def check_coding(headers: Headers) -> None:
 def find_route(method: str, path: str) -> Route:
     """The route of a request. Raises RequestError `route_not_found` or `method_not_allowed`."""
     route = _PATHS.get(path)
-    if route is None and path.startswith(MODELS_PREFIX):
+    if route is None and path.startswith(MODELS_PREFIX) and path != MODELS_PREFIX:
         route = Route.MODELS
     if route is None:
         elsewhere = " (this one is on the admin port)" if path in _ADMIN else ""

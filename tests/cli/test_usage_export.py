@@ -12,7 +12,9 @@ from tests.cli.waiting import wait_until
 
 from paceline_cli.commands.usage import Form, exported
 from paceline_cli.view.usage import COLUMNS, as_csv, usage_rows
+from paceline_core.clock import SystemClock
 from paceline_core.errors import InvalidInput, NotFound
+from paceline_gateway.usage.months import month_of
 
 
 def entry(name: str, requests: int, dollars: str, time: str = "2026-11-22T10:00:00Z") -> dict[str, Any]:
@@ -68,6 +70,13 @@ def test_one_tenant_alone_or_one_that_is_not_there() -> None:
         exported(TENANTS, "2026-11", Form.CSV, "rde")
     with pytest.raises(InvalidInput):
         exported(TENANTS, "2026-11", Form.CSV, "Red!")
+
+
+def test_a_month_that_nobody_kept_is_not_told_as_one_without_use() -> None:
+    with pytest.raises(NotFound, match="nothing is kept of 2019-01; statuses hold this month and the last, 20"):
+        exported(TENANTS, "2019-01", Form.CSV, "")
+    this = month_of(SystemClock().utc())
+    assert [row["requests"] for row in json.loads(exported(TENANTS[2:], this, Form.JSON, ""))] == [0]
 
 
 def test_a_month_that_is_none_is_refused() -> None:

@@ -59,6 +59,7 @@ async def test_a_wrong_body_is_named(stand: Stand, body: bytes, expected: tuple[
 
 async def test_an_unknown_path_and_a_wrong_method_are_told(stand: Stand) -> None:
     assert code(await stand.client.post("/v1/nonsense", json=CHAT)) == (404, "route_not_found")
+    assert code(await stand.client.get("/v1/models/")) == (404, "route_not_found")
     wrong = [await stand.client.get("/v1/chat/completions"), await stand.client.post("/v1/models", json=CHAT)]
     assert [code(response) for response in wrong] == [(405, "method_not_allowed")] * 2
     assert [response.headers["allow"] for response in wrong] == ["POST", "GET, HEAD"]

@@ -16,7 +16,7 @@ from paceline_core.errors import InvalidInput, NotFound
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.fields import FIXES, MONTH_PATTERN
 from paceline_core.objects.problems import did_you_mean
-from paceline_gateway.usage.months import month_of
+from paceline_gateway.usage.months import before, month_of
 
 
 class Form(enum.StrEnum):
@@ -53,8 +53,10 @@ def checked_month(month: str) -> str:
 
 
 def exported(tenants: Iterable[Manifest], month: str, form: Form, tenant: str) -> str:
-    """The rows as text; raises NotFound for a tenant that is not there."""
-    rows = usage_rows(tenants, month)
+    """The rows as text; raises NotFound for a tenant that is not there, and for a month that nobody kept."""
+    rows, this = usage_rows(tenants, month), month_of(SystemClock().utc())
+    if month not in {this, before(this)} and not any(row["written"] for row in rows):
+        raise NotFound(f"nothing is kept of {month}; statuses hold this month and the last, {this} and {before(this)}")
     if tenant:
         names = [row["tenant"] for row in rows]
         rows = [row for row in rows if row["tenant"] == checked(tenant)]
