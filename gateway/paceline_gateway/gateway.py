@@ -1,6 +1,5 @@
 """The public port's application: who asks, what for, and on to the floor. Returns at once; answers come later."""
 
-import os
 import random
 from collections.abc import Callable
 from functools import partial
@@ -166,4 +165,4 @@ def _request_id(head: Head) -> bytes:
 
 
 def _new_id() -> bytes:
-    return os.urandom(12).hex().encode()
+    return b"%024x" % random.getrandbits(96)

@@ -189,14 +189,17 @@ async def test_the_phases_of_a_request_sum_to_its_time(stand: Stand, make_worker
 
 
 async def test_work_is_spread_over_the_workers(stand: Stand, make_worker: MakeWorker) -> None:
-    workers = [await make_worker(f"w{index}") for index in range(3)]
+    workers, go = [await make_worker(f"w{index}") for index in range(3)], asyncio.Event()
     for worker in workers:
-        worker.script = lambda _: Script(delay_s=0.01)
+        worker.script = lambda _: Script(until=go)
     stand.work(*workers)
     await stand.ready(3)
     posts = [stand.client.post("/v1/chat/completions", json=CHAT | {"stream": True}) for _ in range(30)]
-    assert {response.status_code for response in await asyncio.gather(*posts)} == {200}
-    assert all(len(worker.seen) == 10 for worker in workers)
+    answers = asyncio.gather(*posts)
+    await until(lambda: sum(len(worker.seen) for worker in workers) == 30)
+    go.set()
+    assert {response.status_code for response in await answers} == {200}
+    assert [len(worker.seen) for worker in workers] == [10, 10, 10]
 
 
 async def test_models_are_those_that_the_tenant_may_use(stand: Stand) -> None:
