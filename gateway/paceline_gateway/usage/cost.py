@@ -29,8 +29,8 @@ class Replica(NamedTuple):
     def seconds(self, *, prompt: int, cached: int, output: int) -> float:
         """Of its time that so many tokens take."""
         model, fresh = self.step_time, max(prompt - cached, 0)
-        read = model.prefill + model.base / max(self.step_tokens, 1) + model.context * (cached + fresh / 2)
-        write = model.base / max(self.slots, 1) + model.sequence + model.kv * (prompt + output / 2)
+        read = model.prefill + model.base / (self.step_tokens or 1) + model.context * (cached + fresh / 2)
+        write = model.base / (self.slots or 1) + model.sequence + model.kv * (prompt + output / 2)
         return max(fresh * read + output * write, 0.0)
 
     def cost(self, *, prompt: int, cached: int, output: int) -> Decimal:
