@@ -98,6 +98,18 @@ def test_a_name_that_is_here_is_not_noted(tmp_path: Path, documents: list[dict[s
     assert noted(tmp_path, *documents) == []
 
 
+def sleepy(**scaling: Any) -> dict[str, Any]:
+    found = service("sleepy", "sleepy")
+    pools = [{"name": "main", "accelerator": "cpu", "replicas": {"min": 0, "max": 1}}]
+    return {**found, "spec": found["spec"] | {"pools": pools, "scaling": scaling}}
+
+
+def test_a_service_that_never_goes_to_its_zero_is_noted(tmp_path: Path) -> None:
+    (note,) = noted(tmp_path, sleepy())
+    assert note.endswith("the last replica never goes without spec.scaling.scaleToZero")
+    assert noted(tmp_path, sleepy(scaleToZero={})) == noted(tmp_path, sleepy(policy="queue")) == []
+
+
 def test_of_two_routes_of_one_model_the_one_that_is_never_asked_is_noted(tmp_path: Path) -> None:
     taken = ["the older route default/first answers every request for 'm'; change spec.model of one"]
     assert noted(tmp_path, route("second"), route("first")) == taken

@@ -29,7 +29,9 @@ def notes(own: Sequence[Manifest], here: Sequence[Manifest]) -> Iterator[str]:
     names = _names(here)
     for manifest in own:
         found = manifest.found
-        if isinstance(found, Tenant):
+        if isinstance(found, InferenceService):
+            yield from (f"{manifest.context}: {note}" for note in _service(names.services[found.key]))
+        elif isinstance(found, Tenant):
             yield from (f"{manifest.context}: {note}" for note in _tenant(found, names))
         elif isinstance(found, InferenceRoute):
             yield from (f"{manifest.context}: {note}" for note in _route(found, names))
@@ -44,6 +46,12 @@ def _names(here: Sequence[Manifest]) -> _Names:
         models |= {key, service.name, service.model.served_name}
     tenants = {m.found.name for m in here if isinstance(m.found, Tenant) and m.found.namespace == NAMESPACE}
     return _Names(services, models, tenants | {LOCAL_TENANT})
+
+
+def _service(service: ResolvedService) -> Iterator[str]:
+    scaling = service.scaling
+    if scaling.policy == "slo" and scaling.scale_to_zero_after_s is None and not any(p.min for p in service.pools):
+        yield "every replicas.min is 0, but the last replica never goes without spec.scaling.scaleToZero"
 
 
 def _tenant(tenant: Tenant, names: _Names) -> Iterator[str]:
