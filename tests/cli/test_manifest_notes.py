@@ -98,6 +98,13 @@ def test_a_name_that_is_here_is_not_noted(tmp_path: Path, documents: list[dict[s
     assert noted(tmp_path, *documents) == []
 
 
+def test_a_local_tenant_that_may_not_use_a_service_is_noted(tmp_path: Path) -> None:
+    other = service("other", "other")
+    (note,) = noted(tmp_path, other, tenant("default/other", name="local"))
+    assert note == "the key that `paceline up` prints is this tenant's, which may not use default/chat"
+    assert noted(tmp_path, other, tenant("default/*", name="local"), tenant("default/other")) == []
+
+
 def sleepy(**scaling: Any) -> dict[str, Any]:
     found = service("sleepy", "sleepy")
     pools = [{"name": "main", "accelerator": "cpu", "replicas": {"min": 0, "max": 1}}]

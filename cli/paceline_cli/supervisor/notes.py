@@ -10,7 +10,7 @@ from paceline_cli.supervisor.keys import LOCAL_TENANT
 from paceline_cli.supervisor.site import NAMESPACE
 from paceline_core.launch import idle
 from paceline_core.manifests import Manifest
-from paceline_core.objects import InferenceRoute, InferenceService, ResolvedService, Tenant, resolve
+from paceline_core.objects import InferenceRoute, InferenceService, ResolvedService, Tenant, resolve, resolve_tenant
 from paceline_core.objects.metadata import Object
 from paceline_core.objects.route import Backend
 
@@ -61,6 +61,9 @@ def _tenant(tenant: Tenant, names: _Names) -> Iterator[str]:
     for key in tenant.spec.services:
         if not key.endswith("*") and key not in names.services:
             yield f"spec.services names {key}: no such InferenceService here"
+    barred = [key for key in names.services if not resolve_tenant(tenant).allows(key)]
+    if tenant.name == LOCAL_TENANT and barred:
+        yield f"the key that `paceline up` prints is this tenant's, which may not use {', '.join(barred)}"
 
 
 def _route(route: InferenceRoute, names: _Names) -> Iterator[str]:
