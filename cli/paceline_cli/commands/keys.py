@@ -43,7 +43,7 @@ def list_keys(state: State = DEFAULT, as_json: AsJson = False) -> None:
         typer.echo(line)
 
 
-@app.command(help="Revoke a key; requests with it are refused from now on.")
+@app.command(help="Revoke a key; requests with it are refused from now on; streams that have begun go on.")
 def revoke(
     identity: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")], state: State = DEFAULT
 ) -> None:
