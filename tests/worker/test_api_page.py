@@ -51,7 +51,7 @@ def test_what_is_refused_is_told() -> None:
         ("a list of up to {} of either", SEQUENCES_LIMIT),
         ("at most {} tools", TOOLS_LIMIT),
         ("`choice` (up to {} texts)", CHOICES_LIMIT),
-        ("A grammar has at most {:,} characters", grammar.LONGEST),
+        ("all texts of a choice together have at most {:,} characters", grammar.LONGEST),
         ("nested at most {} levels deep", LEVELS),
         ("up to {:,} of either", INPUTS_LIMIT),
         ("or when {} texts of over 4,096 characters", WAITING),
