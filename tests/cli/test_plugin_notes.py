@@ -117,15 +117,22 @@ def test_no_keys_are_said_and_no_tenants_too(answers: Answers, call: Call, tenan
 
 
 @pytest.mark.parametrize("tenants", [[], 404])
-def test_use_in_a_namespace_without_tenants_is_an_error_that_names_it(
+def test_use_in_a_namespace_that_is_not_there_is_an_error_that_names_it(
     call: Call, answers: Answers, tenants: Any
 ) -> None:
     answers[TENANTS.replace("paceline-system", "typo")] = tenants
     assert call("usage", "export", "--system-namespace", "typo") == (
         1,
         "",
-        "error: there are no Tenants in namespace typo; choose another --system-namespace\n",
+        "error: there is no paceline in namespace typo; choose another --system-namespace\n",
     )
+
+
+@pytest.mark.parametrize("namespace", [{"metadata": {"name": "paceline-system"}}, FORBIDDEN])
+def test_use_where_there_are_no_tenants_is_none(call: Call, answers: Answers, namespace: Any) -> None:
+    answers |= {TENANTS: [], NAMESPACE: namespace}
+    code, out, err = call("usage", "export")
+    assert (code, len(out.splitlines()), err) == (0, 1, "there are no Tenants in paceline-system\n")
 
 
 def test_use_of_a_tenant_is_a_row(call: Call, answers: Answers) -> None:

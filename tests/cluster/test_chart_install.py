@@ -96,6 +96,7 @@ def page(cluster: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     values.write_text(json.dumps(said))
     with cluster.namespace() as home:
         cluster.kubectl("delete", "namespace", SYSTEM, "--ignore-not-found", limit_s=100)
+        cluster.kubectl("delete", "crd", "--ignore-not-found", *CRDS, limit_s=100)
         yield Page(cluster, home, values)
         cluster.kubectl("delete", "namespace", SYSTEM, "--ignore-not-found", "--wait=false")
 

@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from paceline_cli.cluster.place import Place
 from paceline_core.errors import Forbidden, PacelineError, Unreachable
+from paceline_core.kube import Key
 from paceline_core.kube.api.credentials import Access
+from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import ApiServer
 
 T = TypeVar("T")
@@ -25,6 +28,12 @@ async def _connected(place: Place, work: Callable[[ApiServer], Awaitable[T]]) ->
         raise explained(error, place) from None
     finally:
         await api.close()
+
+
+async def expect_namespace(api: ApiServer, name: str) -> None:
+    """Raises NotFound where there is no such namespace; who may not look is not told."""
+    with suppress(Forbidden):
+        await api.get(RESOURCES["Namespace"], Key("", name))
 
 
 def explained(error: PacelineError, place: Place) -> PacelineError:

@@ -7,7 +7,7 @@ import typer
 from paceline_cli.cluster.commands import Output, written
 from paceline_cli.cluster.commands.freeze import MANAGER
 from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, System, place
-from paceline_cli.cluster.session import run
+from paceline_cli.cluster.session import expect_namespace, run
 from paceline_cli.commands import command_app
 from paceline_cli.commands.tenant import TenantName, checked
 from paceline_cli.view.table import table
@@ -97,7 +97,7 @@ async def _listed(api: ApiServer, namespace: str) -> tuple[list[Manifest], str]:
     if keys:
         return keys, ""
     try:
-        await api.get(RESOURCES["Namespace"], Key("", namespace))
+        await expect_namespace(api, namespace)
         tenants = await api.list(RESOURCES["Tenant"], namespace)
     except NotFound:
         raise NotFound(f"there is no paceline in namespace {namespace}; choose another --system-namespace") from None

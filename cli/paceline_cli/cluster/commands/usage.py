@@ -3,7 +3,7 @@
 import typer
 
 from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, System, place
-from paceline_cli.cluster.session import run
+from paceline_cli.cluster.session import expect_namespace, run
 from paceline_cli.commands import command_app
 from paceline_cli.commands.usage import Form, Month, OneTenant, Written, checked_month, exported
 from paceline_core.errors import NotFound
@@ -30,15 +30,18 @@ def export(  # noqa: PLR0913, PLR0917 - one argument an option
 ) -> None:
     """Needs to list Tenants in paceline's namespace."""
     where, chosen = place(kubeconfig, context, "", system), checked_month(month)
-    tenants = run(where, lambda api: _tenants(api, where.system))
+    tenants, note = run(where, lambda api: _tenants(api, where.system))
+    if note:
+        typer.echo(note, err=True)
     typer.echo(exported(tenants, chosen, form, tenant), nl=False)
 
 
-async def _tenants(api: ApiServer, namespace: str) -> list[Manifest]:
-    """A server lists nothing of a namespace that does not exist, and knows no Tenants where paceline is nowhere."""
+async def _tenants(api: ApiServer, namespace: str) -> tuple[list[Manifest], str]:
+    """All Tenants, and that there are none. Raises NotFound where paceline is not."""
     try:
         if found := await api.list(RESOURCES["Tenant"], namespace):
-            return found
+            return found, ""
+        await expect_namespace(api, namespace)
     except NotFound:
-        pass
-    raise NotFound(f"there are no Tenants in namespace {namespace}; choose another --system-namespace")
+        raise NotFound(f"there is no paceline in namespace {namespace}; choose another --system-namespace") from None
+    return [], f"there are no Tenants in {namespace}"
