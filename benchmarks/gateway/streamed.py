@@ -54,7 +54,9 @@ def against_envoy(samples: Samples, bar: Bar | None = None) -> list[Row]:
     """Ours and Envoy, if it is there."""
     if "envoy" not in samples.by_name:
         return []
+    floor = [samples.ratio("CPU a request", "bare", "envoy", _cpu)] if "bare" in samples.by_name else []
     return [
+        *floor,
         samples.row("CPU a request", "ms", OURS, "envoy", _cpu),
         samples.ratio("CPU a request", OURS, "envoy", _cpu, bar),
         samples.row("requests a second of a core", "1/s", OURS, "envoy", _speed),
