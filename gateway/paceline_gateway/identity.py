@@ -1,7 +1,7 @@
 """API key -> tenant, tenant -> class. Pure, over the directory's picture.
 
-A key is proved by one SHA-256 against its record, cheaper than any cache of it would be and right at once when the
-key is revoked. Which part of a key was wrong is not told.
+A key is proved by one SHA-256 against its record. A head that repeats on its connection is not proved again before the
+picture changes (`Head.judged`), so a revoked key is refused at once. Which part of a key was wrong is not told.
 """
 
 from collections.abc import Mapping
