@@ -79,6 +79,8 @@ class Floor:
         self._evacuation = Evacuation(self.pool, self.hop, limits.lookahead_s)
         self.bell = Bell()
         self.picture: Directory = NOTHING
+        self.pictures = 0
+        """How many there were: names one without keeping it."""
         self.desks: dict[str, Desk] = {}
         self.tenants = TenantSeries(parts.metrics)
         self._quota_series = QuotaSeries(parts.metrics)
@@ -214,6 +216,7 @@ class Floor:
     def on_picture(self, picture: Directory) -> None:
         """Objects changed: open and close desks, follow changed promises."""
         self.picture = picture
+        self.pictures += 1
         for key in self.desks.keys() - picture.services.keys():
             self._close(key)
         for key, service in picture.services.items():

@@ -40,7 +40,7 @@ class Gateway:
     def gate(self, head: Head) -> RequestError | None:
         """Judge a request by its head: route, method, key. One that is like another is judged once a picture."""
         picture = self._floor.picture
-        if head.judged is picture:
+        if head.judged == self._floor.pictures:
             return None
         try:
             if head.upgrade:
@@ -48,7 +48,7 @@ class Gateway:
             if head.upgrade or find_route(head.method, head.path) is not Route.HEALTH:
                 head.tenant = self._authenticate(head, picture)
             check_coding(head.headers)
-            head.judged = picture
+            head.judged = self._floor.pictures
         except RequestError as error:
             return error
         return None
