@@ -31,7 +31,7 @@ test: ## Everything: static checks and all tests, real processes included; insta
 	@scripts/services.sh
 	@scripts/venv.sh dev
 	@$(MAKE) --no-print-directory $(TOGETHER) static quick
-	@$(MAKE) --no-print-directory tools real cluster-tests
+	@$(MAKE) --no-print-directory kernels tools real cluster-tests
 
 check: ## The quick layer: static checks, pure tests with few examples of each property; under 90 s
 	@scripts/venv.sh dev
@@ -39,11 +39,15 @@ check: ## The quick layer: static checks, pure tests with few examples of each p
 
 # Half of the tests to each process, in their order: so what several tests of a file share is made once.
 quick:
-	$(BIN)/python -m pytest -q -m "not real" -n 2 --dist worksteal --hypothesis-profile=$(EXAMPLES)
+	$(BIN)/python -m pytest -q -m "not real and not kernels" -n 2 --dist worksteal --hypothesis-profile=$(EXAMPLES)
+
+# In Triton's interpreter, unless this machine has a GPU.
+kernels:
+	$(BIN)/python -m pytest -q -m "kernels and not real" -n 2 --dist worksteal --durations=10 tests/kernels tests/engine
 
 nightly: ## The long forms: 1,000 examples of each property, 120,000 rules of the engine's state machine, 100,000 random lives
 	@scripts/venv.sh dev
-	$(BIN)/python -m pytest -q -m "not real" -n 2 --dist worksteal --hypothesis-profile=nightly --timeout=3600
+	$(BIN)/python -m pytest -q -m "not real and not kernels" -n 2 --dist worksteal --hypothesis-profile=nightly --timeout=3600
 	$(BIN)/python -m tests.engine.livelock $(ARGS)
 
 # The first has the machine to itself: it is about load that one replica cannot bear. The others wait more than they work.

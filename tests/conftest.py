@@ -8,13 +8,17 @@ on it have some sixty loggers that do not propagate, and pytest hangs its two ha
 of each test; so what they say goes up to the root, where pytest listens anyway. Who compares with `transformers`
 imports it in the test: four seconds that a process without such tests spares.
 
+Triton decides at the first import of a kernel whether it compiles or interprets; without a GPU it must interpret.
+
 What collection makes (modules, and some 7,000 tests) lives as long as the process: the garbage collector does not walk
 it while it grows, nor later.
 """
 
 import gc
 import logging
+import os
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,6 +27,9 @@ UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 for profile, examples in {"few": 25, "default": 100, "nightly": 1000}.items():
     settings.register_profile(profile, UNTIMED, max_examples=examples, print_blob=profile == "nightly")
 settings.load_profile("default")
+
+if not Path("/dev/nvidiactl").exists():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,0 +1,77 @@
+"""Keys and values in pages, which sequence holds which pages, and what its tokens see: the nouns of all kernels.
+
+A page of one layer holds `page_tokens` tokens, head by head, a head's keys and values side by side, so that what one
+program reads of a page is one contiguous piece. Narrow pages (fp8 e4m3, int8) hold numbers to be multiplied by one
+scale for each token and head.
+
+A block table is compact, as the engine keeps it: the pages of the first tokens that stay in sight, the `head`, then
+those from the first page on that was not dropped. `dropped` says how many are missing between them, so page number
+`n` of the text is entry `n` in the head and entry `n - dropped` behind it.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+PAGE_TOKENS = (16, 32, 64, 128)
+"""Sizes of a page that the kernels take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """One layer's pool: `data` [pages, kv heads, 2 (key, value), page_tokens, head_dim], the layer's stride is free.
+
+    `scales` [pages, kv heads, 2, page_tokens] float32 where the pages are narrow, else None.
+    """
+
+    data: Tensor
+    scales: Tensor | None = None
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.data.shape[1]
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens in a page."""
+        return self.data.shape[3]
+
+    @property
+    def head_dim(self) -> int:
+        """Numbers in a head's key."""
+        return self.data.shape[4]
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """`table` [sequences, most pages] int32, `lengths` [sequences] int32: tokens so far, those of this step included.
+
+    `dropped` [sequences] int32: pages missing behind the head. What a table holds beyond a sequence's pages, or for
+    pages out of sight, is never read. A length of 0 is an empty place.
+    """
+
+    table: Tensor
+    lengths: Tensor
+    dropped: Tensor
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How a query scores keys, and which it sees.
+
+    scores = softcap(scale * q.k), softcap(x) = cap * tanh(x / cap) if `cap` > 0. `window`: tokens in sight, the one
+    that looks included, None: all before it. `first`: tokens at the beginning that stay in sight behind a window.
+    """
+
+    scale: float
+    window: int | None = None
+    first: int = 0
+    cap: float = 0.0
+
+    def head(self, page_tokens: int) -> int:
+        """Pages that hold the first tokens; 0 without a window."""
+        return 0 if self.window is None else -(-self.first // page_tokens)
