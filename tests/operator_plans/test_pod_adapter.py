@@ -15,10 +15,11 @@ from paceline_core.config import parse
 from paceline_core.launch import Binding, Probe, WorkerLaunch, build
 from paceline_core.objects import InferenceService, ResolvedService, read, resolve
 from paceline_core.units import quantity
-from paceline_operator.plans.pod import BINDING, binary_size, cores, pod_template
+from paceline_operator.plans.pod import BINDING, USER, binary_size, cores, pod_template
 from paceline_workers.config import WorkerConfig
 
 GOLDEN = Path(__file__).parent / "golden"
+ROOT = Path(__file__).parents[2]
 PROCESS = Binding(
     "chat-main-1", "127.0.0.1", 20017, "/run/parts/chat-main-1", "/run/trust.yaml", "/run/pages", "/venv/bin/python"
 )
@@ -140,6 +141,18 @@ def test_pages_on_disk_have_a_bounded_volume_where_the_worker_writes_and_the_sch
     plain = template()
     assert "pages" not in {v["name"] for v in plain["spec"]["volumes"]}
     assert "ephemeral-storage" not in container(plain)["resources"]["requests"]
+
+
+def test_what_the_image_compiles_lies_on_a_volume_that_its_user_may_write_and_that_outlives_a_container() -> None:
+    recipe = (ROOT / "workers/Dockerfile").read_text()
+    (cache,) = re.findall(r"TRITON_CACHE_DIR=(\S+)", recipe)
+    pod = template()
+    (mount,) = [m for m in container(pod)["volumeMounts"] if cache.startswith(f"{m['mountPath']}/")]
+    (volume,) = [v for v in pod["spec"]["volumes"] if v["name"] == mount["name"]]
+    assert "readOnly" not in mount
+    assert list(volume) == ["name", "emptyDir"]
+    assert pod["spec"]["securityContext"]["fsGroup"] == USER
+    assert f"USER {USER}:{USER}" in recipe
 
 
 @pytest.mark.parametrize("name", WISHES)
