@@ -1,0 +1,37 @@
+"""Moves pieces of pages, as words of four bytes whatever their type: a thread has 16 bytes of each of several loads.
+
+A piece is a stretch of one page of one layer. Places are found through the index on that side which has one, and are
+their own number on the other.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def move_kernel(
+    source,
+    target,
+    source_index,
+    target_index,
+    source_layer,
+    source_place,
+    target_layer,
+    target_place,
+    STRIDE: tl.constexpr,  # of the indices: 2 for pairs, 1 for a list of pages
+    INDEXED_SOURCE: tl.constexpr,
+    INDEXED_TARGET: tl.constexpr,
+    LAYERS: tl.constexpr,
+    WORDS: tl.constexpr,  # of one page of one layer
+    BLOCK: tl.constexpr,
+):
+    pieces: tl.constexpr = tl.cdiv(WORDS, BLOCK)
+    program = tl.program_id(0)
+    item = (program // (pieces * LAYERS)).to(tl.int64)
+    layer = (program // pieces % LAYERS).to(tl.int64)
+    words = program % pieces * BLOCK + tl.arange(0, BLOCK)
+    origin = tl.load(source_index + item * STRIDE) if INDEXED_SOURCE else item
+    place = tl.load(target_index + item * STRIDE) if INDEXED_TARGET else item
+    inside = words < WORDS
+    content = tl.load(source + layer * source_layer + origin * source_place + words, inside)
+    tl.store(target + layer * target_layer + place * target_place + words, content, inside)

@@ -1,0 +1,109 @@
+"""Calls the kernel."""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+from torch import Tensor
+
+from paceline_kernels.checks import expect
+from paceline_kernels.paging import PAGE_TOKENS, Pages
+from paceline_kernels.rope_append.kernel import rope_append_kernel
+from paceline_kernels.rope_append.narrow import LEAST, LIMITS
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Heads that a program takes, and its warps."""
+
+    heads: int
+    warps: int
+
+
+LAUNCHES = {64: Launch(heads=8, warps=1), 128: Launch(heads=8, warps=2)}
+"""By head_dim. First guesses, 16 bytes a thread in 16-bit types, until `make gpu` has chosen."""
+SMALL = Launch(heads=8, warps=1)
+
+
+def rope_append(
+    qkv: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    slots: Tensor,
+    pages: Pages,
+    *,
+    query_norm: Tensor | None = None,
+    key_norm: Tensor | None = None,
+    eps: float = 0.0,
+    out: Tensor | None = None,
+    launch: Launch | None = None,
+) -> Tensor:
+    """qkv [tokens, (heads + 2 * kv heads) * head_dim]: queries to `out` [tokens, heads, head_dim], the rest to pages.
+
+    cos, sin [tokens, head_dim / 2] float32; slots [tokens] int64: page * page_tokens + place within it, -1: written
+    nowhere. Norm weights [head_dim] float32, both or none. Two tokens of one slot: either may be the one that stays.
+    """
+    _check_pages(pages)
+    expect("qkv", qkv, -1, -1)
+    dim, tokens = pages.head_dim, len(qkv)
+    heads = qkv.shape[1] // dim - 2 * pages.kv_heads
+    if heads < 1 or qkv.shape[1] % dim:
+        raise ValueError(f"qkv has rows of {qkv.shape[1]}; (heads + 2 * {pages.kv_heads}) * {dim} is needed")
+    _check_rows(cos, sin, slots, tokens, dim)
+    _check_norms(query_norm, key_norm, dim)
+    out = torch.empty((tokens, heads, dim), dtype=qkv.dtype, device=qkv.device) if out is None else out
+    expect("out", out, tokens, heads, dim)
+    launch = launch or LAUNCHES.get(dim, SMALL)
+    parts = triton.cdiv(heads, launch.heads) + 2 * triton.cdiv(pages.kv_heads, launch.heads)
+    if tokens:
+        rope_append_kernel[(tokens * parts,)](
+            qkv,
+            cos,
+            sin,
+            slots,
+            pages.data,
+            pages.data if pages.scales is None else pages.scales,
+            cos if query_norm is None else query_norm,
+            cos if key_norm is None else key_norm,
+            out,
+            eps,
+            LEAST,
+            HEADS=heads,
+            KV_HEADS=pages.kv_heads,
+            HEAD_DIM=dim,
+            PAGE_TOKENS=pages.page_tokens,
+            BLOCK=launch.heads,
+            NORMS=query_norm is not None,
+            LIMIT=LIMITS.get(pages.data.dtype, 0.0),
+            ROUNDS=pages.data.dtype == torch.int8,
+            num_warps=launch.warps,
+        )
+    return out
+
+
+def _check_pages(pages: Pages) -> None:
+    expect("pages.data", pages.data, -1, -1, 2, -1, -1)
+    if pages.page_tokens not in PAGE_TOKENS:
+        raise ValueError(f"pages.data has pages of {pages.page_tokens} tokens; supported are {PAGE_TOKENS}")
+    if pages.head_dim < 4 or pages.head_dim & (pages.head_dim - 1):
+        raise ValueError(f"pages.data has a head_dim of {pages.head_dim}; a power of two from 4 on is needed")
+    if (pages.data.dtype in LIMITS) != (pages.scales is not None):
+        raise ValueError("pages.scales go with pages of eight bits, and only with those")
+    if pages.scales is not None:
+        expect("pages.scales", pages.scales, *pages.data.shape[:4])
+
+
+def _check_rows(cos: Tensor, sin: Tensor, slots: Tensor, tokens: int, dim: int) -> None:
+    for name, tensor in (("cos", cos), ("sin", sin)):
+        expect(name, tensor, tokens, dim // 2)
+    expect("slots", slots, tokens)
+    if slots.dtype != torch.int64:
+        raise ValueError(f"slots are {slots.dtype}; they have to be int64")
+
+
+def _check_norms(query_norm: Tensor | None, key_norm: Tensor | None, dim: int) -> None:
+    if (query_norm is None) != (key_norm is None):
+        raise ValueError("query_norm and key_norm go together; pass both or none")
+    for name, weight in (("query_norm", query_norm), ("key_norm", key_norm)):
+        if weight is not None:
+            expect(name, weight, dim)

@@ -1,0 +1,21 @@
+"""How pages of eight bits hold numbers: one scale for each token and head, symmetric, the greatest at the limit."""
+
+import torch
+from torch import Tensor
+
+LIMITS = {torch.float8_e4m3fn: 448.0, torch.int8: 127.0}
+"""What the greatest number of a head becomes."""
+LEAST = 1e-30
+"""Below it nothing is told apart; it keeps a scale from being 0, so zeros stay zeros."""
+
+
+def narrow(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """[..., head_dim] -> numbers of `dtype` and their scales [...]: x = numbers * scales, but for rounding."""
+    most = x.float().abs().amax(-1).clamp(min=LEAST)
+    numbers = x.float() * (LIMITS[dtype] / most)[..., None]
+    return (numbers.round() if dtype == torch.int8 else numbers).to(dtype), most / LIMITS[dtype]
+
+
+def widen(numbers: Tensor, scales: Tensor) -> Tensor:
+    """The way back, in float32."""
+    return numbers.float() * scales[..., None]

@@ -1,0 +1,36 @@
+"""Calls the kernel."""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+from torch import Tensor
+
+from paceline_kernels.checks import expect
+from paceline_kernels.silu_mul.kernel import silu_mul_kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Numbers of a row that a program takes, and its warps."""
+
+    block: int
+    warps: int
+
+
+LAUNCH = Launch(block=1024, warps=4)
+"""First guess, 16 bytes a thread in 16-bit types, until `make gpu` has chosen."""
+
+
+def silu_mul(gate_up: Tensor, *, out: Tensor | None = None, launch: Launch = LAUNCH) -> Tensor:
+    """[tokens, 2 * ffn] (gate, up) -> silu(gate) * up [tokens, ffn], computed in float32; `out`'s type is free."""
+    expect("gate_up", gate_up, -1, -1)
+    tokens, ffn = len(gate_up), gate_up.shape[1] // 2
+    if gate_up.shape[1] % 2:
+        raise ValueError(f"gate_up has rows of {gate_up.shape[1]}; gate and up are equally long")
+    out = torch.empty((tokens, ffn), dtype=gate_up.dtype, device=gate_up.device) if out is None else out
+    expect("out", out, tokens, ffn)
+    if out.numel():
+        grid = (tokens, triton.cdiv(ffn, launch.block))
+        silu_mul_kernel[grid](gate_up, out, FFN=ffn, BLOCK=launch.block, num_warps=launch.warps)
+    return out
