@@ -1,0 +1,1 @@
+"""Parts of one softmax, computed apart, put together."""

@@ -1,0 +1,1 @@
+"""Which tiles of which contexts each program of a fixed grid attends to."""

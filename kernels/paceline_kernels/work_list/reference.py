@@ -1,0 +1,64 @@
+"""The work list in plain Python: what the kernel must write, and the arithmetic of sight that all of it stands on.
+
+Contexts are read in tiles of `tile` tokens. Of each (sequence, kv head) the tiles in sight are numbered from 0: first
+those that hold first tokens, the head, then those from the first one in the window on. All of them in a row, sequence
+by sequence and head by head, are the work; program `p` takes numbers `p * share` to `(p + 1) * share`.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from paceline_kernels.paging import Rule
+
+ENTRY = ("count", "head", "tile", "place", "sequence", "length", "tiles", "dropped")
+"""What a program starts with: how many tiles, from which tile of which kv head of `live[place]`, and that row."""
+LIVE = ("sequence", "length", "tiles", "dropped")
+"""A sequence with something in sight: its number, its tokens, tiles in sight of one head, pages missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How the work is cut: tiles of so many tokens, for so many programs, none below `least` tiles but the last."""
+
+    kv_heads: int
+    programs: int
+    tile: int
+    least: int
+
+
+def first_tiles(rule: Rule, tile: int) -> int:
+    """Tiles that hold the first tokens; 0 without a window."""
+    return 0 if rule.window is None else -(-rule.first // tile)
+
+
+def tiles_in_sight(length: int, queries: int, rule: Rule, tile: int) -> int:
+    """Of one head, for queries that are the last `queries` tokens of `length`."""
+    count = -(-length // tile)
+    if rule.window is None:
+        return count
+    head = min(first_tiles(rule, tile), count)
+    begin = max(max(length - queries, 0) - rule.window + 1, 0) // tile
+    return head + count - max(begin, head)
+
+
+def plan(
+    lengths: Sequence[int], dropped: Sequence[int], rule: Rule, split: Split, queries: int = 1
+) -> tuple[Tensor, Tensor]:
+    """Entries [programs, 8] and live [live sequences, 4] as `ENTRY` and `LIVE` name them; idle programs count 0."""
+    sizes = [tiles_in_sight(length, queries, rule, split.tile) for length in lengths]
+    rows = zip(range(len(sizes)), lengths, sizes, dropped, strict=True)
+    live = [row for row in rows if row[2]]
+    starts = list(accumulate((tiles for _, _, tiles, _ in live for _ in range(split.kv_heads)), initial=0))
+    share = max(-(-starts[-1] // split.programs), split.least)
+    entries = torch.zeros((split.programs, len(ENTRY)), dtype=torch.int32)
+    for program, begin in enumerate(range(0, starts[-1], share)):
+        segment = bisect_right(starts, begin) - 1
+        place, head = divmod(segment, split.kv_heads)
+        count = min(share, starts[-1] - begin)
+        entries[program] = torch.tensor([count, head, begin - starts[segment], place, *live[place]])
+    return entries, torch.tensor(live, dtype=torch.int32).view(-1, len(LIVE))
