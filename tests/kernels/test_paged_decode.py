@@ -11,7 +11,6 @@ from paceline_kernels.paged_decode.reference import paged_attention
 from paceline_kernels.paging import Pages, Rule, Sequences
 from paceline_kernels.work_list.launch import Work, plan_work
 
-
 Compute = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
 

@@ -66,7 +66,7 @@ class Context:
         return found[:, :, 0].transpose(0, 1), found[:, :, 1].transpose(0, 1)
 
 
-def attend(  # noqa: PLR0913, PLR0917 -- attention has so many inputs
+def attend(
     query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, rule: Rule, sink_logits: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Out [Q, H, D] and lse [Q, H] for queries [Q, H, D], keys, values [kv heads, T, D], what sees what [Q, T]."""
