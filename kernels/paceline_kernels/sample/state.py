@@ -1,0 +1,183 @@
+"""What the device knows of the requests whose tokens it draws, by slot: written when one joins, then kept by itself.
+
+A request keeps its slot for as long as it runs. A step only says which slot each row belongs to and how many tokens it
+has; so the host prepares nothing for sampling while the same requests go on, and a step that is planned before the last
+one's tokens are known still counts them: `sample` notes each token that it draws in the slot's tally.
+
+What is written for a slot goes through the stream that steps run on, so a step in flight still sees the former owner.
+Known hole: a request with more biases, stop ids or log-probabilities than fit, or with a grammar, or a beam search,
+has no place here (`fits`); the host's sampler draws for it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+BIASES = 1024
+"""Biased ids of a request that there is room for: as many as the API takes."""
+STOPS = 128
+"""Ids that end a request: the API takes 64 beside the model's own."""
+TOP = 20
+"""Best log-probabilities told of a token: as many as the API takes."""
+GREEDY = 1e-5
+"""Below this temperature the best token is taken."""
+NUMBERS = ("temperature", "min_p", "top_p", "repetition", "frequency", "presence")
+"""Columns of `State.numbers`."""
+WHOLE = ("seed", "choice", "top_k", "logprobs", "least", "end", "biases", "stops")
+"""Columns of `State.whole`."""
+FROM_PROMPT = -(1 << 15)
+"""The bit of a count that says that the token is in the prompt; the others count the output, up to MOST."""
+MOST = (1 << 15) - 1
+NO_ID = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How a request's tokens are chosen; as `messages.Sampling` says it.
+
+    `stop_ids` end it, but cannot be drawn while it has fewer than `least` tokens (prompt and min_tokens). It ends with
+    `end` tokens in all. `logprobs`: -1 none, 0 the drawn token's, n also the n best.
+    """
+
+    temperature: float = 1.0
+    min_p: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    repetition: float = 1.0
+    frequency: float = 0.0
+    presence: float = 0.0
+    seed: int = 0
+    choice: int = 0
+    logprobs: int = -1
+    bias: Mapping[int, float] = field(default_factory=dict)
+    stop_ids: Collection[int] = ()
+    least: int = 0
+    end: int = NO_ID
+
+    @property
+    def penalized(self) -> bool:
+        """Whether tokens so far matter."""
+        return self.repetition != 1.0 or self.frequency != 0.0 or self.presence != 0.0
+
+
+def fits(asked: Asked) -> bool:
+    """Whether the device can draw for it."""
+    return len(asked.bias) <= BIASES and len(asked.stop_ids) <= STOPS and asked.logprobs <= TOP
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Of every slot: `numbers` [slots, NUMBERS] float64, `whole` [slots, WHOLE] int64, `counts` [slots, vocab] int16.
+
+    `bias_ids` [slots, BIASES] int32, ascending, and `biases` of them, float64; `stop_ids` [slots, STOPS] int32. NO_ID
+    fills both. Counts of a slot whose request is not penalized are not kept.
+    """
+
+    numbers: Tensor
+    whole: Tensor
+    bias_ids: Tensor
+    biases: Tensor
+    stop_ids: Tensor
+    counts: Tensor
+
+    @classmethod
+    def empty(cls, slots: int, vocab: int, device: torch.device | str) -> "State":
+        """Room for so many requests; `counts` take the most of it, 2 bytes a token id of each slot."""
+
+        def filled(width: int, dtype: torch.dtype, value: float = 0) -> Tensor:
+            return torch.full((slots, width), value, dtype=dtype, device=device)
+
+        return cls(
+            filled(len(NUMBERS), torch.float64),
+            filled(len(WHOLE), torch.int64),
+            filled(BIASES, torch.int32, NO_ID),
+            filled(BIASES, torch.float64),
+            filled(STOPS, torch.int32, NO_ID),
+            filled(vocab, torch.int16),
+        )
+
+    @property
+    def vocab(self) -> int:
+        """Token ids that the model has."""
+        return self.counts.shape[1]
+
+    def join(self, slot: int, asked: Asked, prompt: Sequence[int] = (), output: Sequence[int] = ()) -> None:
+        """A request takes the slot, with what it has produced so far: when it is new, preempted or resumed.
+
+        Raises ValueError when it does not fit.
+        """
+        if not fits(asked):
+            raise ValueError("more biases, stop_ids or logprobs than there is room for: sample on the host")
+        bias = sorted((token, value) for token, value in asked.bias.items() if 0 <= token < self.vocab)
+        stops = sorted(token for token in asked.stop_ids if 0 <= token < self.vocab)
+        self.numbers[slot] = torch.tensor([float(getattr(asked, name)) for name in NUMBERS], dtype=torch.float64)
+        self.whole[slot] = _whole(asked, len(bias), len(stops))
+        if bias:
+            self.bias_ids[slot] = _padded([token for token, _ in bias], BIASES)
+            self.biases[slot, : len(bias)] = torch.tensor([value for _, value in bias], dtype=torch.float64)
+        if stops:
+            self.stop_ids[slot] = _padded(stops, STOPS)
+        if asked.penalized:
+            self.counts[slot] = tally(prompt, output, self.vocab)
+
+
+def tally(prompt: Sequence[int], output: Sequence[int], vocab: int) -> Tensor:
+    """[vocab] int16: how often each token is in the output, and FROM_PROMPT if it is in the prompt."""
+    made = torch.bincount(torch.tensor(output, dtype=torch.int64), minlength=vocab).clamp(max=MOST).to(torch.int16)
+    given = torch.tensor(sorted(set(prompt)), dtype=torch.int64)
+    made[given] |= FROM_PROMPT
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What `sample` leaves of each row, in one piece of memory (`packed`) so that one copy brings it to the host.
+
+    `tokens` [rows] int64. `stopped` [rows] bool: the request is over with it. `best` [rows] float32: the best adjusted
+    logit, NaN if one is; where it is no finite number nothing could be drawn, the token is 0 and the row is stopped.
+    If asked for: `logprob` [rows] float32 of the token and of the best ones, `top_logprobs` [rows, TOP], with their
+    ids, `top_ids` [rows, TOP] int32, -1 beyond the vocabulary's end.
+    """
+
+    packed: Tensor
+    tokens: Tensor
+    logprob: Tensor
+    best: Tensor
+    top_ids: Tensor
+    top_logprobs: Tensor
+    stopped: Tensor
+
+    @classmethod
+    def empty(cls, rows: int, device: torch.device | str, *, pinned: bool = False) -> "Drawn":
+        """On the device, or (pinned) on the host to copy it to."""
+        return cls.of(torch.zeros(rows * _ROW_BYTES, dtype=torch.uint8, device=device, pin_memory=pinned), rows)
+
+    @classmethod
+    def of(cls, packed: Tensor, rows: int) -> "Drawn":
+        """The fields of such a piece of memory."""
+        sizes = [8 * rows, 4 * rows, 4 * rows, 4 * TOP * rows, 4 * TOP * rows, rows]
+        tokens, logprob, best, ids, logprobs, stopped = torch.split(packed, sizes)
+        return cls(
+            packed,
+            tokens.view(torch.int64),
+            logprob.view(torch.float32),
+            best.view(torch.float32),
+            ids.view(torch.int32).view(rows, TOP),
+            logprobs.view(torch.float32).view(rows, TOP),
+            stopped.view(torch.bool),
+        )
+
+
+_ROW_BYTES = 8 + 4 + 4 + 8 * TOP + 1
+
+
+def _whole(asked: Asked, biases: int, stops: int) -> Tensor:
+    seed = asked.seed & (1 << 64) - 1
+    values = [seed - (seed >> 63 << 64), asked.choice, asked.top_k, asked.logprobs, asked.least, asked.end]
+    return torch.tensor([*values, biases, stops], dtype=torch.int64)
+
+
+def _padded(ids: Sequence[int], size: int) -> Tensor:
+    return torch.tensor([*ids, *[NO_ID] * (size - len(ids))], dtype=torch.int32)
