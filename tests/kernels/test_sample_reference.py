@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kernels.sampled import Case, assert_same, expected, joined, positions, slots
 from tests.kernels.wishes import cases, rows
@@ -28,6 +28,7 @@ def test_noise_is_the_same_to_a_rounding_of_float64() -> None:
     np.testing.assert_allclose(gumbel(torch.from_numpy(raw.view(np.int64))), noise(raw), rtol=0, atol=1e-15)
 
 
+@settings(max_examples=60)
 @given(st.data())
 def test_tokens_faults_and_logprobs_are_those_of_the_numpy_sampler(data: st.DataObject) -> None:
     wishes = data.draw(st.lists(cases(13), min_size=1, max_size=4))
