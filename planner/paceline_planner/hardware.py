@@ -144,6 +144,15 @@ def accelerator(name: str) -> Accelerator:
     return CATALOGUE[name]
 
 
+def by_device_name(name: str) -> Accelerator | None:
+    """The built-in accelerator that a driver calls so ("NVIDIA H100 80GB HBM3"); None for others and slices (MIG).
+
+    Forms of one chip (SXM, PCIe, NVL) count as one: what they differ in, the worker's online fit corrects.
+    """
+    words = name.lower().replace("-", " ").split()
+    return None if "mig" in words else next((CATALOGUE[word] for word in words if word in CATALOGUE), None)
+
+
 def from_profile(name: str, spec: AcceleratorSpec) -> Accelerator:
     """An AcceleratorProfile as the planner computes with it; the shares are those of `Efficiency`'s defaults."""
     peaks = {dtype: getattr(spec.teraflops, dtype.value) for dtype in Dtype}

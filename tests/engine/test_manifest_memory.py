@@ -17,8 +17,8 @@ from paceline_core.objects import InferenceService, resolve, validate
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.config import EngineConfig, WorkerConfig
 from paceline_workers.engine import sizing
+from paceline_workers.engine.loading import memory_named
 from paceline_workers.engine.pagefiles import file_bytes
-from paceline_workers.engine.torch_cpu import memory_named
 from paceline_workers.messages import Failed, Heartbeat, Tokens
 
 pytestmark = pytest.mark.real
@@ -120,6 +120,35 @@ def test_memory_that_cannot_be_had_is_told_with_what_to_make_smaller(field: str)
     assert refused.value.field == field
     with pytest.raises(RuntimeError, match="inconsistent tensor size"), memory_named(EngineConfig()):
         torch.zeros(2) @ torch.zeros(3)
+
+
+ON_THE_DEVICE = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.10 GiB"
+LACKS = {
+    ON_THE_DEVICE: "engine.kv_pages: does not fit into the GPU's memory (Tried to allocate 20.00 GiB)",
+    "CUDA error: out of memory\nCompile with": "engine.host_bytes: does not fit into memory (out of memory)",
+    "out of memory (2)": "engine.host_bytes: does not fit into memory (out of memory)",
+}
+
+
+@pytest.mark.parametrize(("words", "said"), LACKS.items())
+def test_a_gpus_memory_and_locked_memory_of_its_host_are_told_apart(words: str, said: str) -> None:
+    """As torch and the driver say it: on the device, where the host's pages are locked, and by cudaHostRegister."""
+    settings = EngineConfig(host_bytes=1 << 30, kv_pages=9)
+    with pytest.raises(InvalidInput) as refused, memory_named(settings):
+        raise RuntimeError(words)
+    assert str(refused.value) == f"{said}; make it smaller"
+
+
+def test_narrow_pages_are_refused_on_cpus_with_the_field_of_the_manifest(launched: Write) -> None:
+    path = launched()
+    changed = yaml.safe_load(path.read_text())
+    changed["engine"]["kv_dtype"] = "int8"
+    path.write_text(yaml.safe_dump(changed))
+    with engine(path) as run:
+        run.peer.until(lambda peer: any(isinstance(message, Failed) for message in peer.seen))
+        (failed,) = (message for message in run.peer.seen if isinstance(message, Failed))
+    said = in_manifest_words(f"paceline worker: {InvalidInput(failed.field, failed.message)}")
+    assert said == "spec.engine.kvCache.dtype: int8 is for GPUs; write bf16 or fp32 here, or leave it out"
 
 
 @pytest.mark.parametrize("percent", [50, 0])

@@ -13,7 +13,7 @@ from paceline_core.objects.accelerator import AcceleratorSpec
 from paceline_planner.coldstart import Stage, stages
 from paceline_planner.cost import pool_price, replica_price
 from paceline_planner.dtypes import Dtype
-from paceline_planner.hardware import CATALOGUE, H100, H200, accelerator, from_profile
+from paceline_planner.hardware import CATALOGUE, H100, H200, L4, accelerator, by_device_name, from_profile
 from paceline_planner.shapes import LLAMA_3_1_8B, LLAMA_3_3_70B, ModelShape
 
 
@@ -29,6 +29,23 @@ def test_every_accelerator_is_found_by_its_own_name() -> None:
 def test_an_unknown_accelerator_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidInput, match="accelerator: 'b300' is not known; use one of h100, h200, l4, cpu"):
         accelerator("b300")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("NVIDIA H100 80GB HBM3", H100),
+        ("NVIDIA H100 PCIe", H100),
+        ("NVIDIA H200", H200),
+        ("NVIDIA L4", L4),
+        ("NVIDIA L40S", None),
+        ("NVIDIA A100-SXM4-80GB", None),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
+        ("", None),
+    ],
+)
+def test_an_accelerator_is_found_by_what_its_driver_calls_it(name: str, found: object) -> None:
+    assert by_device_name(name) is found
 
 
 def test_accelerators_can_be_keys() -> None:

@@ -15,10 +15,18 @@ from paceline_workers.engine.scheduling import Limits
 Number = TypeVar("Number", int, float)
 
 
-def shaped(engine: EngineConfig, shape: ModelShape) -> ModelShape:
+def shaped(engine: EngineConfig, shape: ModelShape, usual: Dtype) -> ModelShape:
     """The model as it is computed here: weights in one type, keys and values in the same one or in their own."""
-    own = Dtype(engine.dtype)
+    own = usual if engine.dtype == "auto" else Dtype(engine.dtype)
     return replace(shape, weight_dtype=own, kv_dtype=own if engine.kv_dtype == "auto" else Dtype(engine.kv_dtype))
+
+
+def check_cpu(engine: EngineConfig) -> None:
+    """Refuse what CPUs do not compute."""
+    if engine.kv_dtype in ("fp8", "int8"):
+        raise InvalidInput(
+            "engine.kv_dtype", f"{engine.kv_dtype} is for GPUs; write bf16 or fp32 here, or leave it out"
+        )
 
 
 def pages(engine: EngineConfig, page_bytes: int, room: int) -> int:

@@ -21,16 +21,23 @@ from paceline_planner.dtypes import Dtype
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
-TORCH_TYPES = {Dtype.FP32: torch.float32, Dtype.BF16: torch.bfloat16}
-"""Types that weights and KV pages may be computed with."""
+TORCH_TYPES = {
+    Dtype.FP32: torch.float32,
+    Dtype.BF16: torch.bfloat16,
+    Dtype.FP8: torch.float8_e4m3fn,
+    Dtype.INT8: torch.int8,
+}
+"""Types of weights and of KV pages; the last two are for pages on GPUs."""
+CPU = torch.device("cpu")
 _READABLE = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class Weights:
-    """The tensors of one folder, by name, as `dtype` unless asked otherwise; a context that closes its files."""
+    """The tensors of one folder by name, on `device`, as `dtype` unless asked otherwise; a context that closes it."""
 
-    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> None:
         self.dtype = dtype
+        self._device = device
         self._folder = folder
         self._files = ExitStack()
         self._index: Mapping[str, str] = {}
@@ -66,7 +73,7 @@ class Weights:
             raise InvalidInput(path, f"{name} has shape {list(tensor.shape)}, config.json makes it {list(shape)}")
         if tensor.dtype not in _READABLE:
             raise InvalidInput(path, f"{name} has type {tensor.dtype}; this version reads float32, bfloat16, float16")
-        return tensor.to(dtype or self.dtype, copy=True)
+        return tensor.to(self._device, dtype or self.dtype, copy=True)
 
     def check_others(self, harmless: Sequence[str]) -> None:
         """Raises InvalidInput where a tensor was not taken, unless its name ends so: it is another model's weights."""
