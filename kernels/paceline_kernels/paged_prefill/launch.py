@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from paceline_kernels.checks import expect
 from paceline_kernels.paged_prefill.kernel import prefill_kernel
 from paceline_kernels.paged_prefill.tiles import Tiles
 from paceline_kernels.paging import PAGE_TOKENS, Pages, Rule, Sequences
@@ -112,14 +113,13 @@ def check_pages(query: Tensor, pages: Pages, sink_logits: Tensor | None) -> None
         raise ValueError(f"pages: of {pages.page_tokens} tokens; contiguous ones of {PAGE_TOKENS} are taken")
     if (pages.data.element_size() == 1) != (pages.scales is not None):
         raise ValueError(f"pages: scales belong to narrow pages alone, these are {pages.data.dtype}")
-    if sink_logits is not None and sink_logits.shape != (heads,):
-        raise ValueError(f"sink_logits: one for each of {heads} heads is needed")
+    if sink_logits is not None:
+        expect("sink_logits", sink_logits, heads)
 
 
 def _check(query: Tensor, starts: Tensor, sequences: Sequences, out: Tensor, lse: Tensor | None) -> None:
-    if query.shape != out.shape or not query.is_contiguous() or not out.is_contiguous():
-        raise ValueError("out: must be contiguous and of the query's shape, and so must be the query")
-    if len(starts) != len(sequences) + 1:
-        raise ValueError(f"starts: {len(sequences)} sequences have {len(sequences) + 1} bounds, not {len(starts)}")
-    if lse is not None and lse.shape != query.shape[:-1]:
-        raise ValueError("lse: [tokens, heads] is needed")
+    expect("query", query, -1, -1, -1)
+    expect("out", out, *query.shape)
+    expect("starts", starts, len(sequences) + 1)
+    if lse is not None:
+        expect("lse", lse, *query.shape[:-1])
