@@ -1,4 +1,4 @@
-"""Requests through scheduler and torch backend in one process, without sockets."""
+"""Requests through scheduler and a backend in one process, without sockets."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from tests.engine.manual import ManualTimer
 from tests.engine.shadow import Hopeful, request
 
 from paceline_workers.config import EngineConfig
+from paceline_workers.engine.backend import Backend
 from paceline_workers.engine.memory.kv import KvMemory
 from paceline_workers.engine.scheduling import Plan, Request, Scheduler
 from paceline_workers.engine.torch_cpu import TorchBackend
@@ -32,7 +33,7 @@ class Driver:
 
     def __init__(
         self,
-        backend: TorchBackend,
+        backend: Backend,
         *,
         pages: int | None = None,
         cache: bool = True,
@@ -68,11 +69,16 @@ class Driver:
             self.backend.launch(plan, 0.0)
             self.flights.append(plan)
         if len(self.flights) > (self.ahead and bool(plan.chunks)):
-            self.events += self.core.commit(self.flights.popleft(), self.backend.collect().samples, 0.0)
+            self.collect()
+
+    def collect(self) -> None:
+        self.events += self.core.commit(self.flights.popleft(), self.backend.collect().samples, 0.0)
 
     def drain(self) -> int:
         while self.core.running or len(self.core.waiting):
             self.step()
+        while self.flights:
+            self.collect()
         return self.core.counters.steps
 
     def text(self, name: str) -> list[int]:

@@ -133,11 +133,12 @@ def test_a_second_choice_shares_the_window_or_computes_its_own(pair: Pair, lengt
 def test_a_model_with_windows_of_its_own_keeps_the_narrower_one_and_shows_it_no_sink(tmp_path: Path, name: str) -> None:
     plain, tally = reference.write(tmp_path, name), Tally()
     window = MODELS[name]["sliding_window"]
-    run = Watched(load(plain.folder, attention_window=40, sink_tokens=3, kv_pages=40))
+    backend = load(plain.folder, attention_window=40, sink_tokens=3, kv_pages=40)
+    run = Watched(backend)
     run.submit("a", prompt(70), 150)
     run.drain()
     sights = [Sight(window), Sight(40, 3), Sight(window)] if "layer" in name else [Sight(window)] * 2
-    assert run.backend.decoder.config.sights == tuple(sights)
+    assert backend.decoder.config.sights == tuple(sights)
     tally.check(Masked(plain.folder, plain.model, *sights), prompt(70), run.text("a"))
     assert run.most <= 7
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from paceline_kernels.add_rmsnorm.kernel import add_rmsnorm_kernel
 from paceline_kernels.checks import expect
 
-WARPS = ((1024, 4), (4096, 8))
+WARPS = ((1024, 4), (8192, 8))
 """Warps for rows of at most so many numbers; longer ones take 16. First guesses until `make gpu` has chosen."""
 
 

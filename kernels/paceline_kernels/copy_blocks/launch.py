@@ -12,7 +12,7 @@ from paceline_kernels.copy_blocks.kernel import move_kernel
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Words of four bytes that a program moves at most, and its warps."""
+    """Words of four bytes that a program moves, and its warps."""
 
     block: int
     warps: int
@@ -56,8 +56,7 @@ def _move(source: Tensor, target: Tensor, origins: Tensor | None, places: Tensor
     layers, words = source.shape[0], source.shape[2]
     if not len(index):
         return
-    block = min(launch.block, triton.next_power_of_2(words))
-    move_kernel[(len(index) * layers * triton.cdiv(words, block),)](
+    move_kernel[(len(index) * layers * triton.cdiv(words, launch.block),)](
         source,
         target,
         index if origins is None else origins,
@@ -69,7 +68,7 @@ def _move(source: Tensor, target: Tensor, origins: Tensor | None, places: Tensor
         INDEXED_TARGET=places is not None,
         LAYERS=layers,
         WORDS=words,
-        BLOCK=block,
+        BLOCK=launch.block,
         num_warps=launch.warps,
     )
 

@@ -81,8 +81,8 @@ class Sampler:
             return _candidates(row, request.beams.search.keep)
         scores = self._adjusted(row, request, mask)
         token = _choose(scores, request)
-        if fault := _fault(float(scores[token])):
-            return Sample(token, error=fault)
+        if words := fault(float(scores[token])):
+            return Sample(token, error=words)
         told = logprobs(row, token, sampling.logprobs) if sampling.logprobs >= 0 else None
         return Sample(token, told, ended=mask is not None and self._matcher(request).ends(token))
 
@@ -132,12 +132,12 @@ def sample(logits: Logits, requests: Sequence[Request]) -> list[Sample]:
 
 def _candidates(row: Logits, count: int) -> Sample:
     best = int(row.argmax())
-    if fault := _fault(float(row[best])):
-        return Sample(best, error=fault)
+    if words := fault(float(row[best])):
+        return Sample(best, error=words)
     return Sample(best, candidates=logprobs(row, best, count)[1])
 
 
-def _fault(best: float) -> str:
+def fault(best: float) -> str:
     """What is wrong with logits whose best one this is, in words for the client; "" if it is a number."""
     if math.isfinite(best):
         return ""

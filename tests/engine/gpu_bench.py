@@ -1,0 +1,60 @@
+"""The GPU's runner over a model folder, with the CPU backend's facts: on a GPU, or on the CPU that stands in for it.
+
+There the references compute in plain PyTorch what kernels do, so that what the runner adds (rows, buckets, copies,
+results one step late) is tried on many tokens; `LAUNCHES` then run in Triton's interpreter, on few of them.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from tests.engine.driver import load
+from tests.engine.gpu_references import REFERENCES
+from tests.kernels.conftest import CUDA
+
+from paceline_workers.engine.backend import Executed, Facts
+from paceline_workers.engine.gpu.cache import GpuCache
+from paceline_workers.engine.gpu.decoder import GpuDecoder
+from paceline_workers.engine.gpu.device import Device, opened
+from paceline_workers.engine.gpu.kernels import LAUNCHES, Kernels
+from paceline_workers.engine.gpu.runner import GpuRunner
+from paceline_workers.engine.model import decoder
+from paceline_workers.engine.model.products import Products
+from paceline_workers.engine.model.weights import TORCH_TYPES, Weights
+from paceline_workers.engine.pagefiles import PageFiles
+from paceline_workers.engine.sampling import Grammars, Sampler
+from paceline_workers.engine.scheduling import Plan
+
+KERNELS = LAUNCHES if CUDA else REFERENCES
+
+
+@dataclass(frozen=True)
+class GpuBench:
+    """A backend as the loop and `Driver` want one."""
+
+    facts: Facts
+    device: Device
+    decoder: GpuDecoder
+    cache: GpuCache
+    runner: GpuRunner
+
+    def launch(self, plan: Plan, since: float) -> None:
+        self.runner.launch(plan)
+
+    def collect(self) -> Executed:
+        return self.runner.collect()
+
+
+def bench(folder: Path, *, kernels: Kernels = KERNELS, device: Device | None = None, **engine: Any) -> GpuBench:
+    """A model with limits and pages as the CPU backend finds them."""
+    device = device or opened(torch.device("cuda" if CUDA else "cpu"))
+    backend = load(folder, products="plain", **engine)
+    facts, config = backend.facts, backend.decoder.config
+    with Weights(folder, TORCH_TYPES[config.shape.weight_dtype], device.where) as weights:
+        model = decoder.load(config, weights, Products("plain"), lambda: None)
+    pages = (facts.pages, facts.limits.page_tokens, facts.host_pages)
+    cache = GpuCache(config.shape, *pages, cast("PageFiles | None", facts.disk), device=device)
+    mine = GpuDecoder(model, device, facts.limits.max_model_len, kernels)
+    runner = GpuRunner(mine, cache, Sampler(cast("Grammars | None", facts.grammars)), facts.limits)
+    return GpuBench(replace(facts, ahead=True), device, mine, cache, runner)

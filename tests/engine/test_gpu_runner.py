@@ -1,0 +1,176 @@
+"""Steps on a device give the tokens of `transformers` and of the CPU backend, however they are cut and launched."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.engine import reference
+from tests.engine.beam_reference import theirs
+from tests.engine.driver import Driver, load
+from tests.engine.gpu_bench import GpuBench, bench
+from tests.engine.greedy import Tally, serve
+from tests.engine.reference import VOCAB, Masked, Reference
+from tests.engine.shadow import beams
+from torch.nn.functional import normalize
+
+from paceline_workers.engine.memory.sight import Sight
+from paceline_workers.engine.scheduling import Request
+from paceline_workers.engine.scheduling.search import Search
+from paceline_workers.engine.torch_cpu import TorchBackend
+from paceline_workers.messages import Sampling
+
+pytestmark = pytest.mark.kernels
+Pair = tuple[Reference, GpuBench]
+MODELS = ["llama-one-kv-head-bias", "dynamic-rope", "qwen2-window-from-layer-1", "qwen3-window-by-layer-types"]
+AHEAD = pytest.mark.parametrize("ahead", [False, True], ids=["at once", "one step late"])
+ROOM: dict[str, Any] = {"step_tokens": 96, "max_seqs": 6, "kv_pages": 60, "host_bytes": 1 << 20}
+
+
+def prompts(*lengths: int) -> dict[str, list[int]]:
+    chance = random.Random(7)
+    return {f"r{place}": [chance.randrange(VOCAB) for _ in range(size)] for place, size in enumerate(lengths)}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def each(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    expected = reference.write(tmp_path_factory.mktemp(request.param), request.param)
+    return expected, bench(expected.folder, **ROOM)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    return reference.write(tmp_path_factory.mktemp("llama"), "llama", seed=3)
+
+
+@pytest.fixture(scope="module")
+def pair(folder: Reference) -> Pair:
+    return folder, bench(folder.folder, **ROOM)
+
+
+@pytest.fixture(scope="module")
+def cpu(folder: Reference) -> TorchBackend:
+    return load(folder.folder, **ROOM)
+
+
+@AHEAD
+@pytest.mark.parametrize("step_tokens", [17, 96])
+def test_greedy_tokens_are_equal_in_any_mix_and_any_chunk_size(each: Pair, step_tokens: int, ahead: bool) -> None:
+    asked, tally = prompts(1, 15, 16, 17, 70), Tally()
+    run = Driver(each[1], step_tokens=step_tokens, ahead=ahead)
+    serve(run, asked, 8)
+    tally.check_all(each[0], run, asked, 8)
+    assert tally.excluded <= 1
+
+
+def test_prefix_hits_change_no_token(pair: Pair) -> None:
+    shared, *tails = prompts(70, 3, 20).values()
+    run, tally = Driver(pair[1]), Tally()
+    asked = {"first": shared, "again": shared, **{f"t{len(tail)}": shared + tail for tail in tails}}
+    for name, prompt in asked.items():
+        serve(run, {name: prompt}, 6)
+    assert run.core.counters.hit_tokens >= 3 * 64
+    tally.check_all(pair[0], run, asked, 6)
+
+
+@AHEAD
+@pytest.mark.parametrize("swap", [False, True])
+def test_preemption_changes_no_token(pair: Pair, swap: bool, ahead: bool) -> None:
+    asked, tally = prompts(30, 31, 47, 5), Tally()
+    run = Driver(pair[1], pages=8, max_model_len=110, ahead=ahead)
+    run.core.memory.offload.prefill_seconds *= swap
+    serve(run, asked, 30)
+    assert run.core.counters.preemptions > 0
+    assert (run.core.memory.offload.restored_tokens > 0) is swap
+    tally.check_all(pair[0], run, asked, 30)
+
+
+@AHEAD
+def test_a_window_with_sinks_shows_what_its_mask_shows(tmp_path: Path, ahead: bool) -> None:
+    plain, tally = reference.write(tmp_path, "llama", seed=2), Tally()
+    run = Driver(bench(plain.folder, attention_window=32, sink_tokens=5, **ROOM), ahead=ahead, pages=12, step_tokens=40)
+    asked = prompts(3, 40, 90)
+    serve(run, asked, 60)
+    tally.check_all(Masked(plain.folder, plain.model, Sight(32, 5)), run, asked, 60)
+    assert run.core.memory.held == 0
+
+
+def drawn(backend: GpuBench | TorchBackend, asked: dict[str, list[int]], ahead: bool) -> tuple[Driver, list[list[int]]]:
+    """One request of each way to choose a token."""
+    ways = [
+        Sampling(temperature=0.9, top_p=0.9, top_k=50, seed=1),
+        Sampling(temperature=1.3, min_p=0.02, seed=2, logprobs=2),
+        Sampling(temperature=0.8, repetition=1.3, frequency=0.4, presence=0.2, seed=3),
+        Sampling(temperature=0.0, bias={7: 3.0, 9: -50.0}, frequency=1.0, logprobs=0),
+    ]
+    run = Driver(backend, pages=9, max_model_len=120, ahead=ahead)
+    for (name, prompt), way in zip(asked.items(), ways, strict=True):
+        entry = run.submit(name, prompt, 24, way)
+        entry.stop_ids, entry.min_tokens = frozenset(range(0, VOCAB, 9)), 10
+    run.drain()
+    return run, [run.text(name) for name in asked]
+
+
+@AHEAD
+def test_the_device_draws_what_the_host_draws(pair: Pair, cpu: TorchBackend, ahead: bool) -> None:
+    asked = prompts(30, 31, 47, 5)
+    host, expected = drawn(cpu, asked, False)
+    device, texts = drawn(pair[1], asked, ahead)
+    assert texts == expected
+    assert device.core.counters.preemptions > 0
+    told, wanted = (
+        [entry for event in run.events if event.id == "r1" for entry in event.logprobs] for run in (device, host)
+    )
+    assert [[token for token, _ in best] for _, best in told] == [[token for token, _ in best] for _, best in wanted]
+    assert [chosen for chosen, _ in told] == pytest.approx([chosen for chosen, _ in wanted], abs=1e-4)
+
+
+@AHEAD
+def test_rows_of_the_host_and_of_the_device_share_steps(pair: Pair, ahead: bool) -> None:
+    """A beam search, an embedding and more biases than there is room for, beside a request that the device draws."""
+    expected, backend = pair
+    asked, tally = prompts(31, 20, 12, 33), Tally()
+    search = Search(3, 9, frozenset(range(0, VOCAB, 5)))
+    run = Driver(backend, ahead=ahead)
+    assert run.core.submit(beams("b0", asked["r0"], search, ["b0", "b1", "b2"])) is None
+    run.submit("vector", asked["r1"], 1).embed = True
+    run.submit("biased", asked["r2"], 12, Sampling(temperature=0.0, bias=dict.fromkeys(range(2000), 1.0)))
+    run.submit("plain", asked["r3"], 12)
+    run.drain()
+    assert [run.text(f"b{place}") for place in range(3)] == [text for text, _ in theirs(expected, asked["r0"], search)]
+    tally.check(expected, asked["r2"], run.text("biased"))
+    tally.check(expected, asked["r3"], run.text("plain"))
+    (vector,) = [event.vector for event in run.events if event.vector]
+    states = expected.model.model(torch.tensor([asked["r1"]])).last_hidden_state[0, -1]
+    torch.testing.assert_close(torch.frombuffer(bytearray(vector), dtype=torch.float32), normalize(states, dim=-1))
+
+
+def test_recorded_steps_give_the_same_tokens(folder: Reference) -> None:
+    backend, progress = bench(folder.folder, **ROOM), []
+    backend.runner.warm(lambda: progress.append(1))
+    assert len(progress) >= 4
+    asked, tally = prompts(20, 33, 5), Tally()
+    run = Driver(backend, ahead=True)
+    serve(run, asked, 10)
+    tally.check_all(folder, run, asked, 10)
+
+
+def test_logits_that_are_no_numbers_fail_their_own_request_alone(folder: Reference) -> None:
+    backend = bench(folder.folder, **ROOM)
+    asked = prompts(20, 33)
+    run = Driver(backend, ahead=True, cache=False)
+    serve(run, asked, 4)
+    run.submit("bad", asked["r0"], 6)
+    run.submit("good", asked["r1"], 6)
+    run.step()
+    backend.cache.data[:, _pages(run, "bad")] = torch.nan
+    run.drain()
+    ends = {event.id: event for event in run.events if event.finish}
+    assert "nan" in ends["bad"].error
+    assert run.text("good")[:4] == run.text("r1")
+
+
+def _pages(run: Driver, name: str) -> list[int]:
+    found: Request = next(entry for entry in run.core.running if entry.id == name)
+    return found.pages

@@ -1,0 +1,189 @@
+"""Pages of keys and values on a device, page-locked slots for them in host memory, and files behind those.
+
+What leaves the device is gathered in the compute stream, so that its page may be overwritten right behind that, and
+goes on to its slot beside the steps. What comes back is put into its page beside the steps, behind all that was
+launched before; a step waits for such pages only if they are in its tables (`hold`). Slots are read and written in one
+line, in order. Copies that do not depend on each other are made together (`waves`). A slot and its file meet on the
+host, which waits for that slot's last copy alone.
+
+A slot holds a page's bytes as a file does: keys and values of all layers, then their scales where pages are narrow.
+Known holes: more than _GROUP pages out at once make the compute stream wait for the first of them; bytes for a file
+are taken from their slot on the loop's thread, at the speed of a plain copy.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from paceline_kernels.copy_blocks.launch import copy_blocks, gather_pages, scatter_pages
+from paceline_kernels.copy_blocks.waves import waves
+from paceline_kernels.paging import Pages
+from paceline_planner.shapes import ModelShape
+from paceline_workers.engine.gpu.device import Device, Mark
+from paceline_workers.engine.memory.copies import Copy, CopyKind
+from paceline_workers.engine.memory.offload import digest_of
+from paceline_workers.engine.model.weights import TORCH_TYPES
+from paceline_workers.engine.pagefiles import PageFiles
+
+PAGE_LAYOUT = "layer, kv head, 2, token, head_dim; layer, kv head, 2, token (scales)"
+"""Of a page's bytes in host memory and files."""
+_GROUP = 8
+"""Pages that pass between device and host together."""
+_FILES = (CopyKind.SAVE, CopyKind.LOAD, CopyKind.ERASE)
+
+
+def page_bytes(shape: ModelShape, page_tokens: int) -> int:
+    """Of one page in all layers, scales included."""
+    scales = 2 * shape.layers * shape.kv_heads * 4 if shape.kv_dtype.size == 1 else 0
+    return page_tokens * (shape.kv_bytes_per_token + scales)
+
+
+class GpuCache:
+    """The pool of all layers, zero at first so that no page ever holds a NaN; slots in host memory, and files."""
+
+    def __init__(  # noqa: PLR0913 - as the CPU's, and a device
+        self,
+        shape: ModelShape,
+        pages: int,
+        page_tokens: int,
+        host_pages: int = 0,
+        files: PageFiles | None = None,
+        *,
+        device: Device,
+    ) -> None:
+        sizes = (shape.layers, pages, shape.kv_heads, 2, page_tokens)
+        dtype, where = TORCH_TYPES[shape.kv_dtype], device.where
+        self.data = torch.zeros((*sizes, shape.head_dim), dtype=dtype, device=where)
+        self.scales = torch.zeros(sizes, device=where) if dtype.itemsize == 1 else None
+        self.layers = tuple(
+            Pages(self.data[layer], None if self.scales is None else self.scales[layer])
+            for layer in range(shape.layers)
+        )
+        self._device = device
+        self._files = files
+        self._pages = pages
+        size = page_bytes(shape, page_tokens)
+        self._host = device.lock(torch.zeros((host_pages, size), dtype=torch.uint8))
+        staging = (2, min(_GROUP, host_pages), size)
+        self._leaving, self._arriving = torch.empty(staging, dtype=torch.uint8, device=where)
+        self._left: Mark | None = None
+        self._coming: deque[tuple[Mark, frozenset[int]]] = deque()
+        self._used: dict[int, Mark] = {}
+
+    @property
+    def _pools(self) -> tuple[Tensor, ...]:
+        return (self.data,) if self.scales is None else (self.data, self.scales)
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens in a page."""
+        return self.data.shape[4]
+
+    def copy(self, copies: Sequence[Copy]) -> None:
+        """Begin to move whole pages: in the end it is as if one had been moved after another, behind earlier steps."""
+        for files, run in groupby(copies, lambda copy: copy.kind in _FILES):
+            if files:
+                for copy in run:
+                    self._exchange(copy)
+            else:
+                self._move(list(run))
+
+    def hold(self, tables: Collection[Sequence[int]]) -> None:
+        """The compute stream goes on when all pages in these tables that are on their way back are there."""
+        while self._coming and self._coming[0][0].over():
+            self._coming.popleft()
+        for place in range(len(self._coming) - 1, -1, -1):
+            mark, pages = self._coming[place]
+            if not all(map(pages.isdisjoint, tables)):
+                mark.hold()
+                for _ in range(place + 1):
+                    self._coming.popleft()
+                return
+
+    def _move(self, copies: Sequence[Copy]) -> None:
+        """Between pages and slots; in `waves`, slots stand behind the pages."""
+        pages = self._pages
+        for wave in waves([_numbered(copy, pages) for copy in copies]):
+            self.hold(wave)
+            across = [pair for pair in wave if max(pair) < pages]
+            if across:
+                pairs = self._told(across)
+                for pool in self._pools:
+                    copy_blocks(pool, pairs)
+            for group in _groups([(page, slot - pages) for page, slot in wave if slot >= pages]):
+                self._out(group)
+            for group in _groups([(page, slot - pages) for slot, page in wave if slot >= pages]):
+                self._back(group)
+
+    def _out(self, pairs: Sequence[tuple[int, int]]) -> None:
+        if self._left is not None:
+            self._left.hold()
+        pages = self._told([page for page, _ in pairs])
+        for pool, staged in self._staged(self._leaving, len(pairs)):
+            gather_pages(pool, pages, staged)
+        gathered = self._device.mark()
+        with self._device.beside():
+            gathered.hold()
+            for row, (_, slot) in enumerate(pairs):
+                self._host[slot].copy_(self._leaving[row], non_blocking=True)
+            self._left = self._device.mark()
+        self._used.update((slot, self._left) for _, slot in pairs)
+
+    def _back(self, pairs: Sequence[tuple[int, int]]) -> None:
+        before = self._device.mark()
+        with self._device.beside():
+            before.hold()
+            for row, (_, slot) in enumerate(pairs):
+                self._arriving[row].copy_(self._host[slot], non_blocking=True)
+            pages = self._told([page for page, _ in pairs])
+            for pool, staged in self._staged(self._arriving, len(pairs)):
+                scatter_pages(pool, pages, staged)
+            mark = self._device.mark()
+        self._used.update((slot, mark) for _, slot in pairs)
+        self._coming.append((mark, frozenset(page for page, _ in pairs)))
+
+    def _staged(self, rows: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Each pool, and where `rows` hold its part of `count` pages."""
+        begin = 0
+        for pool in self._pools:
+            end = begin + pool[:, 0].nbytes
+            part = rows[:count, begin:end].view(pool.dtype)
+            yield pool, part.view(count, pool.shape[0], *pool.shape[2:])
+            begin = end
+
+    def _told(self, numbers: Sequence[int] | Sequence[tuple[int, int]]) -> Tensor:
+        """Numbers on the device, on their way there in the current line."""
+        told = torch.tensor(numbers)
+        pinned = self._device.pinned(told.shape, torch.int64).copy_(told)
+        return pinned.to(self._device.where, non_blocking=True)
+
+    def _exchange(self, copy: Copy) -> None:
+        """Bytes between a host slot, when nothing is under way with it, and what is written or was read by others."""
+        if self._files is None:
+            return
+        match copy.kind:
+            case CopyKind.SAVE:
+                self._files.save(digest_of(copy.target), self._slot(copy.source).numpy().tobytes())
+            case CopyKind.LOAD:
+                data = torch.frombuffer(self._files.take(digest_of(copy.source)), dtype=torch.uint8)
+                self._slot(copy.target).copy_(data)
+            case CopyKind.ERASE:
+                self._files.erase(digest_of(copy.source))
+
+    def _slot(self, slot: int) -> Tensor:
+        if (mark := self._used.pop(slot, None)) is not None:
+            mark.wait()
+        return self._host[slot]
+
+
+def _numbered(copy: Copy, pages: int) -> tuple[int, int]:
+    out, back = copy.kind is CopyKind.OUT, copy.kind is CopyKind.IN
+    return copy.source + back * pages, copy.target + out * pages
+
+
+def _groups(pairs: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
+    for begin in range(0, len(pairs), _GROUP):
+        yield pairs[begin : begin + _GROUP]

@@ -1,0 +1,132 @@
+"""The model of `engine.model.decoder` on a GPU: the same weights and formulas, what lies between products in kernels.
+
+The sum that runs through the layers is float32; products are torch's (cuBLAS) in the weights' type. Each kernel gets
+the memory that it writes, so a step can be recorded into a graph, where that memory is the graph's own. Rows that
+stand for nobody (`buffers`) are computed like all others, and attend to nothing and write nowhere.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from paceline_kernels.paged_prefill import Tiles
+from paceline_kernels.paging import Pages, Rule, Sequences
+from paceline_kernels.work_list.launch import Work
+from paceline_workers.engine.gpu.device import Device
+from paceline_workers.engine.gpu.kernels import LAUNCHES, Kernels
+from paceline_workers.engine.memory.sight import Sight
+from paceline_workers.engine.model.decoder import Decoder, Layer
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Chunks of several tokens: rows `starts[i]` to `starts[i + 1]` behind the singles are the last of sequence i."""
+
+    starts: Tensor
+    sequences: Sequences
+    tiles: Tiles
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one pass takes, on the device: one row for each token, chunks of one token (`singles`) before all others.
+
+    tokens, positions, slots [rows] int64: where a row's keys and values go, page * page_tokens + place; -1: nowhere.
+    drawn [drawn rows] int64: the rows whose next token is wanted. `works`: by sight, for the singles.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    slots: Tensor
+    drawn: Tensor
+    singles: Sequences
+    spans: Spans | None
+    works: Mapping[Sight, Work]
+
+
+class GpuDecoder:
+    """`model`: with its tensors on the device; `longest`: tokens of the longest text."""
+
+    def __init__(self, model: Decoder, device: Device, longest: int, kernels: Kernels = LAUNCHES) -> None:
+        self.config = model.config
+        self.device = device
+        self._model = model
+        self.kernels = kernels
+        half = model.config.shape.head_dim // 2
+        cos, sin = model.config.rope.angles(torch.arange(longest))
+        self._cos, self._sin = (part[:, 0, half:].contiguous().to(device.where) for part in (cos, sin))
+        scale = model.config.shape.head_dim**-0.5
+        self._rules = {sight: Rule(scale, sight.window, sight.sinks) for sight in set(model.config.sights)}
+
+    def works(self, places: int, programs: int) -> Mapping[Sight, Work]:
+        """Room for the plans of steps with so many singles at most, for grids of so many programs."""
+        shape, where = self.config.shape, self.device.where
+        rows = shape.heads // shape.kv_heads
+        return {
+            sight: Work.empty(places, shape.kv_heads, rows, shape.head_dim, programs, where) for sight in self._rules
+        }
+
+    def room(self, rows: int) -> tuple[Tensor, Tensor]:
+        """Where hidden states and logits of so many rows go."""
+        shape, weight = self.config.shape, self._model.embedding
+        return weight.new_zeros(rows, shape.hidden), weight.new_zeros(rows, shape.vocab)
+
+    def states(self, step: Step, pages: tuple[Pages, ...], *, out: Tensor) -> Tensor:
+        """Compute a step, write its keys and values; hidden states after the final norm [drawn rows, hidden]."""
+        kernels, model = self.kernels, self._model
+        if len(step.singles):
+            for sight, rule in self._rules.items():
+                kernels.plan_work(step.singles, pages[0].page_tokens, rule, step.works[sight])
+        angles = self._cos[step.positions], self._sin[step.positions]
+        residual, x = model.embedding[step.tokens].float(), None
+        for index, layer in enumerate(model.layers):
+            rows = self._norm(x, residual, layer.attention_norm.weight)
+            x = self._attention(index, rows, step, angles, pages[index])
+            x = self._mlp(layer, self._norm(x, residual, layer.mlp_norm.weight))
+        x = None if x is None else x.index_select(0, step.drawn)
+        return self._norm(x, residual.index_select(0, step.drawn), model.norm.weight, out)
+
+    def logits(self, states: Tensor, *, out: Tensor) -> Tensor:
+        """What follows hidden states: [rows, vocabulary] in the weights' type."""
+        weight = self._model.head.weight
+        assert weight is not None
+        return torch.mm(states, weight.t(), out=out)
+
+    def _norm(self, x: Tensor | None, residual: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor:
+        if out is None:
+            out = torch.empty(residual.shape, dtype=self._model.embedding.dtype, device=residual.device)
+        return self.kernels.add_rmsnorm(x, residual, weight, self.config.norm_eps, out=out)
+
+    def _mlp(self, layer: Layer, rows: Tensor) -> Tensor:
+        both = layer.gate_up(rows)
+        return layer.down(self.kernels.silu_mul(both, out=both.new_empty(len(rows), self.config.shape.ffn)))
+
+    def _attention(self, index: int, rows: Tensor, step: Step, angles: tuple[Tensor, Tensor], pages: Pages) -> Tensor:
+        layer, shape = self._model.layers[index], self.config.shape
+        both = layer.qkv(rows)
+        queries = self.kernels.rope_append(
+            both,
+            *angles,
+            step.slots,
+            pages,
+            query_norm=None if layer.query_norm is None else layer.query_norm.weight,
+            key_norm=None if layer.key_norm is None else layer.key_norm.weight,
+            eps=self.config.norm_eps,
+            out=both.new_empty(len(rows), shape.heads, shape.head_dim),
+        )
+        return layer.out(self._attend(self.config.sights[index], queries, step, pages).flatten(1))
+
+    def _attend(self, sight: Sight, queries: Tensor, step: Step, pages: Pages) -> Tensor:
+        rule, singles, out = self._rules[sight], len(step.singles), torch.empty_like(queries)
+        if singles:
+            self.kernels.paged_decode(
+                queries[:singles, None], pages, step.singles, rule, step.works[sight], out=out[:singles, None]
+            )
+        if step.spans is not None:
+            spans = step.spans
+            self.kernels.paged_prefill(
+                queries[singles:], spans.starts, pages, spans.sequences, rule, spans.tiles, out=out[singles:]
+            )
+        return out

@@ -1,0 +1,192 @@
+"""What a GPU does beside its host, as a seam: streams, marks in them, page-locked memory, recorded graphs.
+
+There are two lines of work: the compute stream, which is whatever stream is current, and one beside it for pages that
+move. Each does its own work in order; a mark stands behind all that the line it was made in has been given.
+`Host` is the CPU in a GPU's place, where everything is over when it returns, so that the same code runs in tests.
+"""
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Mark(Protocol):
+    """A place in a line of work."""
+
+    def over(self) -> bool:
+        """All before it is done."""
+        ...
+
+    def wait(self) -> None:
+        """The host waits until it is."""
+        ...
+
+    def hold(self) -> None:
+        """What the current line is given from here on begins behind the mark."""
+        ...
+
+    def seconds_to(self, later: "Mark") -> float:
+        """Between two marks that are over."""
+        ...
+
+
+class Device(Protocol):
+    """Where a runner computes."""
+
+    @property
+    def where(self) -> torch.device:
+        """The name that tensors take."""
+        ...
+
+    @property
+    def processors(self) -> int:
+        """How many programs run side by side, each with a processor of its own."""
+        ...
+
+    def pinned(self, size: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Host memory from and to which copies run beside the host; not for large ones, which it rounds up."""
+        ...
+
+    def lock(self, memory: Tensor) -> Tensor:
+        """The same host memory, of any size, as fit for that as pinned memory."""
+        ...
+
+    def mark(self) -> Mark:
+        """Behind all that the current line has been given."""
+        ...
+
+    def beside(self) -> AbstractContextManager[None]:
+        """What is given within goes into the line beside the compute stream."""
+        ...
+
+    def record(self, compute: Callable[[], None]) -> Callable[[], None]:
+        """A way to do the same again, on the same tensors, for one launch; `compute` has run before as it is."""
+        ...
+
+    def finish(self) -> None:
+        """The host waits for everything."""
+        ...
+
+
+def opened(device: torch.device) -> Device:
+    """The seam of this device."""
+    return Cuda(device) if device.type == "cuda" else Host()
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """Where nothing is ever under way: a mark is a time."""
+
+    at: float = field(default_factory=time.perf_counter)
+
+    def over(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        pass
+
+    def hold(self) -> None:
+        pass
+
+    def seconds_to(self, later: Mark) -> float:
+        assert isinstance(later, _Past)
+        return later.at - self.at
+
+
+@dataclass(frozen=True)
+class Host:
+    """A CPU: nothing runs beside anything, and a recorded graph is the function itself."""
+
+    where: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    processors: int = 1
+
+    def pinned(self, size: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Plain memory."""
+        return torch.empty(list(size), dtype=dtype)
+
+    def lock(self, memory: Tensor) -> Tensor:
+        """As it is."""
+        return memory
+
+    def mark(self) -> Mark:
+        """It is over."""
+        return _Past()
+
+    def beside(self) -> AbstractContextManager[None]:
+        """At once."""
+        return nullcontext()
+
+    def record(self, compute: Callable[[], None]) -> Callable[[], None]:
+        """The same."""
+        return compute
+
+    def finish(self) -> None:
+        """It is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    event: torch.cuda.Event
+
+    def over(self) -> bool:
+        return bool(self.event.query())  # type: ignore[no-untyped-call]
+
+    def wait(self) -> None:
+        self.event.synchronize()
+
+    def hold(self) -> None:
+        self.event.wait()
+
+    def seconds_to(self, later: Mark) -> float:
+        assert isinstance(later, _Event)
+        return float(self.event.elapsed_time(later.event)) / 1e3
+
+
+class Cuda:
+    """One GPU. All graphs share one pool of memory, since steps never overlap."""
+
+    def __init__(self, device: torch.device) -> None:
+        torch.cuda.set_device(device)
+        self.where = torch.device("cuda", torch.cuda.current_device())
+        self.processors = torch.cuda.get_device_properties(self.where).multi_processor_count
+        self._side = torch.cuda.Stream(self.where)  # type: ignore[no-untyped-call]
+        self._graphs = torch.cuda.graph_pool_handle()
+
+    def pinned(self, size: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """From torch's pool of pinned memory, which gives it to others only when the copies from and to it are over."""
+        return torch.empty(list(size), dtype=dtype, pin_memory=True)
+
+    def lock(self, memory: Tensor) -> Tensor:
+        """Registered with the driver for as long as the tensor lives."""
+        if memory.nbytes:
+            address, runtime = memory.data_ptr(), torch.cuda.cudart()  # type: ignore[no-untyped-call]
+            torch.cuda.check_error(int(runtime.cudaHostRegister(address, memory.nbytes, 0)))
+            weakref.finalize(memory, runtime.cudaHostUnregister, address).atexit = False
+        return memory
+
+    def mark(self) -> Mark:
+        """An event."""
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return _Event(event)
+
+    def beside(self) -> AbstractContextManager[None]:
+        """The side stream."""
+        return torch.cuda.stream(self._side)
+
+    def record(self, compute: Callable[[], None]) -> Callable[[], None]:
+        """A CUDA graph."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._graphs):
+            compute()
+        return graph.replay
+
+    def finish(self) -> None:
+        """Both streams."""
+        torch.cuda.synchronize(self.where)

@@ -1,0 +1,98 @@
+"""The next tokens, drawn on the device for all requests that it can draw for, and how the host reads them.
+
+A request gets a place in the sampler's state with the first step that draws for it, and keeps it while it runs; after
+a preemption it joins anew, since what it drew last may have been thrown away. For grammars, beams, embeddings and what
+has more biases or stop ids than there is room for, the host draws from the same logits: such rows have no place.
+"""
+
+from torch import Tensor
+
+from paceline_kernels.sample.state import Asked, Drawn, State, fits
+from paceline_workers.engine.gpu.buffers import NOBODY
+from paceline_workers.engine.gpu.device import Device
+from paceline_workers.engine.gpu.kernels import Kernels
+from paceline_workers.engine.sampling.sample import fault
+from paceline_workers.engine.scheduling import Request, Sample
+from paceline_workers.engine.scheduling.plan import TokenLogprobs
+from paceline_workers.engine.scheduling.request import State as Stage
+
+
+class Drawing:
+    """For at most `most` requests at once. `drawn`: what the last step drew, on the device."""
+
+    def __init__(self, most: int, vocab: int, device: Device, kernels: Kernels) -> None:
+        where = device.where
+        self.drawn = Drawn.empty(most, where)
+        self._state = State.empty(most, vocab, where)
+        self._scratch = kernels.scratch(most, vocab, where)
+        self._kernels = kernels
+        self._free = list(range(most))
+        self._places: dict[Request, tuple[int, int]] = {}
+
+    def renew(self) -> None:
+        """Who does not run any more, or was preempted meanwhile, gives up its place."""
+        for request, (place, life) in list(self._places.items()):
+            if request.state is not Stage.RUNNING or request.preemptions != life:
+                del self._places[request]
+                self._free.append(place)
+
+    def seat(self, request: Request) -> int:
+        """Its place in the state, NOBODY if the host must draw for it."""
+        if known := self._places.get(request):
+            return known[0]
+        asked = wanted(request)
+        if asked is None:
+            return NOBODY
+        place = self._free.pop()
+        cut = request.prompt_len
+        self._state.join(place, asked, request.tokens[:cut], request.tokens[cut:])
+        self._places[request] = (place, request.preemptions)
+        return place
+
+    def draw(self, logits: Tensor, seats: Tensor, counts: Tensor) -> None:
+        """One token a row, into the first rows of `drawn`."""
+        self._kernels.sample(logits, seats, counts, self._state, self._scratch, self.drawn)
+
+
+def wanted(request: Request) -> Asked | None:
+    """What the device must know to draw for it, None if it cannot."""
+    sampling = request.sampling
+    if request.embed or request.beams is not None or sampling.grammar:
+        return None
+    asked = Asked(
+        temperature=sampling.temperature,
+        min_p=sampling.min_p,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        repetition=sampling.repetition,
+        frequency=sampling.frequency,
+        presence=sampling.presence,
+        seed=sampling.seed,
+        choice=request.choice,
+        logprobs=sampling.logprobs,
+        bias=sampling.bias,
+        stop_ids=request.stop_ids,
+        least=request.prompt_len + request.min_tokens,
+    )
+    return asked if fits(asked) else None
+
+
+class Read:
+    """What was drawn, once it has come to the host."""
+
+    def __init__(self, drawn: Drawn) -> None:
+        self._tokens, self._best = drawn.tokens.tolist(), drawn.best.tolist()
+        self._drawn = drawn
+
+    def sample(self, row: int, request: Request) -> Sample:
+        """What a row's request gets."""
+        if words := fault(self._best[row]):
+            return Sample(self._tokens[row], error=words)
+        told = self._told(row, request.sampling.logprobs) if request.sampling.logprobs >= 0 else None
+        return Sample(self._tokens[row], told)
+
+    def _told(self, row: int, top: int) -> TokenLogprobs:
+        drawn = self._drawn
+        ids, values = drawn.top_ids[row, :top].tolist(), drawn.top_logprobs[row, :top].tolist()
+        best = [(token, value) for token, value in zip(ids, values, strict=True) if token >= 0]
+        return float(drawn.logprob[row]), best

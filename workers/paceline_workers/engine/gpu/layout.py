@@ -1,0 +1,114 @@
+"""From a plan to the fields of a step: which chunk stands in which row.
+
+Chunks of one token come first, in the plan's order, since they attend by another kernel than longer ones. A step of
+single tokens alone is padded to a bucket and all its rows draw; in any other one only those whose chunk samples do.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from paceline_kernels.paged_prefill import Tiles
+from paceline_workers.engine.gpu.buffers import NOBODY, Form, Staged
+from paceline_workers.engine.gpu.graphs import Graphs
+from paceline_workers.engine.scheduling import Chunk, Plan, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A plan by rows: `samples` are the rows of `Fields.drawn` in which the plan's sampling chunks stand, in its order.
+
+    `lacking`: rows whose token is still being drawn, and for whom. `tiles` of the chunks of several tokens, which are
+    told what `Tiles` says beside its list.
+    """
+
+    form: Form
+    chunks: tuple[Chunk, ...]
+    samples: Mapping[Request, int]
+    lacking: Mapping[Request, int]
+    tiles: Tiles | None
+
+    @classmethod
+    def of(cls, plan: Plan, graphs: Graphs, group: int) -> "Rows":
+        """`plan.chunks` must not be empty; `group` query heads share a kv head."""
+        singles = [chunk for chunk in plan.chunks if chunk.count == 1]
+        spans = [chunk for chunk in plan.chunks if chunk.count > 1]
+        chunks = (*singles, *spans)
+        starts = np.cumsum([chunk.count for chunk in chunks]).tolist()
+        lacking = {
+            chunk.request: end - 1
+            for chunk, end in zip(chunks, starts, strict=True)
+            if chunk.start + chunk.count > len(chunk.request.tokens)
+        }
+        if not spans:
+            samples = {chunk.request: row for row, chunk in enumerate(chunks) if chunk.samples}
+            return cls(graphs.form(len(chunks)), chunks, samples, lacking, None)
+        drawn = {chunk.request: row for row, chunk in enumerate(chunk for chunk in chunks if chunk.samples)}
+        tiles = Tiles.of([chunk.count for chunk in spans], [chunk.start + chunk.count for chunk in spans], "cpu", group)
+        pages = max(len(chunk.request.pages) for chunk in chunks)
+        form = Form(starts[-1], len(singles), len(spans), len(drawn), len(tiles.list), pages)
+        samples = {chunk.request: drawn[chunk.request] for chunk in plan.chunks if chunk.samples}
+        return cls(form, chunks, samples, lacking, tiles)
+
+
+def fill(staged: Staged, rows: Rows, page_tokens: int, seat: Callable[[Request], int]) -> None:
+    """All that the host knows of the step; `seat` gives the place of a request in the sampler's state."""
+    fields, chunks, singles = staged.fields, rows.chunks, rows.form.singles
+    count = len(chunks)
+    fields.lengths[:count] = [chunk.start + chunk.count for chunk in chunks]
+    fields.dropped[:count] = [chunk.request.dropped for chunk in chunks]
+    staged.table([chunk.request.pages for chunk in chunks])
+    if not rows.form.spans:
+        staged.pad(count)
+        _singles(staged, chunks, page_tokens)
+        drawing = chunks
+    else:
+        _singles(staged, chunks[:singles], page_tokens)
+        _spans(staged, rows, page_tokens)
+        drawing = tuple(chunk for chunk in chunks if chunk.samples)
+    fields.seats[: len(drawing)] = [seat(chunk.request) if chunk.samples else NOBODY for chunk in drawing]
+    fields.counts[: len(drawing)] = [chunk.start + chunk.count for chunk in drawing]
+
+
+def _singles(staged: Staged, chunks: Sequence[Chunk], page_tokens: int) -> None:
+    """One row each; a zero stands for a token that is still being drawn."""
+    fields, count = staged.fields, len(chunks)
+    fields.tokens[:count] = [_token(chunk.request.tokens, chunk.start) for chunk in chunks]
+    fields.positions[:count] = [chunk.start for chunk in chunks]
+    fields.slots[:count] = [_slot(chunk.request, chunk.start, page_tokens) for chunk in chunks]
+    fields.sources[:count] = NOBODY
+
+
+def _spans(staged: Staged, rows: Rows, page_tokens: int) -> None:
+    fields, begin = staged.fields, rows.form.singles
+    fields.starts[0] = 0
+    for number, chunk in enumerate(rows.chunks[begin:], 1):
+        end = begin + chunk.count
+        positions = np.arange(chunk.start, chunk.start + chunk.count)
+        tokens = chunk.request.tokens[chunk.start : chunk.start + chunk.count]
+        fields.tokens[begin:end] = tokens if len(tokens) == chunk.count else [*tokens, 0]
+        fields.positions[begin:end] = positions
+        pages = np.array(chunk.request.pages)[positions // page_tokens - chunk.request.dropped]
+        fields.slots[begin:end] = pages * page_tokens + positions % page_tokens
+        fields.starts[number] = end - rows.form.singles
+        begin = end
+    fields.sources[rows.form.singles :] = NOBODY
+    ends = np.cumsum([chunk.count for chunk in rows.chunks]) - 1
+    fields.drawn[:] = [end for chunk, end in zip(rows.chunks, ends, strict=True) if chunk.samples]
+    assert rows.tiles is not None
+    fields.tiles[:] = _array(rows.tiles.list)
+
+
+def _token(tokens: Sequence[int], place: int) -> int:
+    return tokens[place] if place < len(tokens) else 0
+
+
+def _slot(request: Request, place: int, page_tokens: int) -> int:
+    return request.pages[place // page_tokens - request.dropped] * page_tokens + place % page_tokens
+
+
+def _array(tensor: Tensor) -> "np.ndarray[tuple[int, ...], np.dtype[np.int32]]":
+    array: np.ndarray[tuple[int, ...], np.dtype[np.int32]] = tensor.numpy()
+    return array
