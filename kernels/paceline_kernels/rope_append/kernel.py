@@ -25,13 +25,14 @@ def rope_append_kernel(
     KV_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     PAGE_TOKENS: tl.constexpr,
-    BLOCK: tl.constexpr,  # heads of a program
+    BLOCK: tl.constexpr,  # heads of a program that has queries
+    KV_BLOCK: tl.constexpr,  # of one that has keys or values
     NORMS: tl.constexpr,
     LIMIT: tl.constexpr,  # of narrow pages, 0 for others
     ROUNDS: tl.constexpr,  # narrow pages hold integers
 ):
-    query_parts: tl.constexpr = tl.cdiv(HEADS, BLOCK)
-    key_parts: tl.constexpr = tl.cdiv(KV_HEADS, BLOCK)
+    query_parts: tl.constexpr = (HEADS + BLOCK - 1) // BLOCK
+    key_parts: tl.constexpr = (KV_HEADS + KV_BLOCK - 1) // KV_BLOCK
     half: tl.constexpr = HEAD_DIM // 2
     parts: tl.constexpr = query_parts + 2 * key_parts
     token = (tl.program_id(0) // parts).to(tl.int64)
@@ -54,7 +55,7 @@ def rope_append_kernel(
         slot = tl.load(slots + token)
         if slot >= 0:
             kind = (part - query_parts) // key_parts  # 0: keys, 1: values
-            heads = ((part - query_parts) % key_parts * BLOCK + tl.arange(0, BLOCK))[:, None]
+            heads = ((part - query_parts) % key_parts * KV_BLOCK + tl.arange(0, KV_BLOCK))[:, None]
             inside = heads < KV_HEADS
             first, second = _halves(row + (HEADS + kind * KV_HEADS + heads) * HEAD_DIM + columns, inside, half)
             if kind == 0:
@@ -62,7 +63,7 @@ def rope_append_kernel(
                     first, second = _normed(first, second, key_norm + columns, eps, HEAD_DIM)
                 first, second = _rotated(first, second, tl.load(cos + turn), tl.load(sin + turn))
             place = ((slot // PAGE_TOKENS * KV_HEADS + heads) * 2 + kind) * PAGE_TOKENS + slot % PAGE_TOKENS
-            if LIMIT:
+            if LIMIT > 0:
                 most = tl.maximum(tl.max(tl.abs(first), 1), tl.max(tl.abs(second), 1))[:, None]
                 most = tl.maximum(most, least)
                 tl.store(scales + place, most / LIMIT, inside)

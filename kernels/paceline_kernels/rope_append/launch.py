@@ -14,15 +14,21 @@ from paceline_kernels.rope_append.narrow import LEAST, LIMITS
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Heads that a program takes, and its warps."""
+    """Heads that a program takes at most, and its warps."""
 
     heads: int
     warps: int
 
 
-LAUNCHES = {64: Launch(heads=8, warps=1), 128: Launch(heads=8, warps=2)}
-"""By head_dim. First guesses, 16 bytes a thread in 16-bit types, until `make gpu` has chosen."""
-SMALL = Launch(heads=8, warps=1)
+LAUNCHES = {64: Launch(heads=16, warps=2), 128: Launch(heads=16, warps=4)}
+"""By head_dim; first guesses until `make gpu` has chosen. 16 bytes a thread in 16-bit types; with more threads than a
+half has numbers, angles are loaded as the heads need them and do not pass through shared memory."""
+OTHERS = Launch(heads=16, warps=4)
+
+
+def launch_for(head_dim: int) -> Launch:
+    """From the table."""
+    return LAUNCHES.get(head_dim, OTHERS)
 
 
 def rope_append(
@@ -53,8 +59,9 @@ def rope_append(
     _check_norms(query_norm, key_norm, dim)
     out = torch.empty((tokens, heads, dim), dtype=qkv.dtype, device=qkv.device) if out is None else out
     expect("out", out, tokens, heads, dim)
-    launch = launch or LAUNCHES.get(dim, SMALL)
-    parts = triton.cdiv(heads, launch.heads) + 2 * triton.cdiv(pages.kv_heads, launch.heads)
+    launch = launch or launch_for(dim)
+    block, kv_block = (min(launch.heads, triton.next_power_of_2(count)) for count in (heads, pages.kv_heads))
+    parts = triton.cdiv(heads, block) + 2 * triton.cdiv(pages.kv_heads, kv_block)
     if tokens:
         rope_append_kernel[(tokens * parts,)](
             qkv,
@@ -72,7 +79,8 @@ def rope_append(
             KV_HEADS=pages.kv_heads,
             HEAD_DIM=dim,
             PAGE_TOKENS=pages.page_tokens,
-            BLOCK=launch.heads,
+            BLOCK=block,
+            KV_BLOCK=kv_block,
             NORMS=query_norm is not None,
             LIMIT=LIMITS.get(pages.data.dtype, 0.0),
             ROUNDS=pages.data.dtype == torch.int8,
