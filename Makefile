@@ -15,7 +15,7 @@ TOGETHER := -j2 --output-sync=target
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up test check static lint types layers generated quick nightly real cluster-tests generate bench demo-model tools cluster clean
+.PHONY: help venv up test check static lint types layers generated quick gpu nightly real cluster-tests generate bench demo-model tools cluster clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ quick:
 # In Triton's interpreter, unless this machine has a GPU.
 kernels:
 	$(BIN)/python -m pytest -q -m "kernels and not real" -n 2 --dist worksteal --durations=10 tests/kernels tests/engine
+
+gpu: ## On a machine with CUDA, without any download: test the kernels, then measure them (20 min); ARGS=--quick
+	@scripts/gpu.sh $(ARGS)
 
 nightly: ## The long forms: 1,000 examples of each property, 120,000 rules of the engine's state machine, 100,000 random lives
 	@scripts/venv.sh dev

@@ -1,10 +1,42 @@
 """Decode: few queries for each sequence, against all of its context, on a fixed grid and a work list."""
 
-from torch import Tensor
+from dataclasses import dataclass
 
-from paceline_kernels.paged_decode.reference import paged_attention
-from paceline_kernels.paging import Pages, Rule, Sequences
+import torch
+from torch import Tensor
+from triton import next_power_of_2
+
+from paceline_kernels.merge_splits.launch import merge_splits
+from paceline_kernels.paged_decode.kernel import decode_kernel
+from paceline_kernels.paging import PAGE_TOKENS, Pages, Rule, Sequences
 from paceline_kernels.work_list.launch import Work
+
+MOST_QUERIES = 8
+"""Of a sequence: a verify step."""
+MOST_ROWS = 128
+"""Queries that share a kv head: what a program keeps in registers."""
+NARROW = (torch.int8, torch.float8_e4m3fn)
+"""Types of pages that need scales."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """`tile`: tokens read at once, `stages`: tiles in flight and one, `registers`: the most for a thread.
+
+    `programs`: for each multiprocessor; `Work.empty` wants `tile` and the product.
+    """
+
+    tile: int
+    warps: int
+    stages: int
+    registers: int
+    programs: int
+
+
+def launch_for(query: torch.dtype, pages: torch.dtype, head_dim: int, rows: int) -> Launch:
+    """First guesses, until `make gpu` has chosen."""
+    del query, pages, head_dim, rows
+    return Launch(tile=64, warps=4, stages=3, registers=168, programs=3)
 
 
 def paged_decode(
@@ -17,6 +49,7 @@ def paged_decode(
     sink_logits: Tensor | None = None,
     out: Tensor,
     lse: Tensor | None = None,
+    launch: Launch | None = None,
 ) -> Tensor:
     """Attention of queries [S, Q, H, D] into `out`, the same shape; logarithms of the sums into `lse` [S, Q, H].
 
@@ -24,8 +57,57 @@ def paged_decode(
     `plan_work` for these lengths, this rule and so many queries. Two launches. The natural logarithms (float32) hold
     the sinks' part; where a query sees nothing it gives 0 and minus infinity.
     """
-    del work
-    mixed, sums = paged_attention(query, pages, sequences, rule, sink_logits)
-    if lse is not None:
-        lse.copy_(sums)
-    return out.copy_(mixed)
+    _check(query, pages, sequences, work)
+    _, queries, heads, head_dim = query.shape
+    rows = heads // pages.kv_heads * queries
+    launch = launch or launch_for(query.dtype, pages.data.dtype, head_dim, rows)
+    decode_kernel[(work.programs,)](
+        query,
+        pages.data,
+        pages.scales,
+        sequences.table,
+        work.entries,
+        work.live,
+        sink_logits,
+        out,
+        lse,
+        work.partials,
+        work.lses,
+        rule.scale,
+        sequences.table.stride(0),
+        work.lses.stride(0),
+        HEADS=heads,
+        KV_HEADS=pages.kv_heads,
+        QUERIES=queries,
+        DIM=head_dim,
+        PAGE=pages.page_tokens,
+        TILE=work.tile_of(pages.page_tokens),
+        ROWS=max(next_power_of_2(rows), 16),
+        WINDOW=rule.window or 0,
+        FIRST=0 if rule.window is None else rule.first,
+        CAP=rule.cap,
+        NARROW=pages.scales is not None,
+        SINKS=sink_logits is not None,
+        LSE=lse is not None,
+        STAGES=launch.stages,
+        num_warps=launch.warps,
+        maxnreg=launch.registers,
+    )
+    return merge_splits(work, sequences, sink_logits=sink_logits, out=out, lse=lse)
+
+
+def _check(query: Tensor, pages: Pages, sequences: Sequences, work: Work) -> None:
+    places, queries, heads, head_dim = query.shape
+    rows = heads // pages.kv_heads * queries
+    if not 0 < queries <= MOST_QUERIES:
+        raise ValueError(f"query: {queries} a sequence is not between 1 and {MOST_QUERIES}; paged_prefill takes more")
+    if heads % pages.kv_heads or rows > MOST_ROWS:
+        raise ValueError(f"query: {heads} heads, {queries} a sequence, do not share {pages.kv_heads} kv heads")
+    if head_dim != pages.head_dim or places != len(sequences):
+        raise ValueError(f"query: {tuple(query.shape)} does not fit {len(sequences)} sequences of {pages.head_dim}")
+    if pages.page_tokens not in PAGE_TOKENS:
+        raise ValueError(f"pages: {pages.page_tokens} tokens in a page, none of {PAGE_TOKENS}")
+    if (pages.data.dtype in NARROW) != (pages.scales is not None):
+        raise ValueError(f"pages: scales go with {NARROW}, not with {pages.data.dtype}")
+    if work.kv_heads != pages.kv_heads or work.partials.shape[2] != head_dim or work.partials.shape[1] < rows:
+        raise ValueError(f"work: made for {work.kv_heads} kv heads, {tuple(work.partials.shape[1:])} a partial")

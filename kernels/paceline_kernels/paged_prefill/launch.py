@@ -1,10 +1,38 @@
-"""Calls the kernel of chunks."""
+"""Calls the kernel of chunks, with the numbers that suit a tile's rows and the types of queries and pages.
 
+First guesses for Hopper, compiled for sm_90 and not yet timed: `make gpu` chooses them.
+"""
+
+from dataclasses import dataclass
+
+import torch
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-from paceline_kernels.paged_prefill import reference
+from paceline_kernels.checks import expect
+from paceline_kernels.paged_prefill.kernel import prefill_kernel
 from paceline_kernels.paged_prefill.tiles import Tiles
-from paceline_kernels.paging import Pages, Rule, Sequences
+from paceline_kernels.paging import PAGE_TOKENS, Pages, Rule, Sequences
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """`tile` tokens of the context at a time; `bulk`: by the copy engine, then a tile is at most a page."""
+
+    tile: int
+    warps: int
+    stages: int
+    bulk: bool = False
+
+
+def chosen(rows: int, query: torch.dtype, pages: Pages) -> Launch:
+    """By the rows of a tile, the types, the head's size and the page's."""
+    whole = pages.page_tokens >= 64
+    if query == torch.float32:
+        return Launch(tile=32, warps=4, stages=2)
+    if rows <= 64 or pages.head_dim > 128:
+        return Launch(tile=64, warps=4, stages=2, bulk=whole)
+    return Launch(tile=64, warps=8, stages=3, bulk=whole)
 
 
 def paged_prefill(
@@ -13,22 +41,85 @@ def paged_prefill(
     pages: Pages,
     sequences: Sequences,
     rule: Rule,
-    tiles: Tiles,  # noqa: ARG001
+    tiles: Tiles,
     *,
     sink_logits: Tensor | None = None,
     out: Tensor,
     lse: Tensor | None = None,
     causal: bool = True,
+    launch: Launch | None = None,
 ) -> Tensor:
-    """Attention of `query` [tokens, heads, head_dim] into `out`; see `reference`.
+    """Attention of `query` [tokens, heads, head_dim] into `out`.
 
     Rows starts[i]:starts[i + 1] (`starts` [sequences + 1] int32) are the last tokens of sequence i, or, with
     `causal` False, stand behind all of it. `sink_logits` [heads] float32 join each row's sum and no value. `lse`
     [tokens, heads] float32 is the natural logarithm of that sum. A sequence without tokens gives 0 and minus infinity.
     """
-    found, logarithms = reference.paged_prefill(
-        query, starts, pages, sequences, rule, sink_logits=sink_logits, causal=causal
+    check_pages(query, pages, sink_logits)
+    _check(query, starts, sequences, out, lse)
+    if not causal and rule.window is not None:
+        raise ValueError("causal: rows behind a context have no place in a window; attend with causal=True")
+    heads, numbers = query.shape[1], launch or chosen(tiles.rows, query.dtype, pages)
+    if not len(tiles.list):
+        return out
+    prefill_kernel[(len(tiles.list) * (heads // tiles.packed),)](
+        query,
+        starts,
+        _pool(pages, numbers),
+        pages.scales,
+        sequences.table,
+        sequences.lengths,
+        sequences.dropped,
+        tiles.list,
+        sink_logits,
+        out,
+        lse,
+        rule.scale,
+        sequences.table.stride(0),
+        HEADS=heads,
+        KV=pages.kv_heads,
+        PACK=tiles.packed,
+        PAGE=pages.page_tokens,
+        DIM=pages.head_dim,
+        ROWS=tiles.rows,
+        TILE=numbers.tile,
+        WINDOW=rule.window or 0,
+        FIRST=rule.first,
+        CAP=rule.cap,
+        CAUSAL=causal,
+        BULK=numbers.bulk,
+        NARROW=pages.scales is not None,
+        num_warps=numbers.warps,
+        num_stages=numbers.stages,
     )
+    return out
+
+
+def _pool(pages: Pages, numbers: Launch) -> Tensor | TensorDescriptor:
+    rows = pages.data.view(-1, pages.head_dim)
+    if not numbers.bulk:
+        return rows
+    return TensorDescriptor(rows, list(rows.shape), list(rows.stride()), [numbers.tile, pages.head_dim])
+
+
+def check_pages(query: Tensor, pages: Pages, sink_logits: Tensor | None) -> None:
+    """ValueError if queries do not fit these pages."""
+    *_, heads, head_dim = query.shape
+    if head_dim != pages.head_dim or head_dim < 16 or head_dim & (head_dim - 1):
+        raise ValueError(f"query: heads of {head_dim}; the pages hold {pages.head_dim}, a power of two from 16 on")
+    if heads % pages.kv_heads:
+        raise ValueError(f"query: {heads} heads are no multiple of {pages.kv_heads} kv heads")
+    if pages.page_tokens not in PAGE_TOKENS or not pages.data.is_contiguous():
+        raise ValueError(f"pages: of {pages.page_tokens} tokens; contiguous ones of {PAGE_TOKENS} are taken")
+    if (pages.data.element_size() == 1) != (pages.scales is not None):
+        raise ValueError(f"pages: scales belong to narrow pages alone, these are {pages.data.dtype}")
+    if sink_logits is not None:
+        expect("sink_logits", sink_logits, heads)
+
+
+def _check(query: Tensor, starts: Tensor, sequences: Sequences, out: Tensor, lse: Tensor | None) -> None:
+    expect("query", query, -1, -1, -1)
+    expect("out", out, *query.shape)
+    expect("starts", starts, len(sequences) + 1)
     if lse is not None:
-        lse.copy_(logarithms)
-    return out.copy_(found)
+        expect("lse", lse, *query.shape[:-1])

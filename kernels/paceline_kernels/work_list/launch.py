@@ -9,9 +9,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from triton import cdiv, next_power_of_2
 
 from paceline_kernels.paging import PAGE_TOKENS, Rule, Sequences
-from paceline_kernels.work_list.reference import ENTRY, LIVE, Split, plan
+from paceline_kernels.work_list.kernel import plan_kernel
+from paceline_kernels.work_list.reference import ENTRY, LIVE
+
+_BLOCK = 16
+"""Programs whose entries one program of the planning grid writes."""
 
 MOST_SEQUENCES = 1024
 """Places in a batch."""
@@ -55,13 +60,18 @@ class Work:
             raise ValueError(f"tile: {tile} is none of {PAGE_TOKENS}")
         return cls(
             entries=torch.zeros((programs, len(ENTRY)), dtype=torch.int32, device=device),
-            live=torch.zeros((sequences, len(LIVE)), dtype=torch.int32, device=device),
+            live=torch.zeros((sequences + 1, len(LIVE)), dtype=torch.int32, device=device),
             partials=torch.empty((2 * programs, rows, head_dim), dtype=torch.float32, device=device),
             lses=torch.empty((2 * programs, rows), dtype=torch.float32, device=device),
             kv_heads=kv_heads,
             tile=tile,
             least=least,
         )
+
+    @property
+    def sequences(self) -> int:
+        """Places in a batch that there is room for; one more row in `live` is what the last program looks ahead to."""
+        return len(self.live) - 1
 
     @property
     def programs(self) -> int:
@@ -78,9 +88,24 @@ def plan_work(sequences: Sequences, page_tokens: int, rule: Rule, work: Work, qu
 
     A length of 0 is no work. Lengths and dropped pages are read on the device.
     """
-    if len(sequences) > len(work.live):
-        raise ValueError(f"sequences: {len(sequences)} do not fit into work for {len(work.live)}")
-    split = Split(work.kv_heads, work.programs, work.tile_of(page_tokens), work.least)
-    entries, live = plan(sequences.lengths.tolist(), sequences.dropped.tolist(), rule, split, queries)
-    work.entries.copy_(entries)
-    work.live[: len(live)].copy_(live)
+    if len(sequences) > work.sequences:
+        raise ValueError(f"sequences: {len(sequences)} do not fit into work for {work.sequences}")
+    plan_kernel[(cdiv(work.programs, _BLOCK),)](
+        sequences.lengths,
+        sequences.dropped,
+        sequences.table,
+        work.entries,
+        work.live,
+        len(sequences),
+        sequences.table.stride(0),
+        PROGRAMS=work.programs,
+        LEAST=work.least,
+        KV_HEADS=work.kv_heads,
+        QUERIES=queries,
+        PAGE=page_tokens,
+        TILE=work.tile_of(page_tokens),
+        WINDOW=rule.window or 0,
+        FIRST=0 if rule.window is None else rule.first,
+        PLACES=next_power_of_2(len(sequences)),
+        BLOCK=_BLOCK,
+    )

@@ -6,17 +6,19 @@ by sequence and head by head, are the work; program `p` takes numbers `p * share
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from paceline_kernels.paging import Rule
+from paceline_kernels.paging import Rule, Sequences
 
-ENTRY = ("count", "head", "tile", "place", "sequence", "length", "tiles", "dropped")
-"""What a program starts with: how many tiles, from which tile of which kv head of `live[place]`, and that row."""
+ENTRY = ("count", "segment", "tile", "page", "sequence", "length", "tiles", "dropped")
+"""What a program starts with: so many tiles, from this one of `segment` on, which lies in `page` of the pool.
+
+A segment is a kv head of a sequence: place in `live` * kv heads + head. Behind it stands that place's row.
+"""
 LIVE = ("sequence", "length", "tiles", "dropped")
 """A sequence with something in sight: its number, its tokens, tiles in sight of one head, pages missing."""
 
@@ -46,10 +48,9 @@ def tiles_in_sight(length: int, queries: int, rule: Rule, tile: int) -> int:
     return head + count - max(begin, head)
 
 
-def plan(
-    lengths: Sequence[int], dropped: Sequence[int], rule: Rule, split: Split, queries: int = 1
-) -> tuple[Tensor, Tensor]:
-    """Entries [programs, 8] and live [live sequences, 4] as `ENTRY` and `LIVE` name them; idle programs count 0."""
+def plan(sequences: Sequences, page_tokens: int, rule: Rule, split: Split, queries: int = 1) -> tuple[Tensor, Tensor]:
+    """Entries [programs, 8] and live [live sequences, 4] as `ENTRY` and `LIVE` name them; idle programs are zeros."""
+    lengths, dropped = sequences.lengths.tolist(), sequences.dropped.tolist()
     sizes = [tiles_in_sight(length, queries, rule, split.tile) for length in lengths]
     rows = zip(range(len(sizes)), lengths, sizes, dropped, strict=True)
     live = [row for row in rows if row[2]]
@@ -58,7 +59,15 @@ def plan(
     entries = torch.zeros((split.programs, len(ENTRY)), dtype=torch.int32)
     for program, begin in enumerate(range(0, starts[-1], share)):
         segment = bisect_right(starts, begin) - 1
-        place, head = divmod(segment, split.kv_heads)
+        sequence, length, tiles, gone = live[segment // split.kv_heads]
+        tile = begin - starts[segment]
+        number = text_tile(tile, length, tiles, rule, split.tile) * split.tile // page_tokens
+        page = sequences.table[sequence, number - gone * (number >= rule.head(page_tokens))]
         count = min(share, starts[-1] - begin)
-        entries[program] = torch.tensor([count, head, begin - starts[segment], place, *live[place]])
+        entries[program] = torch.tensor([count, segment, tile, page, sequence, length, tiles, gone])
     return entries, torch.tensor(live, dtype=torch.int32).view(-1, len(LIVE))
+
+
+def text_tile(tile: int, length: int, tiles: int, rule: Rule, size: int) -> int:
+    """The number in the text of a tile in sight: those behind the head follow a gap."""
+    return tile if tile < first_tiles(rule, size) else tile - tiles - -length // size

@@ -1,0 +1,55 @@
+"""The kernels against the limits of the GPU that they run on, and against others on the same data.
+
+`python -m benchmarks.kernels [--quick] [--only PART ...]` needs a machine with CUDA (`make gpu` tests there before).
+Copy bandwidth and matrix rate are measured in the same run. Bars are shares of them; one set in absolute figures is
+scaled from the rate that it was set for (`ISSUE_COPY`, `ISSUE_MATMUL`).
+"""
+
+import argparse
+import sys
+
+import torch
+from benchmarks.harness import Measured, Row, report
+from benchmarks.kernels import decode, prefill, small
+from benchmarks.kernels.bench import Part, described, on_gpu
+
+from paceline_core.clock import SystemClock
+
+PARTS: dict[str, Part] = {
+    "decode": decode.measure,
+    "narrow": decode.measure_narrow,
+    "prefill": prefill.measure,
+    "small": small.measure,
+}
+"""By what `--only` calls them, in the order in which they run."""
+REFUSAL = """error: no GPU: torch {version} finds no CUDA device here, and there is nothing else to measure on.
+Run `make gpu` (or `python -m benchmarks.kernels`) on a machine with one; nothing is downloaded there.
+What can be said without one: `python -m benchmarks.kernels.compiled`."""
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"some of {', '.join(PARTS)}")
+    chosen = parser.parse_args()
+    if not torch.cuda.is_available():
+        print(REFUSAL.format(version=torch.__version__), file=sys.stderr)
+        sys.exit(2)
+    suffix = ".part" if chosen.only else ".quick" if chosen.quick else ""
+    report("kernels", lambda: measure(chosen.only or list(PARTS), quick=chosen.quick), SystemClock(), suffix)
+
+
+def measure(names: list[str], *, quick: bool) -> Measured:
+    """The rows of these parts, and what they were measured on."""
+    bench = on_gpu(quick=quick)
+    rows: list[Row] = []
+    for name in names:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        rows += PARTS[name](bench)
+        torch.cuda.empty_cache()
+    return rows, described(bench)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""What each kernel becomes on sm_90, without a GPU: registers, spills, shared memory, programs that fit.
+
+`python -m benchmarks.kernels.compiled [--only NAME ...] [--json]` prints a table, and exits with 1 where a kernel
+spills or cannot run. `tests/kernels/test_compiled.py` judges the same. How fast it is, only a GPU can say.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+from benchmarks.harness import PLAIN_WIDTH
+from benchmarks.kernels.cases import CASES, Case
+from benchmarks.kernels.machine_code import INSTRUCTIONS, Judged, judge
+from benchmarks.kernels.standin import SHARED_LIMIT, StandIn, stand_in
+from rich.console import Console
+from rich.table import Table
+from triton.errors import TritonError
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One kernel of one case, or why none came of it; `fault` says why it must not be launched so, "" if it may."""
+
+    case: str
+    judged: Judged | None
+    error: str = ""
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with it."""
+        if self.judged is None:
+            return self.error
+        taken = self.judged.taken
+        if taken.spilled:
+            return f"{taken.spilled} bytes of registers spilled"
+        if taken.shared > SHARED_LIMIT:
+            return f"{taken.shared} bytes of shared memory; {SHARED_LIMIT} are there"
+        return "" if taken.programs else "does not fit on a multiprocessor"
+
+
+def compiled(cases: Iterable[Case], device: StandIn) -> list[Compiled]:
+    """Call each launch and judge what Triton would have loaded for it."""
+    found = []
+    for case in cases:
+        begin = len(device.loaded)
+        try:
+            case.call()
+        except TritonError as error:
+            found.append(Compiled(case.name, None, f"does not compile: {error}"))
+        found += [Compiled(case.name, judge(loaded)) for loaded in device.loaded[begin:]]
+    return found
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels.compiled")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="cases whose name contains one of these")
+    parser.add_argument("--json", action="store_true", help="one object a line instead of a table")
+    chosen = parser.parse_args()
+    if os.environ.get("TRITON_INTERPRET", "0") not in {"", "0"}:
+        parser.error("TRITON_INTERPRET is set, and the interpreter compiles nothing: unset it")
+    cases = [case for case in CASES if not chosen.only or any(part in case.name for part in chosen.only)]
+    rows = compiled(cases, stand_in())
+    if chosen.json:
+        print("\n".join(json.dumps(asdict(row) | {"fault": row.fault}) for row in rows))
+    else:
+        _print(rows)
+    sys.exit(any(row.fault for row in rows))
+
+
+def _print(rows: Sequence[Compiled]) -> None:
+    table = Table(title="compiled for sm_90")
+    heads = ("case", "kernel", "registers", "spilled", "shared KB", "warps", "stages", "programs", *INSTRUCTIONS)
+    for head in heads:
+        table.add_column(head, justify="left" if head in {"case", "kernel"} else "right")
+    for row in rows:
+        if (judged := row.judged) is None:
+            continue
+        taken, counts = judged.taken, judged.instructions.values()
+        numbers = (taken.registers, taken.spilled, round(taken.shared / 1024, 1), taken.warps, judged.stages)
+        table.add_row(row.case, judged.kernel, *map(str, (*numbers, taken.programs, *counts)))
+    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH + 40)
+    console.print(table)
+    for row in rows:
+        if row.fault:
+            console.print(f"{row.case}: {row.fault}", markup=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""Decode attention: the memory's speed in every form of batch, and who else reads the same keys and values.
+
+All contestants attend to the same contexts (32 query heads on 8 heads of keys and values of 128 numbers). Ours and the
+ablation read pages of 64 tokens in random order; torch's SDPA reads a contiguous copy of them, flex_attention pages of
+128, its own block. The work list is made once a step, so it has a row of its own and is no part of the others.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from statistics import geometric_mean
+
+import torch
+from benchmarks.harness import Row
+from benchmarks.kernels.bench import Bench, Model, microseconds_row, ratio_row, share_row
+from benchmarks.kernels.rivals import flex, sdpa
+from benchmarks.kernels.segments import fixed_segments
+from benchmarks.kernels.timing import Contestant, ratios
+from torch import Tensor
+
+from paceline_kernels.paged_decode.launch import paged_decode
+from paceline_kernels.paging import Pages, Rule, Sequences
+from paceline_kernels.work_list.launch import Work, plan_work
+
+NEAR = 0.02
+"""What two kernels in bf16 may differ by, as a share of the result's length."""
+ISSUE_COPY = 4.3e12
+"""The copy rate for which bars in microseconds were set; they move with the rate that was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Lengths of its contexts, and what ours must reach: a share of the copy rate, or microseconds at most."""
+
+    name: str
+    lengths: tuple[int, ...]
+    share: float | None = None
+    most_us: float | None = None
+    moves: bool = True
+    """The bar in microseconds is one of bandwidth: it moves with the copy rate."""
+    flex: bool = False
+
+    def bytes(self, model: Model) -> int:
+        """Of keys and values in sixteen bits."""
+        return sum(self.lengths) * model.kv_bytes
+
+
+K = 1024
+EVEN = (
+    Batch("32 x 4k", (4 * K,) * 32, share=0.9, flex=True),
+    Batch("64 x 4k", (4 * K,) * 64, share=0.9),
+    Batch("8 x 32k", (32 * K,) * 8, share=0.9),
+    Batch("8 x 4k", (4 * K,) * 8, most_us=44, flex=True),
+    Batch("1 x 32k", (32 * K,), most_us=46, flex=True),
+    Batch("1 x 1k", (K,), most_us=10, moves=False),
+)
+SMALL = 8
+"""Sequences up to which fixed segments must lose by more."""
+RAGGED = Batch("1 x 64k + 63 x 1k", (64 * K, *(K,) * 63))
+AS_RAGGED = Batch("64 x 2032", (2032,) * 64)
+NARROW = EVEN[:3]
+BARS = {"fixed segments": 1.3, "torch SDPA, contiguous": 1.0, "torch flex_attention, paged": 1.3}
+SMALL_BAR, RAGGED_BAR, NARROW_BAR = 1.6, 0.8, 1.75
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """Several copies of a batch, each with pages of its own, and one query and result for all."""
+
+    pools: tuple[Pages, ...]
+    sequences: Sequences
+    query: Tensor
+    out: Tensor
+    rule: Rule
+    work: Work
+
+
+def measure(bench: Bench, even: Sequence[Batch] = EVEN, ragged: tuple[Batch, Batch] = (RAGGED, AS_RAGGED)) -> list[Row]:
+    """All rows of decode attention in 16-bit pages."""
+    rows, over_segments = [], {}
+    for batch in even:
+        times = _compared(bench, batch)
+        rows += _own(bench, batch, times["ours"])
+        for name in [name for name in times if name != "ours"]:
+            found = ratios(times[name], times["ours"])
+            rows.append(ratio_row(f"decode, {batch.name}, over {name}", found, _bar(name, batch)))
+            if name == "fixed segments":
+                over_segments[batch.name] = sorted(found)[len(found) // 2]
+    mean = geometric_mean(over_segments.values())
+    rows.append(ratio_row("decode, over fixed segments, geometric mean", [mean], BARS["fixed segments"]))
+    return rows + _uneven(bench, *ragged) + [_planned(bench, ragged[0])]
+
+
+def measure_narrow(bench: Bench, batches: Sequence[Batch] = NARROW) -> list[Row]:
+    """Pages of eight bits against sixteen."""
+    rows = []
+    for batch in batches:
+        both = {
+            name: _ours(contexts(bench, batch, dtype))
+            for name, dtype in (("fp8", torch.float8_e4m3fn), ("bf16", bench.dtype))
+        }
+        times = bench.compare(f"decode narrow, {batch.name}", both)
+        found = ratios(times["bf16"], times["fp8"])
+        rows.append(ratio_row(f"decode, {batch.name}, fp8 pages over bf16", found, NARROW_BAR))
+        size = batch.bytes(bench.model) / 2 * (1 + 4 / bench.model.head_dim)
+        rows.append(share_row(f"decode, {batch.name}, fp8 pages", times["fp8"], size, bench.limits.copy))
+    return rows
+
+
+def contexts(bench: Bench, batch: Batch, dtype: torch.dtype | None = None, per_sm: int = 2) -> Contexts:
+    """The batch in random pages; the last page of each sequence may be partly filled."""
+    dtype = bench.dtype if dtype is None else dtype
+    model = bench.model
+    needed = [-(-length // model.page) for length in batch.lengths]
+    order = torch.randperm(sum(needed)).int()
+    table = torch.full((len(needed), max(needed)), -1, dtype=torch.int32)
+    for row, (end, count) in enumerate(zip(accumulate(needed), needed, strict=True)):
+        table[row, :count] = order[end - count : end]
+    lengths = torch.tensor(batch.lengths, dtype=torch.int32, device=bench.device)
+    sequences = Sequences(table.to(bench.device), lengths, torch.zeros_like(lengths))
+    pools = tuple(
+        _pool(bench, sum(needed), dtype) for _ in range(bench.copies(batch.bytes(model) * dtype.itemsize // 2))
+    )
+    shape = (len(needed), 1, model.heads, model.head_dim)
+    rule = Rule(scale=model.head_dim**-0.5)
+    programs = per_sm * bench.multiprocessors
+    work = Work.empty(len(needed), model.kv_heads, model.group, model.head_dim, programs, bench.device)
+    plan_work(sequences, model.page, rule, work)
+    return Contexts(pools, sequences, bench.randn(*shape), bench.empty(*shape), rule, work)
+
+
+def _pool(bench: Bench, pages: int, dtype: torch.dtype) -> Pages:
+    shape = (pages, bench.model.kv_heads, 2, bench.model.page, bench.model.head_dim)
+    if dtype.itemsize > 1:
+        return Pages(bench.randn(*shape, dtype=dtype))
+    scales = bench.randn(*shape[:4], dtype=torch.float32).abs()
+    return Pages(bench.randn(*shape).clamp(-4, 4).to(dtype), scales)
+
+
+def _compared(bench: Bench, batch: Batch) -> dict[str, list[float]]:
+    made = contexts(bench, batch)
+    contestants = {"ours": _ours(made), "fixed segments": _fixed(made), "torch SDPA, contiguous": sdpa(made)}
+    if batch.flex:
+        contestants["torch flex_attention, paged"] = flex(made, batch.lengths[0], compiled=bench.device.type == "cuda")
+    agree(made.out, contestants)
+    return bench.compare(f"decode, {batch.name}", contestants)
+
+
+def agree(out: Tensor, contestants: Mapping[str, Contestant]) -> None:
+    """All give the same, or the comparison is worth nothing. Each one's last call writes, or returns, its result."""
+    results: dict[str, Tensor] = {}
+    for name, contestant in contestants.items():
+        out.fill_(float("nan"))
+        found = contestant.calls[0]()
+        assert isinstance(found, Tensor), name
+        results[name] = found.float().reshape(out.shape).clone()
+    first, *others = results.values()
+    for name, other in zip(list(results)[1:], others, strict=True):
+        apart = ((first - other).norm() / first.norm()).item()
+        if not apart <= NEAR:
+            raise RuntimeError(f"ours and {name} differ by {apart:.3g} in the same batch; nothing was timed")
+
+
+def _ours(made: Contexts) -> Contestant:
+    def call(pages: Pages) -> Tensor:
+        return paged_decode(made.query, pages, made.sequences, made.rule, made.work, out=made.out)
+
+    return Contestant(_each(call, made))
+
+
+def _fixed(made: Contexts) -> Contestant:
+    def call(pages: Pages) -> Tensor:
+        return fixed_segments(made.query, pages, made.sequences, made.rule.scale, out=made.out)
+
+    return Contestant(_each(call, made))
+
+
+def _each(call: Callable[[Pages], Tensor], made: Contexts) -> list[Callable[[], object]]:
+    return [partial(call, pages) for pages in made.pools]
+
+
+def _own(bench: Bench, batch: Batch, times: Sequence[float]) -> list[Row]:
+    name = f"decode, {batch.name}"
+    rows = [share_row(name, times, batch.bytes(bench.model), bench.limits.copy, batch.share)]
+    if batch.most_us is not None:
+        most = batch.most_us * (ISSUE_COPY / bench.limits.copy.rate if batch.moves else 1)
+        rows.append(microseconds_row(name, times, most))
+    return rows
+
+
+def _bar(name: str, batch: Batch) -> float | None:
+    if name == "fixed segments":
+        return SMALL_BAR if len(batch.lengths) <= SMALL else None
+    return BARS[name]
+
+
+def _uneven(bench: Bench, ragged: Batch, even: Batch) -> list[Row]:
+    """The bytes are the same, so the ratio of times is that of rates."""
+    made = contexts(bench, ragged)
+    contestants = {"ragged": _ours(made), "even": _ours(contexts(bench, even)), "fixed segments": _fixed(made)}
+    agree(made.out, {name: contestants[name] for name in ("ragged", "fixed segments")})
+    times = bench.compare(f"decode, {ragged.name}", contestants)
+    size = ragged.bytes(bench.model) / even.bytes(bench.model)
+    over = [size * ratio for ratio in ratios(times["even"], times["ragged"])]
+    return [
+        ratio_row(f"decode, {ragged.name}, rate over that of {even.name}", over, RAGGED_BAR),
+        ratio_row(f"decode, {ragged.name}, over fixed segments", ratios(times["fixed segments"], times["ragged"])),
+    ]
+
+
+def _planned(bench: Bench, batch: Batch) -> Row:
+    made = contexts(bench, batch)
+    plan = Contestant((lambda: plan_work(made.sequences, bench.model.page, made.rule, made.work),))
+    times = bench.compare("work list", {"ours": plan})
+    return microseconds_row(f"work list of {len(batch.lengths)} sequences, once a step", times["ours"])

@@ -1,0 +1,90 @@
+"""Prefill attention against the rate of the GPU's own matrix products.
+
+Operations are those of the pairs of query and key that are seen: two products of `head_dim` each.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from benchmarks.harness import Bar, Row
+from benchmarks.kernels.bench import Bench, Model, ratio_row, share_row
+from benchmarks.kernels.decode import Batch, Contexts, contexts
+from benchmarks.kernels.rivals import contiguous
+from benchmarks.kernels.timing import Contestant, ratios
+from torch.nn.functional import scaled_dot_product_attention
+
+from paceline_kernels.paged_prefill import Tiles, paged_prefill
+
+ISSUE_MATMUL = 780e12
+"""The rate of products for which the bar was set; it moves with the rate that was measured."""
+CAUSAL_BAR = 450
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Chunks of `counts` tokens, the last of contexts of `lengths`; `tflops`: the bar at ISSUE_MATMUL."""
+
+    name: str
+    counts: tuple[int, ...]
+    lengths: tuple[int, ...]
+    tflops: float | None = None
+
+    def operations(self, model: Model) -> float:
+        """Of the pairs that are seen."""
+        pairs = sum(c * (n - c) + c * (c + 1) / 2 for c, n in zip(self.counts, self.lengths, strict=True))
+        return 4.0 * model.heads * model.head_dim * pairs
+
+
+K = 1024
+WHOLE = Chunks("causal 8k", (8 * K,), (8 * K,), CAUSAL_BAR)
+CHUNKS = (
+    WHOLE,
+    Chunks("2k behind 30k", (2 * K,), (32 * K,)),
+    Chunks("16 chunks of 512", (512,) * 16, (512,) * 16),
+    Chunks("verify, 32 x 4 tokens behind 4k", (4,) * 32, (4 * K,) * 32),
+)
+
+
+def measure(bench: Bench, chunks: Sequence[Chunks] = CHUNKS) -> list[Row]:
+    """Rows of prefill attention; SDPA beside the first, which it can do."""
+    rows = []
+    for one in chunks:
+        made = contexts(bench, Batch(one.name, one.lengths))
+        contestants = {"ours": _ours(bench, made, one)}
+        if one is chunks[0]:
+            contestants["torch SDPA, contiguous"] = _sdpa(bench, *contiguous(made.pools[0], made.sequences))
+        times = bench.compare(f"prefill, {one.name}", contestants)
+        rows += _own(bench, one, times["ours"])
+        rows += [
+            ratio_row(f"prefill, {one.name}, over {name}", ratios(theirs, times["ours"]))
+            for name, theirs in times.items()
+            if name != "ours"
+        ]
+    return rows
+
+
+def _ours(bench: Bench, made: Contexts, one: Chunks) -> Contestant:
+    starts = torch.tensor([0, *accumulate(one.counts)], dtype=torch.int32, device=bench.device)
+    query = bench.randn(sum(one.counts), bench.model.heads, bench.model.head_dim)
+    out = torch.empty_like(query)
+    tiles = Tiles.of(one.counts, one.lengths, bench.device, bench.model.group)
+    pages = made.pools[0]
+    return Contestant((lambda: paged_prefill(query, starts, pages, made.sequences, made.rule, tiles, out=out),))
+
+
+def _sdpa(bench: Bench, keys: torch.Tensor, values: torch.Tensor) -> Contestant:
+    query = bench.randn(len(keys), bench.model.heads, *keys.shape[2:])
+    return Contestant((lambda: scaled_dot_product_attention(query, keys, values, is_causal=True, enable_gqa=True),))
+
+
+def _own(bench: Bench, one: Chunks, times: Sequence[float]) -> list[Row]:
+    name = f"prefill, {one.name}"
+    shared = share_row(name, times, one.operations(bench.model), bench.limits.matmul)
+    if one.tflops is None:
+        return [shared]
+    rates = [one.operations(bench.model) / seconds / 1e12 for seconds in times]
+    bar = Bar(one.tflops * bench.limits.matmul.rate / ISSUE_MATMUL, at_least=True)
+    spread = max(rates) - min(rates)
+    return [shared, Row(name, sorted(rates)[len(rates) // 2], "TFLOP/s", spread=spread, bar=bar)]

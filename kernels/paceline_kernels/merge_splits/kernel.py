@@ -1,0 +1,115 @@
+"""Merging of partials by borders, not by heads: a border between two programs cuts at most one head.
+
+So the grid is that of the work list, whatever the batch. The first border inside a head merges all of its parts; it
+finds them by arithmetic. Places of the batch without a token are cleared on the way.
+"""
+
+import triton
+import triton.language as tl
+
+LOG2E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def merge_splits_kernel(
+    partials,  # [2 * programs, room, DIM]
+    partial_lses,  # [2 * programs, room], base 2
+    entries,
+    lengths,
+    sinks,  # [HEADS] if SINKS
+    out,  # [places, QUERIES, HEADS, DIM]
+    lse,  # [places, QUERIES, HEADS] if LSE
+    places,
+    room,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    QUERIES: tl.constexpr,
+    DIM: tl.constexpr,
+    SINKS: tl.constexpr,
+    LSE: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    GROUP: tl.constexpr = HEADS // KV_HEADS
+    border = tl.program_id(0)
+    dims = tl.arange(0, DIM)
+    share = tl.load(entries)
+    entry = entries + border * 8
+    count = tl.load(entry)
+    head = tl.load(entry + 1) % KV_HEADS
+    tile = tl.load(entry + 2)
+    sequence = tl.load(entry + 4)
+    tiles = tl.load(entry + 6)
+    if (count > 0) & (tile > 0) & (tile <= share):
+        last = (border * share - tile + tiles - 1) // share
+        for row in range(tl.program_id(1), GROUP * QUERIES, tl.num_programs(1)):
+            top = float("-inf")
+            total = 0.0
+            mixed = tl.zeros([DIM], tl.float32)
+            for begin in range(border - 1, last + 1, CHUNK):
+                program = begin + tl.arange(0, CHUNK)
+                # the program before the border began the head, the others went on with it
+                slot = (2 * program + (program < border).to(tl.int32)) * room + row
+                part = tl.load(partial_lses + slot, mask=program <= last, other=float("-inf"))
+                values = tl.load(partials + slot[:, None] * DIM + dims, mask=(program <= last)[:, None], other=0.0)
+                higher = tl.maximum(top, tl.max(part, 0))
+                base = tl.where(higher == float("-inf"), 0.0, higher)
+                weights = tl.exp2(part - base)
+                fade = tl.exp2(top - base)
+                total = total * fade + tl.sum(weights, 0)
+                mixed = mixed * fade + tl.sum(weights[:, None] * values, 0)
+                top = higher
+            lane = head * GROUP + row % GROUP
+            if SINKS:
+                total += tl.where(total > 0, tl.exp2(tl.load(sinks + lane) * LOG2E - top), 0.0)
+            at = (sequence * QUERIES + row // GROUP) * HEADS + lane
+            tl.store(out + at * DIM + dims, mixed / tl.where(total > 0, total, 1.0))
+            if LSE:
+                tl.store(lse + at, (top + tl.log2(total)) / LOG2E)
+
+    for place in range(border, places, tl.num_programs(0)):
+        if tl.load(lengths + place) == 0:
+            for row in range(tl.program_id(1), QUERIES * HEADS, tl.num_programs(1)):
+                at = place * (QUERIES * HEADS) + row
+                tl.store(out + at * DIM + dims, tl.zeros([DIM], tl.float32))
+                if LSE:
+                    tl.store(lse + at, float("-inf"))
+
+
+@triton.jit
+def merge_states_kernel(
+    outs,  # [parts, lines, DIM]
+    lses,  # [parts, lines], natural
+    out,  # [lines, DIM]
+    lse,  # [lines] if LSE
+    parts,
+    lines,
+    DIM: tl.constexpr,
+    LSE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    line = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    dims = tl.arange(0, DIM)
+    real = line < lines
+    top = tl.full([BLOCK], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK], tl.float32)
+    mixed = tl.zeros([BLOCK, DIM], tl.float32)
+    at = line.to(tl.int64)
+    for _ in range(parts):
+        sums = tl.load(lses + at, mask=real, other=float("-inf")) * LOG2E
+        seen = sums > float("-inf")
+        values = tl.load(outs + at[:, None] * DIM + dims, mask=(real & seen)[:, None], other=0.0).to(tl.float32)
+        higher = tl.maximum(top, sums)
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        weights = tl.exp2(sums - base)
+        fade = tl.exp2(top - base)
+        total = total * fade + weights
+        mixed = mixed * fade[:, None] + values * weights[:, None]
+        top = higher
+        at += lines
+    tl.store(
+        out + line.to(tl.int64)[:, None] * DIM + dims,
+        mixed / tl.where(total > 0, total, 1.0)[:, None],
+        mask=real[:, None],
+    )
+    if LSE:
+        tl.store(lse + line, (top + tl.log2(total)) / LOG2E, mask=real)

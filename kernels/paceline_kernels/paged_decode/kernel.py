@@ -1,0 +1,145 @@
+"""One loop over a program's tiles, across the borders of heads and sequences, so that loads run ahead over them too.
+
+The state of the walk (which tile of which head of which sequence) depends on nothing that is computed, only on the work
+list; so Triton's pipeliner keeps the next tiles' copies in flight while a head is finished and the next one begun.
+A tile needs one dependent load, its page's number; the first one finds all else in the program's entry.
+"""
+
+import triton
+import triton.language as tl
+
+from paceline_kernels.work_list.kernel import text_tile
+
+
+@triton.jit
+def decode_kernel(
+    query,  # [S, QUERIES, HEADS, DIM]
+    data,  # [pages, KV_HEADS, 2, PAGE, DIM]
+    scales,  # [pages, KV_HEADS, 2, PAGE] if NARROW
+    table,  # [S, table_stride]
+    entries,
+    live,
+    sinks,  # [HEADS] if SINKS
+    out,  # as query
+    lse,  # [S, QUERIES, HEADS] if LSE
+    partials,  # [2 * programs, room, DIM]
+    partial_lses,  # [2 * programs, room]
+    scale,
+    table_stride,
+    room,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    QUERIES: tl.constexpr,
+    DIM: tl.constexpr,
+    PAGE: tl.constexpr,
+    TILE: tl.constexpr,
+    ROWS: tl.constexpr,
+    WINDOW: tl.constexpr,
+    FIRST: tl.constexpr,
+    CAP: tl.constexpr,
+    NARROW: tl.constexpr,
+    SINKS: tl.constexpr,
+    LSE: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    LOG2E: tl.constexpr = 1.4426950408889634
+    GROUP: tl.constexpr = HEADS // KV_HEADS
+    FIRST_TILES: tl.constexpr = (FIRST + TILE - 1) // TILE
+    FIRST_PAGES: tl.constexpr = (FIRST + PAGE - 1) // PAGE
+    program = tl.program_id(0)
+    entry = entries + program * 8
+    count = tl.load(entry)
+    segment = tl.load(entry + 1)
+    tile = tl.load(entry + 2)
+    page = tl.load(entry + 3)
+    sequence = tl.load(entry + 4)
+    length = tl.load(entry + 5)
+    tiles = tl.load(entry + 6)
+    dropped = tl.load(entry + 7)
+
+    place = segment // KV_HEADS
+    head = segment % KV_HEADS
+
+    rows = tl.arange(0, ROWS)
+    dims = tl.arange(0, DIM)
+    inside = tl.arange(0, TILE)
+    real = rows < GROUP * QUERIES
+    lanes = rows // GROUP * HEADS + rows % GROUP
+    at = sequence * (QUERIES * HEADS) + head * GROUP + lanes
+    q = tl.load(query + at[:, None] * DIM + dims, mask=real[:, None], other=0.0)
+    top = tl.full([ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    mixed = tl.zeros([ROWS, DIM], tl.float32)
+    whole = tile == 0
+
+    for step in tl.range(0, count, num_stages=STAGES):
+        number = text_tile(tile, length, tiles, TILE, WINDOW, FIRST_TILES)
+        token = (page.to(tl.int64) * KV_HEADS + head) * (2 * PAGE) + number % (PAGE // TILE) * TILE
+        position = number * TILE + inside
+        written = position < length
+        keys = tl.load(data + token * DIM + (inside[:, None] * DIM + dims))
+        # What lies behind the last token is another's or nobody's: 0 * NaN would be NaN.
+        values = tl.load(data + (token + PAGE) * DIM + (inside[:, None] * DIM + dims), mask=written[:, None], other=0.0)
+
+        scores = tl.dot(q, tl.trans(keys.to(q.dtype)), input_precision="ieee") * scale
+        if NARROW:
+            scores *= tl.load(scales + token + inside, mask=written, other=0.0)
+        if CAP > 0:
+            bent = tl.exp2(scores * (2 * LOG2E / CAP))
+            scores = CAP - 2 * CAP / (bent + 1)
+        scores *= LOG2E
+        own = length - QUERIES + rows // GROUP
+        seen = position <= own[:, None]
+        if WINDOW:
+            seen &= (position > own[:, None] - WINDOW) | (position < FIRST)
+        scores = tl.where(seen, scores, float("-inf"))
+        higher = tl.maximum(top, tl.max(scores, 1))
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        weights = tl.exp2(scores - base[:, None])
+        fade = tl.exp2(top - base)
+        total = total * fade + tl.sum(weights, 1)
+        if NARROW:
+            weights *= tl.load(scales + token + PAGE + inside, mask=written, other=0.0)
+        mixed = tl.dot(weights.to(q.dtype), values.to(q.dtype), mixed * fade[:, None], input_precision="ieee")
+        top = higher
+
+        ends = tile + 1 == tiles
+        if ends | (step + 1 == count):
+            at = sequence * (QUERIES * HEADS) + head * GROUP + lanes
+            if whole & ends:
+                if SINKS:
+                    sink = tl.load(sinks + head * GROUP + rows % GROUP) * LOG2E
+                    total += tl.where(total > 0, tl.exp2(sink - top), 0.0)
+                divisor = tl.where(total > 0, total, 1.0)
+                tl.store(out + at[:, None] * DIM + dims, mixed / divisor[:, None], mask=real[:, None])
+                if LSE:
+                    tl.store(lse + at, (top + tl.log2(total)) / LOG2E, mask=real)
+            else:
+                divisor = tl.where(total > 0, total, 1.0)
+                slot = (2 * program + whole.to(tl.int32)) * room + rows
+                tl.store(partials + slot[:, None] * DIM + dims, mixed / divisor[:, None], mask=real[:, None])
+                tl.store(partial_lses + slot, top + tl.log2(total), mask=real)
+            top = tl.full([ROWS], float("-inf"), tl.float32)
+            total = tl.zeros([ROWS], tl.float32)
+            mixed = tl.zeros([ROWS, DIM], tl.float32)
+            whole = True
+
+        goes_on = step + 1 < count
+        tile += 1
+        if ends:
+            tile = 0
+            head += 1
+            if head == KV_HEADS:
+                head = 0
+                place += 1
+                sequence = tl.load(live + place * 4)
+                length = tl.load(live + place * 4 + 1)
+                tiles = tl.load(live + place * 4 + 2)
+                dropped = tl.load(live + place * 4 + 3)
+        number = text_tile(tile, length, tiles, TILE, WINDOW, FIRST_TILES) // (PAGE // TILE)
+        if WINDOW:
+            number -= tl.where(number >= FIRST_PAGES, dropped, 0)
+        page = tl.load(table + sequence * table_stride + number, mask=goes_on, other=0)
+        if ends & goes_on:
+            at = sequence * (QUERIES * HEADS) + head * GROUP + lanes
+            q = tl.load(query + at[:, None] * DIM + dims, mask=real[:, None], other=0.0)

@@ -1,0 +1,92 @@
+"""The benchmark itself, tried without a GPU: each contestant runs on a small model, and a made-up clock times it."""
+
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+import torch
+from benchmarks.harness import Row
+from benchmarks.kernels import decode, prefill, small
+from benchmarks.kernels.bench import Bench, Limit, Limits, Model
+from benchmarks.kernels.rivals import flex, sdpa
+from benchmarks.kernels.timing import Contestant, rounds
+
+
+class MadeUp:
+    """Runs all copies once; then the first contestant takes 1 us a call, the second 2 us, and so on."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+
+    def prepare(self, contestant: Contestant) -> Callable[[], float]:
+        contestant.once()
+        number = next(self._numbers)
+        return lambda: number * 1e-6
+
+
+@pytest.fixture
+def bench(device: torch.device) -> Bench:
+    limits = Limits(Limit(4.3e12, "copy rate"), Limit(780e12, "matmul rate"))
+    model = Model(heads=2, kv_heads=1, head_dim=16, page=16, hidden=32, ffn=32, layers=2, vocab=64)
+    kind = torch.bfloat16 if device.type == "cuda" else torch.float32
+    return Bench(model, device, kind, MadeUp(), 2, limits, multiprocessors=1, cache=1)
+
+
+def named(rows: list[Row]) -> dict[str, Row]:
+    return {f"{row.name} ({row.unit})": row for row in rows}
+
+
+def test_all_contestants_of_decode_agree_and_give_rows(bench: Bench) -> None:
+    even = decode.Batch("1 x 32", (32,), share=0.9, most_us=44)
+    ragged = (decode.Batch("long and short", (32, 16)), decode.Batch("even", (24, 24)))
+    rows = named(decode.measure(bench, [even], ragged))
+    own = rows["decode, 1 x 32 (us)"]
+    assert own.value == pytest.approx(1)
+    assert own.bar is not None
+    assert own.bar.limit == pytest.approx(44)
+    # 32 tokens of 1 head with 16 numbers of two bytes twice: 2,048 bytes in 1 us
+    assert rows["decode, 1 x 32 (of copy rate)"].value == pytest.approx(2048 / 1e-6 / 4.3e12)
+    assert rows["decode, 1 x 32, over fixed segments (ratio)"].value == pytest.approx(2)
+    assert rows["decode, 1 x 32, over torch SDPA, contiguous (ratio)"].value == pytest.approx(3)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+def test_torch_attends_to_the_same_in_pages_of_its_own(bench: Bench) -> None:
+    made = decode.contexts(bench, decode.Batch("two", (128, 128)))
+    paged = flex(made, 128, compiled=bench.device.type == "cuda")
+    decode.agree(made.out, {"contiguous": sdpa(made), "paged": paged})
+
+
+def test_contestants_that_disagree_are_not_timed(bench: Bench) -> None:
+    made = decode.contexts(bench, decode.Batch("one", (16,)))
+    right = Contestant([lambda: made.out.fill_(1.0)])
+    wrong = Contestant([lambda: made.out.fill_(2.0)])
+    with pytest.raises(RuntimeError, match="ours and other differ by 1 "):
+        decode.agree(made.out, {"ours": right, "other": wrong})
+
+
+def test_prefill_gives_rows_beside_torch(bench: Bench) -> None:
+    chunks = (prefill.Chunks("causal 32", (32,), (32,), tflops=450), prefill.Chunks("behind 16", (16,), (32,)))
+    rows = named(prefill.measure(bench, chunks))
+    # 32 * 33 / 2 pairs of 2 heads with two products of 16 numbers, two operations each
+    assert rows["prefill, causal 32 (TFLOP/s)"].value == pytest.approx(528 * 2 * 64 / 1e-6 / 1e12)
+    assert rows["prefill, causal 32, over torch SDPA, contiguous (ratio)"].value == pytest.approx(2)
+
+
+def test_the_small_kernels_give_rows(bench: Bench) -> None:
+    rows = named(small.measure(bench, many=16, few=2, copied=2))
+    assert {name.partition(",")[0] for name in rows} >= {"rope_append", "add_rmsnorm", "silu_mul", "copy_blocks"}
+
+
+def test_each_round_begins_with_another_contestant() -> None:
+    turns: list[str] = []
+
+    class Noted:
+        def prepare(self, contestant: Contestant) -> Callable[[], float]:
+            return lambda: float(contestant.calls[0]())  # type: ignore[arg-type]
+
+    def noted(name: str) -> Contestant:
+        return Contestant([lambda: turns.append(name) or 1.0])  # type: ignore[func-returns-value]
+
+    assert rounds({"a": noted("a"), "b": noted("b")}, Noted(), 2) == {"a": [1.0, 1.0], "b": [1.0, 1.0]}
+    assert turns == ["a", "b", "b", "a"]
