@@ -30,13 +30,14 @@ class Engine:
 
 
 @contextmanager
-def engine(config: Path) -> Iterator[Engine]:
+def engine(config: Path, **environ: str) -> Iterator[Engine]:
+    """An engine of this configuration; `environ` is on top of ours."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         process = subprocess.Popen(
             [sys.executable, "-m", "paceline_workers.engine", "--fd", str(theirs.fileno())],
             pass_fds=(theirs.fileno(),),
-            env={**os.environ, FILE_VARIABLE: str(config)},
+            env={**os.environ, FILE_VARIABLE: str(config), **environ},
         )
         theirs.close()
         try:

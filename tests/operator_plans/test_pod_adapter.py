@@ -36,6 +36,11 @@ WISHES: dict[str, dict[str, Any]] = {
         "engine": {"kvCache": {"hostOffloadBytes": "1Gi", "diskOffloadBytes": "8Gi"}},
         "classes": {"interactive": {"reservedPercent": 25}},
     },
+    "gpu": {
+        "model": {"source": "file:///models/llama"},
+        "engine": {"kvCache": {"dtype": "fp8"}},
+        "pools": [{"name": "main", "accelerator": "h100"}],
+    },
     "placed": {
         "runtime": {"image": "registry.example.com/own:1", "env": [PLAIN, SECRET]},
         "pools": [

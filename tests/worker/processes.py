@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -30,13 +30,20 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 _WITH_ENGINE = "import sys; from paceline_workers.main import main; sys.exit(main(sys.argv[1:]))"
 
 
+def _engine(script: Script | Sequence[str]) -> list[str]:
+    """The command of a scripted engine, or of another module."""
+    if isinstance(script, Script):
+        script = ("tests.worker.scripted_engine", msgspec.json.encode(script).decode())
+    return [sys.executable, "-m", *script]
+
+
 class WorkerProcess:
     """One worker's API process and what it says on standard error."""
 
     def __init__(
         self,
         folder: Path,
-        script: Script | None,
+        script: Script | Sequence[str] | None,
         changes: dict[str, Any],
         environ: Mapping[str, str] = _NONE,
         key: bytes | None = None,
@@ -47,8 +54,7 @@ class WorkerProcess:
         config = settings(trust=folder / "trust.json", **changes).model_dump(mode="json")
         (folder / "worker.yaml").write_text(yaml.safe_dump(config))
         self._errors = folder / "stderr"
-        engine = [sys.executable, "-m", "tests.worker.scripted_engine", msgspec.json.encode(script).decode()]
-        argv = ["-m", "paceline_workers.main"] if script is None else ["-c", _WITH_ENGINE, *engine]
+        argv = ["-m", "paceline_workers.main"] if script is None else ["-c", _WITH_ENGINE, *_engine(script)]
         environ = {**os.environ, "PACELINE_CONFIG": str(folder / "worker.yaml"), **environ}
         with self._errors.open("wb") as errors:
             self.process = subprocess.Popen([sys.executable, *argv], cwd=ROOT, env=environ, stderr=errors)
@@ -114,9 +120,13 @@ def until(holds: Callable[[], Any]) -> None:
 
 @contextlib.contextmanager
 def worker_process(
-    folder: Path, script: Script | None = None, *, environ: Mapping[str, str] = _NONE, **changes: Any
+    folder: Path,
+    script: Script | Sequence[str] | None = None,
+    *,
+    environ: Mapping[str, str] = _NONE,
+    **changes: Any,
 ) -> Iterator[WorkerProcess]:
-    """A worker of `script`'s engine, or of the real one; `environ` is on top of ours."""
+    """A worker of a scripted engine, of a module's with its arguments, or of the real one; `environ` is on top."""
     worker = WorkerProcess(folder, script, changes, environ)
     try:
         yield worker

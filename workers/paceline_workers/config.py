@@ -25,8 +25,8 @@ class EngineConfig(Config):
     `disk_bytes` of pages may lie in `disk_path` behind host memory, for this engine and those after it.
     `attention_window`: tokens that attention looks back, and the first `sink_tokens`; none: as the model was made.
     `warm_prefixes`: texts that are prefilled before the worker is ready.
-    `dtype` of weights and products (auto: fp32 on CPUs), `kv_dtype` of keys and values (auto: the same; fp8 and int8 on
-    GPUs alone); `products`: how CPUs keep weights.
+    `device` that computes (auto: a GPU if there is one). `dtype` of weights and products (auto: bf16 on GPUs, fp32 on
+    CPUs), `kv_dtype` of keys and values (auto: the same; fp8, int8 on GPUs alone); `products`: how CPUs keep weights.
     """
 
     max_model_len: int | None = Field(default=None, ge=16)
@@ -53,6 +53,7 @@ class EngineConfig(Config):
     class_reserved: dict[str, Annotated[float, Field(ge=0, lt=1)]] = {}
     class_waiting: dict[str, Annotated[int, Field(ge=1)]] = {}
     threads: int | None = Field(default=None, ge=1)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "fp32", "bf16"] = "auto"
     kv_dtype: Literal["auto", "fp32", "bf16", "fp8", "int8"] = "auto"
     products: Literal["plain", "packed", "both"] = "packed"

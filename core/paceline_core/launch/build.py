@@ -58,7 +58,7 @@ def worker_config(service: ResolvedService, pool: ResolvedPool, binding: Binding
         "served_names": list(dict.fromkeys((service.model.served_name, service.key))),
         "listen": {"host": binding.host, "port": binding.port},
         "trust": binding.trust_path,
-        "engine": _engine(service, binding),
+        "engine": _engine(service, pool, binding),
         **_filters(service),
         "drain_timeout_s": service.rollout.drain_timeout_s,
         **({"trace_ratio": service.sample_ratio} if service.sample_ratio else {}),
@@ -70,7 +70,7 @@ def _text(config: dict[str, Any]) -> str:
     return json.dumps(config, indent=2) + "\n"
 
 
-def _engine(service: ResolvedService, binding: Binding) -> dict[str, Any]:
+def _engine(service: ResolvedService, pool: ResolvedPool, binding: Binding) -> dict[str, Any]:
     engine, classes = service.engine, service.classes
     settings = {
         "max_model_len": engine.max_model_len,
@@ -88,6 +88,7 @@ def _engine(service: ResolvedService, binding: Binding) -> dict[str, Any]:
         "batching": None if engine.batching == "continuous" else engine.batching,
         "batch_window_s": {str(name): cls.batch_window_s for name, cls in classes.items()},
         "class_reserved": {str(name): cls.reserved for name, cls in classes.items() if cls.reserved} or None,
+        "device": None if service.emulated else "cuda" if pool.gpus else "cpu",
         "emulate": _emulate(service),
     }
     return {name: value for name, value in settings.items() if value is not None}

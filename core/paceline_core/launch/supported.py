@@ -12,7 +12,10 @@ from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 from paceline_core.objects.route import RouteSpec
 
 SOURCES = ("builtin://", "file://")
-KV_DTYPES = ("auto", "fp32", "bf16")
+KV_DTYPES = ("auto", "fp32", "bf16", "fp8", "int8")
+GPU_KV_DTYPES = ("fp8", "int8")
+GPU_PAGE_TOKENS = (16, 32, 64, 128)
+"""Sizes of page that the kernels take; a test compares it with theirs."""
 FILTERS = ("words",)
 
 
@@ -21,6 +24,11 @@ class _Gap:
     field: str
     asked: Callable[[ResolvedService], object]
     message: str
+
+
+def _computes_on(service: ResolvedService, *, gpus: bool) -> bool:
+    """Whether any pool really computes there."""
+    return not service.emulated and any((pool.accelerator != "cpu") == gpus for pool in service.pools)
 
 
 def _loads_weights(service: ResolvedService) -> bool:
@@ -62,7 +70,17 @@ _GAPS = (
     _Gap(
         "spec.engine.kvCache.dtype",
         lambda s: s.engine.kv_dtype not in KV_DTYPES,
-        "this version keeps keys and values in fp32 or bf16; write one of them, or leave it out",
+        f"this version keeps keys and values in {', '.join(KV_DTYPES[1:])}; write one of them, or leave it out",
+    ),
+    _Gap(
+        "spec.engine.kvCache.dtype",
+        lambda s: s.engine.kv_dtype in GPU_KV_DTYPES and _computes_on(s, gpus=False),
+        f"{' and '.join(GPU_KV_DTYPES)} are kept on GPUs alone; write bf16 or fp32, or leave it out",
+    ),
+    _Gap(
+        "spec.engine.kvCache.pageTokens",
+        lambda s: s.engine.page_tokens not in GPU_PAGE_TOKENS and _computes_on(s, gpus=True),
+        f"on GPUs a page holds {', '.join(map(str, GPU_PAGE_TOKENS))} tokens; write one of them, or leave it out",
     ),
     _Gap(
         "spec.engine.speculative",
@@ -113,8 +131,8 @@ def _pool(service: ResolvedService, pool: ResolvedPool) -> Mapping[str, str]:
     problems = {}
     if pool.role != "both":
         problems["role"] = "prefill and decode are not split in this version; write both, or leave it out"
-    if pool.accelerator != "cpu" and not service.emulated:
-        problems["accelerator"] = "this version computes on cpu; write cpu, or emulate with spec.engine.emulate"
+    if pool.accelerator != "cpu" and not service.emulated and not pool.gpus:
+        problems["gpusPerReplica"] = f"a replica on {pool.accelerator} needs a GPU; write 1, or leave it out"
     if pool.tensor > 1:
         problems["gpusPerReplica"] = "a replica is one device in this version; leave it and engine.parallel out"
     return problems

@@ -6,6 +6,7 @@ from paceline_core.launch import unsupported
 from paceline_core.objects import InferenceService, resolve, validate
 
 CPU = {"name": "main", "accelerator": "cpu"}
+GPU = {"name": "gpus", "accelerator": "h100"}
 EMULATE = {"accelerator": "h100", "model": "llama-3.1-8b"}
 
 
@@ -35,6 +36,19 @@ def test_windows_and_the_types_of_keys_and_values_that_are_computed_are_served()
         assert wishes(engine={"kvCache": cache}) == []
 
 
+def test_a_pool_of_gpus_is_served_with_the_pages_that_its_kernels_take() -> None:
+    for cache in ({}, {"dtype": "fp8"}, {"dtype": "int8"}, {"pageTokens": 16}, {"pageTokens": 128}):
+        assert wishes(engine={"kvCache": cache}, pools=[GPU]) == []
+
+
+def test_what_gpus_and_cpus_cannot_is_refused_where_any_pool_computes_there() -> None:
+    assert wishes(engine={"kvCache": {"dtype": "fp8"}}, pools=[GPU, CPU]) == ["spec.engine.kvCache.dtype"]
+    assert wishes(engine={"kvCache": {"pageTokens": 8}}, pools=[GPU, CPU]) == ["spec.engine.kvCache.pageTokens"]
+    assert wishes(engine={"kvCache": {"pageTokens": 8}}) == []
+    narrow = {"emulate": EMULATE, "kvCache": {"dtype": "fp8", "pageTokens": 256}}
+    assert wishes(engine=narrow, pools=[CPU, {**GPU, "gpusPerReplica": 0}]) == []
+
+
 def test_a_filter_of_words_in_the_output_is_served() -> None:
     assert wishes(filters=[{"name": "words", "stage": "output", "config": {"words": "cat"}}]) == []
 
@@ -60,7 +74,10 @@ def test_telemetry_that_asks_for_nothing_is_served() -> None:
         ({"filters": [{"name": "words", "stage": "input", "config": {"words": "cat"}}]}, "spec.filters"),
         ({"filters": [{"name": "pii", "stage": "output"}]}, "spec.filters"),
         ({"telemetry": {"logPrompts": True}}, "spec.telemetry.logPrompts"),
-        ({"pools": [{**CPU, "accelerator": "h100"}]}, "spec.pools[0].accelerator"),
+        ({"engine": {"kvCache": {"dtype": "fp16"}}}, "spec.engine.kvCache.dtype"),
+        ({"engine": {"kvCache": {"dtype": "fp16"}}, "pools": [GPU]}, "spec.engine.kvCache.dtype"),
+        ({"pools": [CPU, {**GPU, "gpusPerReplica": 0}]}, "spec.pools[1].gpusPerReplica"),
+        ({"pools": [{**GPU, "gpusPerReplica": 2}]}, "spec.pools[0].gpusPerReplica"),
     ],
 )
 def test_what_this_version_cannot_do_is_refused_by_name(spec: dict[str, Any], field: str) -> None:

@@ -172,6 +172,13 @@ def test_a_gpu_pool_asks_for_its_gpus() -> None:
     assert (resources.gpus, resources.gpu_resource) == (2, "nvidia.com/gpu")
 
 
+def test_a_worker_computes_on_what_its_pool_names_whatever_else_a_machine_has() -> None:
+    gpus = launch(pools=[{"name": "main", "accelerator": "h100"}], engine={"kvCache": {"dtype": "fp8"}})
+    assert (config(gpus).engine.device, config(gpus).engine.kv_dtype) == ("cuda", "fp8")
+    assert config(launch()).engine.device == "cpu"
+    assert "device" not in launch(**EMULATED).files[0].content
+
+
 def test_labels_select_the_pod_and_carry_no_version() -> None:
     labels = launch().labels
     assert labels["paceline.dev/service"] == "chat"
@@ -205,5 +212,7 @@ def test_a_workers_last_words_name_the_manifests_field() -> None:
     assert in_manifest_words(told) == "spec.filters[1].config.words: must hold at least one word"
     disk = "paceline worker: engine.disk_path: /pages cannot be used"
     assert in_manifest_words(disk) == "spec.engine.kvCache.diskOffloadBytes: /pages cannot be used"
+    device = "paceline worker: engine.device: torch finds no CUDA GPU here"
+    assert in_manifest_words(device) == "spec.pools[].accelerator: torch finds no CUDA GPU here"
     assert in_manifest_words("paceline worker: listen: is taken") == "listen: is taken"
     assert in_manifest_words("MemoryError: model: 3") == "MemoryError: model: 3"

@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from paceline_core import config
@@ -31,10 +31,11 @@ from paceline_workers.messages import Failed
 _log = get_logger("paceline_workers.engine")
 LINGER_S = 2.0
 """For the loop to see by itself that its peer is gone."""
+Load = Callable[[WorkerConfig, Timer, Pause], Backend]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 at the peer's wish or end, 1 after Failed or a fault."""
+def main(argv: Sequence[str] | None = None, load: Load | None = None) -> int:
+    """Exit status: 0 at the peer's wish or end, 1 after Failed or a fault. `load`: in place of `load_backend`."""
     parser = argparse.ArgumentParser(prog="python -m paceline_workers.engine", description="One engine process.")
     parser.add_argument("--fd", type=int, required=True, help="this process's end of a stream socketpair")
     descriptor = parser.parse_args(argv).fd
@@ -44,13 +45,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     timer = SystemTimer()
     with socket.socket(fileno=descriptor) as sock:
         threading.Thread(target=_end_with_peer, args=(os.dup(descriptor),), daemon=True).start()
-        return serve(Channel(sock, timer), timer)
+        return serve(Channel(sock, timer), timer, load or load_backend)
 
 
-def serve(channel: Channel, timer: Timer) -> int:
+def serve(channel: Channel, timer: Timer, load: Load) -> int:
     """Load what the configuration names and run the loop."""
     try:
-        run(channel, timer)
+        run(channel, timer, load)
     except PeerGone as error:
         _log.info("the engine ends", extra={"reason": str(error)})
     except PacelineError as error:
@@ -71,7 +72,7 @@ def _end_with_peer(descriptor: int) -> NoReturn:
     os._exit(1)
 
 
-def run(channel: Channel, timer: Timer) -> NoReturn:
+def run(channel: Channel, timer: Timer, load: Load) -> NoReturn:
     """Load and serve; a reason not to is told to the API process before it is raised."""
     try:
         settings = config.from_environment(WorkerConfig)
@@ -96,15 +97,22 @@ def pause(channel: Channel, timer: Timer, seconds: float) -> None:
             return
 
 
-def load(settings: WorkerConfig, timer: Timer, pause: Pause) -> Backend:
+def load_backend(settings: WorkerConfig, timer: Timer, pause: Pause) -> Backend:
     """The backend that the configuration asks for, loaded; torch is imported only when it computes."""
     engine = settings.engine
     if engine.emulate is not None:
         _log.info("steps are emulated", extra={"punctual": hurry()})
         return EmulatedBackend.load(engine, engine.emulate, timer, pause)
-    from paceline_workers.engine.torch_cpu import TorchBackend  # noqa: PLC0415 - an emulated worker must not load torch
+    from paceline_workers.engine import devices  # noqa: PLC0415 - an emulated worker must not load torch
 
-    return TorchBackend.load(engine, settings.model, timer, pause)
+    if (gpu := devices.chosen(engine.device, devices.found())) is None:
+        from paceline_workers.engine.torch_cpu import TorchBackend  # noqa: PLC0415 - as above
+
+        return TorchBackend.load(engine, settings.model, timer, pause)
+    from paceline_workers.engine.gpu.backend import Site, TritonBackend  # noqa: PLC0415 - CPUs need no kernels
+
+    _log.info("computing on a GPU", extra={"gpu": gpu.name})
+    return TritonBackend.load(engine, settings.model, timer, pause, Site.open(gpu))
 
 
 if __name__ == "__main__":

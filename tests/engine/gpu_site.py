@@ -1,0 +1,33 @@
+"""A site for tests: the CPU in a GPU's place, with a memory that is what the test says."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from paceline_workers.engine.devices import Gpu
+from paceline_workers.engine.gpu.backend import Site
+from paceline_workers.engine.gpu.device import Host
+from paceline_workers.engine.gpu.kernels import LAUNCHES, Kernels
+from paceline_workers.engine.gpu.room import Left
+
+H100 = Gpu("NVIDIA H100 80GB HBM3", (9, 0))
+
+
+@dataclass
+class Told:
+    """What is left and what a step takes on top; `tried`: how often somebody asked what a step takes."""
+
+    said: Left
+    step: int
+    tried: list[int] = field(default_factory=list)
+
+    def left(self) -> Left:
+        return self.said
+
+    def peak(self, run: Callable[[], None]) -> int:
+        run()
+        self.tried.append(self.step)
+        return self.step
+
+
+def site(left: Left, step: int = 0, *, gpu: Gpu = H100, kernels: Kernels = LAUNCHES) -> Site:
+    return Site(gpu, Host(), Told(left, step), kernels)

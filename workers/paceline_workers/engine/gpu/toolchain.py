@@ -1,0 +1,58 @@
+"""What Triton needs of a machine before its first kernel runs, asked before anything is compiled.
+
+It compiles each kernel's launcher with a C compiler against Python's headers, and loads it from a folder that it keeps
+what it has compiled in. Without these it would fail in the middle of a load, with a trace that names no fix.
+"""
+
+import os
+import shutil
+import sysconfig
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from paceline_core.errors import InvalidInput
+
+COMPILERS = ("gcc", "clang")
+HEADERS = Path(sysconfig.get_paths()["include"])
+_INTERPRETED = ("1", "true", "yes", "on", "y")
+_IMAGE = "the worker's image has it"
+
+
+def check(
+    environ: Mapping[str, str],
+    which: Callable[[str], str | None] = shutil.which,
+    headers: Path = HEADERS,
+) -> None:
+    """Raises InvalidInput naming what is missing, and the fix."""
+    if environ.get("TRITON_INTERPRET", "").lower() in _INTERPRETED:
+        raise InvalidInput("TRITON_INTERPRET", "is set, so that kernels would be interpreted on the CPU; unset it")
+    if not environ.get("CC") and not any(map(which, COMPILERS)):
+        raise InvalidInput("engine.device", f"kernels need a C compiler, gcc or clang; install one ({_IMAGE})")
+    if not (headers / "Python.h").is_file():
+        raise InvalidInput("engine.device", f"kernels need Python's headers in {headers}; install them ({_IMAGE})")
+    _check_cache(cache_folder(environ))
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Where compiled kernels lie, as Triton finds it."""
+    if own := environ.get("TRITON_CACHE_DIR"):
+        return Path(own)
+    home = environ.get("TRITON_HOME") or environ.get("HOME") or tempfile.gettempdir()
+    return Path(home) / ".triton/cache"
+
+
+def _check_cache(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        runs = not os.statvfs(folder).f_flag & os.ST_NOEXEC
+    except OSError as error:
+        raise InvalidInput(
+            "TRITON_CACHE_DIR", f"{folder} cannot be written ({error}); name a folder that can"
+        ) from None
+    if not runs:
+        raise InvalidInput(
+            "TRITON_CACHE_DIR", f"{folder} is mounted noexec, so nothing there runs; name another folder"
+        )
