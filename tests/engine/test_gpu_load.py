@@ -1,4 +1,4 @@
-"""From a folder to a backend on a GPU, with the CPU in its place: stages, sizes, and the tokens of the CPU's backend."""
+"""From a folder to a backend on a GPU, with the CPU in its place: stages, sizes, the tokens of the CPU's backend."""
 
 import random
 from dataclasses import replace
@@ -109,26 +109,32 @@ def test_what_kernels_do_not_take_is_refused_before_weights_are_read(folder: Pat
     assert refusal(folder, page_tokens=8).startswith("engine.page_tokens: 8 is no size of page on GPUs")
 
 
-def test_stages_are_told_and_a_load_can_be_given_up_in_each_that_lasts(folder: Path) -> None:
-    assert list(opened(folder).facts.stages) == ["config", "load", "warm"]
-    timer, looks = ManualTimer(), 0
+class Looks:
+    """Counts looks at the API process, which is gone at the last one."""
 
-    def pause(seconds: float) -> None:
-        nonlocal looks
+    def __init__(self, last: int = 0) -> None:
+        self.count = 0
+        self.last = last
+
+    def __call__(self, seconds: float) -> None:
         assert seconds == 0.0
-        looks += 1
-        if looks == last:
+        self.count += 1
+        if self.count == self.last:
             raise EOFError
 
-    settings = EngineConfig.model_validate(SMALL)
-    last = 0
-    TritonBackend.load(settings, f"file://{folder}", timer, pause, ROOMY)
-    most, looks = looks, 0
-    assert most > 2 + 1 + 2
-    for last in (1, most // 2, most):
-        looks = 0
+
+def test_stages_are_told_and_a_load_can_be_given_up_in_each_that_lasts(folder: Path) -> None:
+    def loaded(looks: Looks) -> list[str]:
+        backend = TritonBackend.load(EngineConfig(**SMALL), f"file://{folder}", ManualTimer(), looks, ROOMY)
+        return list(backend.facts.stages)
+
+    whole = Looks()
+    assert loaded(whole) == ["config", "load", "warm"]
+    layers, trial = 2, 1
+    assert whole.count > layers + trial + 1
+    for last in (layers, layers + trial, whole.count):
         with pytest.raises(EOFError):
-            TritonBackend.load(settings, f"file://{folder}", timer, pause, ROOMY)
+            loaded(Looks(last))
 
 
 @pytest.mark.parametrize(("name", "like"), [("NVIDIA H200", hardware.H200), ("NVIDIA RTX 9090", UNKNOWN)])
