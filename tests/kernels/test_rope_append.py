@@ -9,8 +9,6 @@ from torch import Tensor
 from paceline_kernels.paging import Pages
 from paceline_kernels.rope_append import launch, reference
 from paceline_kernels.rope_append.narrow import LIMITS, narrow, widen
-from paceline_workers.engine.model import rope
-from paceline_workers.engine.model.decoder import Norm
 
 EPS = 1e-6
 POOL = 5
@@ -211,14 +209,6 @@ def test_every_division_of_the_heads_gives_the_same(numbers: launch.Launch, devi
 def test_no_tokens_are_no_work(device: torch.device) -> None:
     step, pool = Step.random(2, 1, 16, [], torch.float32, device), pages(1, 16, 16, torch.float32, device)
     assert step.kernel(pool).shape == (0, 2, 16)
-
-
-def test_the_reference_norms_and_rotates_like_the_decoder_on_cpus() -> None:
-    x, weight, positions = torch.randn(3, 5, 16), torch.randn(16), torch.tensor([0, 7, 100])
-    cos, sin = rope.Rope.of("default", 16, 1e4, 128, {}).angles(positions)
-    theirs = rope.rotate(Norm(weight, EPS, torch.float32)(x), cos, sin)
-    ours = reference.rotate(reference.norm(x, weight, EPS), cos[:, 0, 8:], sin[:, 0, 8:])
-    assert torch.allclose(ours, theirs, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", list(LIMITS), ids=str)

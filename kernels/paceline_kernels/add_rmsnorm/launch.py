@@ -1,5 +1,7 @@
 """Calls the kernel."""
 
+from dataclasses import dataclass
+
 import torch
 import triton
 from torch import Tensor
@@ -7,8 +9,22 @@ from torch import Tensor
 from paceline_kernels.add_rmsnorm.kernel import add_rmsnorm_kernel
 from paceline_kernels.checks import expect
 
-WARPS = ((1024, 4), (4096, 8))
-"""Warps for rows of at most so many numbers; longer ones take 16. First guesses until `make gpu` has chosen."""
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Warps that share a row."""
+
+    warps: int
+
+
+LAUNCHES = ((1024, Launch(warps=4)), (4096, Launch(warps=8)))
+"""For rows of at most so many numbers; first guesses until `make gpu` has chosen."""
+LONGER = Launch(warps=16)
+
+
+def launch_for(hidden: int) -> Launch:
+    """From the table."""
+    return next((launch for most, launch in LAUNCHES if hidden <= most), LONGER)
 
 
 def add_rmsnorm(
@@ -18,7 +34,7 @@ def add_rmsnorm(
     eps: float,
     *,
     out: Tensor | None = None,
-    warps: int | None = None,
+    launch: Launch | None = None,
 ) -> Tensor:
     """`residual` [tokens, hidden] float32 += x in place; `out`: its norm times `weight` [hidden] float32.
 
@@ -43,10 +59,6 @@ def add_rmsnorm(
             HIDDEN=hidden,
             BLOCK=triton.next_power_of_2(hidden),
             ADDS=x is not None,
-            num_warps=warps or _warps(hidden),
+            num_warps=(launch or launch_for(hidden)).warps,
         )
     return out
-
-
-def _warps(hidden: int) -> int:
-    return next((warps for most, warps in WARPS if hidden <= most), 16)

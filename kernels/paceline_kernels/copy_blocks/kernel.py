@@ -25,7 +25,7 @@ def move_kernel(
     WORDS: tl.constexpr,  # of one page of one layer
     BLOCK: tl.constexpr,
 ):
-    pieces: tl.constexpr = tl.cdiv(WORDS, BLOCK)
+    pieces: tl.constexpr = (WORDS + BLOCK - 1) // BLOCK
     program = tl.program_id(0)
     item = (program // (pieces * LAYERS)).to(tl.int64)
     layer = (program // pieces % LAYERS).to(tl.int64)

@@ -12,17 +12,19 @@ from paceline_kernels.copy_blocks.kernel import move_kernel
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Words of four bytes that a program moves at most, and its warps."""
+    """Words of four bytes that a program moves, and its warps."""
 
     block: int
     warps: int
 
 
-LAUNCH = Launch(block=4096, warps=4)
-"""First guess, eight loads of 16 bytes in flight for each thread, until `make gpu` has chosen."""
+def launch_for(words: int) -> Launch:
+    """For pages of so many words in a layer. First guess, until `make gpu` has chosen: eight loads of 16 bytes in
+    flight for each thread, less for small pages."""
+    return Launch(block=min(4096, triton.next_power_of_2(words)), warps=4)
 
 
-def copy_blocks(pool: Tensor, pairs: Tensor, *, launch: Launch = LAUNCH) -> None:
+def copy_blocks(pool: Tensor, pairs: Tensor, *, launch: Launch | None = None) -> None:
     """pool [layers, pages, ...]: page `pairs[i, 1]` of every layer becomes what page `pairs[i, 0]` was.
 
     pairs [n, 2] int64 on the device. All at once: no pair may write what another reads or writes (see `waves`).
@@ -32,7 +34,7 @@ def copy_blocks(pool: Tensor, pairs: Tensor, *, launch: Launch = LAUNCH) -> None
     _move(words, words, pairs[:, 0], pairs[:, 1], launch)
 
 
-def gather_pages(pool: Tensor, pages: Tensor, staging: Tensor, *, launch: Launch = LAUNCH) -> None:
+def gather_pages(pool: Tensor, pages: Tensor, staging: Tensor, *, launch: Launch | None = None) -> None:
     """staging [n, layers, ...]: row i becomes page `pages[i]` of all layers.
 
     pages [n] int64 on the device. The stride of staging's rows is free: data and scales may share rows of bytes.
@@ -41,13 +43,13 @@ def gather_pages(pool: Tensor, pages: Tensor, staging: Tensor, *, launch: Launch
     _move(words, rows, pages, None, launch)
 
 
-def scatter_pages(pool: Tensor, pages: Tensor, staging: Tensor, *, launch: Launch = LAUNCH) -> None:
+def scatter_pages(pool: Tensor, pages: Tensor, staging: Tensor, *, launch: Launch | None = None) -> None:
     """Page `pages[i]` of all layers becomes row i of staging [n, layers, ...]; no page twice."""
     words, rows = _staged(pool, pages, staging)
     _move(rows, words, None, pages, launch)
 
 
-def _move(source: Tensor, target: Tensor, origins: Tensor | None, places: Tensor | None, launch: Launch) -> None:
+def _move(source: Tensor, target: Tensor, origins: Tensor | None, places: Tensor | None, launch: Launch | None) -> None:
     """Both [layers, places, words]; an index or none on each side."""
     index = places if origins is None else origins
     assert index is not None
@@ -56,8 +58,8 @@ def _move(source: Tensor, target: Tensor, origins: Tensor | None, places: Tensor
     layers, words = source.shape[0], source.shape[2]
     if not len(index):
         return
-    block = min(launch.block, triton.next_power_of_2(words))
-    move_kernel[(len(index) * layers * triton.cdiv(words, block),)](
+    launch = launch or launch_for(words)
+    move_kernel[(len(index) * layers * triton.cdiv(words, launch.block),)](
         source,
         target,
         index if origins is None else origins,
@@ -69,7 +71,7 @@ def _move(source: Tensor, target: Tensor, origins: Tensor | None, places: Tensor
         INDEXED_TARGET=places is not None,
         LAYERS=layers,
         WORDS=words,
-        BLOCK=block,
+        BLOCK=launch.block,
         num_warps=launch.warps,
     )
 

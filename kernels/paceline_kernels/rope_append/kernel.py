@@ -31,8 +31,8 @@ def rope_append_kernel(
     LIMIT: tl.constexpr,  # of narrow pages, 0 for others
     ROUNDS: tl.constexpr,  # narrow pages hold integers
 ):
-    query_parts: tl.constexpr = tl.cdiv(HEADS, BLOCK)
-    key_parts: tl.constexpr = tl.cdiv(KV_HEADS, KV_BLOCK)
+    query_parts: tl.constexpr = (HEADS + BLOCK - 1) // BLOCK
+    key_parts: tl.constexpr = (KV_HEADS + KV_BLOCK - 1) // KV_BLOCK
     half: tl.constexpr = HEAD_DIM // 2
     parts: tl.constexpr = query_parts + 2 * key_parts
     token = (tl.program_id(0) // parts).to(tl.int64)

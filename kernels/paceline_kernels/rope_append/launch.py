@@ -26,6 +26,11 @@ half has numbers, angles are loaded as the heads need them and do not pass throu
 OTHERS = Launch(heads=16, warps=4)
 
 
+def launch_for(head_dim: int) -> Launch:
+    """From the table."""
+    return LAUNCHES.get(head_dim, OTHERS)
+
+
 def rope_append(
     qkv: Tensor,
     cos: Tensor,
@@ -54,7 +59,7 @@ def rope_append(
     _check_norms(query_norm, key_norm, dim)
     out = torch.empty((tokens, heads, dim), dtype=qkv.dtype, device=qkv.device) if out is None else out
     expect("out", out, tokens, heads, dim)
-    launch = launch or LAUNCHES.get(dim, OTHERS)
+    launch = launch or launch_for(dim)
     block, kv_block = (min(launch.heads, triton.next_power_of_2(count)) for count in (heads, pages.kv_heads))
     parts = triton.cdiv(heads, block) + 2 * triton.cdiv(pages.kv_heads, kv_block)
     if tokens:

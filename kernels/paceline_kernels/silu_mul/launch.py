@@ -18,11 +18,12 @@ class Launch:
     warps: int
 
 
-LAUNCH = Launch(block=1024, warps=4)
-"""First guess, 16 bytes a thread in 16-bit types, until `make gpu` has chosen."""
+def launch_for(dtype: torch.dtype) -> Launch:
+    """First guess, 16 bytes a thread, until `make gpu` has chosen."""
+    return Launch(block=2048 // dtype.itemsize, warps=4)
 
 
-def silu_mul(gate_up: Tensor, *, out: Tensor | None = None, launch: Launch = LAUNCH) -> Tensor:
+def silu_mul(gate_up: Tensor, *, out: Tensor | None = None, launch: Launch | None = None) -> Tensor:
     """[tokens, 2 * ffn] (gate, up) -> silu(gate) * up [tokens, ffn], computed in float32; `out`'s type is free."""
     expect("gate_up", gate_up, -1, -1)
     tokens, ffn = len(gate_up), gate_up.shape[1] // 2
@@ -30,6 +31,7 @@ def silu_mul(gate_up: Tensor, *, out: Tensor | None = None, launch: Launch = LAU
         raise ValueError(f"gate_up has rows of {gate_up.shape[1]}; gate and up are equally long")
     out = torch.empty((tokens, ffn), dtype=gate_up.dtype, device=gate_up.device) if out is None else out
     expect("out", out, tokens, ffn)
+    launch = launch or launch_for(gate_up.dtype)
     if out.numel():
         grid = (tokens, triton.cdiv(ffn, launch.block))
         silu_mul_kernel[grid](gate_up, out, FFN=ffn, BLOCK=launch.block, num_warps=launch.warps)
