@@ -1,4 +1,4 @@
-"""`python -m tests.engine.interpreted --fd N`: an engine process of the GPU's backend, its kernels interpreted on the CPU.
+"""`python -m tests.engine.interpreted --fd N`: an engine process of the GPU's backend, interpreted on the CPU.
 
 Production has no way here: `Site.open` makes its sites, and refuses the interpreter.
 """
