@@ -21,7 +21,7 @@ from paceline_gateway.requests.told import Told, piece
 LINE_LIMIT = 1 << 20
 CODE_LIMIT = 4096
 _MOVED = MOVED.encode()
-_PLAIN = re.compile(rb"(: p (\d+) ([\d,]+)(?: 1 end)?\n)(data: .*\n\n)")
+_PLAIN = re.compile(rb"(: p (\d+) \d+(,[\d,]+)?(?: 1 end)?\n)(data: .*\n\n)")
 """A piece of one event, which is nearly all that our workers send."""
 _COMMENT = re.compile(rb"^:.*\n", re.MULTILINE)
 _CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|refusal|arguments|delta)":\s*"[^"]')
@@ -73,10 +73,14 @@ class StreamScan:
         """What may be forwarded now. `fresh` is how many tokens this packet brought."""
         if self._rest:
             packet, self._rest = self._rest + packet, b""
-        before = self._meter.output
-        plain = _PLAIN.match(packet)
-        lines = self._plain(plain) if plain and plain.end() == len(packet) else self._pieces(packet, plain)
-        self.fresh = self._meter.output - before or _events(lines)
+        meter, plain = self._meter, _PLAIN.fullmatch(packet)
+        before = meter.output
+        if plain is None:
+            lines = self._pieces(packet)
+            self.fresh = meter.output - before or _events(lines)
+        else:
+            lines = self._plain(plain)
+            self.fresh = meter.output - before or 1
         return lines if self.began else self._first(lines)
 
     def finish(self) -> bytes:
@@ -94,16 +98,17 @@ class StreamScan:
         return packet[:cut]
 
     def _plain(self, piece: re.Match[bytes]) -> bytes:
-        line, position, ids, event = piece.groups()
-        self._meter.output = int(position) + ids.count(b",") + 1
+        line, position, further, event = piece.groups()
+        self._meter.output = int(position) + (1 if further is None else further.count(b",") + 1)
         if self._told is not None:
             self._told.add(line)
         return event
 
-    def _pieces(self, packet: bytes, plain: re.Match[bytes] | None) -> bytes:
-        """What may be forwarded of anything else, which begins with `plain`."""
+    def _pieces(self, packet: bytes) -> bytes:
+        """What may be forwarded of anything else."""
         kept, at = list[bytes](), 0
         while True:
+            plain = _PLAIN.match(packet, at)
             if plain is None:
                 at = self._other(packet, at, kept)
             else:
@@ -111,7 +116,6 @@ class StreamScan:
                 at = plain.end()
             if at >= len(packet):
                 return b"".join(kept)
-            plain = _PLAIN.match(packet, at)
 
     def _other(self, packet: bytes, at: int, kept: list[bytes]) -> int:
         """Take what comes before the next comment, and that one with what belongs to it: where that ends.
