@@ -231,6 +231,8 @@ class Floor:
                 if desk.service.classes != service.classes:
                     forget(self._parts.metrics, service.namespace, service.name, promises_only=True)
                     desk.series = ServiceSeries(self._parts.metrics, service)
+                    for call in self._calls.values():
+                        call.count_gaps()
                 desk.service = service
         for call in [call for call in self._calls.values() if call.life.state in HELD]:
             self._judge_again(call)

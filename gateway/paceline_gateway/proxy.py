@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from paceline_core.errors import Code, RequestError
+from paceline_core.telemetry import Histogram
 from paceline_core.wire import VOCABULARY
 from paceline_gateway.admission import Admission
 from paceline_gateway.continuation import NO_STREAM, Continuation
@@ -41,6 +42,7 @@ class Call:
         "_exchange",
         "_fields",
         "_front",
+        "_gaps",
         "_last",
         "_next",
         "_outbound",
@@ -71,6 +73,7 @@ class Call:
         self._exchange: Exchange | None = None
         self._worker: Worker | None = None
         self._outbound: Outbound | None = None
+        self._gaps: Histogram | None = None
         self._last = 0.0
         self._next: tuple[Desk, Admission, Ticket] | None = None
         self._rival: Rival | None = None
@@ -112,6 +115,11 @@ class Call:
         """The queue chose a worker."""
         self._worker = worker
         self.on(e.Assigned(worker.name))
+
+    def count_gaps(self) -> None:
+        """From now on, where its class counts them now: those between its tokens."""
+        if self.desk is not None and self.ticket is not None:
+            self._gaps = self.desk.series.classes[self.ticket.request_class].itl
 
     def on(self, event: e.Event) -> None:
         """Something happened: tell the machine, do what it says."""
@@ -189,6 +197,7 @@ class Call:
     def _belong(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
         self.desk, self.admission, self.ticket = desk, admission, ticket
         self.continuation = Continuation(self._front.limits.resume_bytes, ticket.prompt_tokens)
+        self.count_gaps()
         promise, told = desk.service.classes[admission.request_class].tpot_s, b""
         if self.trace is None:
             traceparent = self.request.head.headers.get(b"traceparent", b"")
@@ -225,11 +234,10 @@ class Call:
             self.reply.begin(self._status, self._fields, first)
 
     def _forward(self, out: bytes) -> None:
-        now = self._front.now()
-        self.life.progress(now)
+        self.life.heard = now = self._front.now()
         fresh = self._scan.fresh
-        if fresh and self.desk is not None and self.ticket is not None:
-            self.desk.series.classes[self.ticket.request_class].itl.observe_many((now - self._last) / fresh, fresh)
+        if fresh and self._gaps is not None:
+            self._gaps.observe_many((now - self._last) / fresh, fresh)
             self._last = now
         self.reply.more(out)
 

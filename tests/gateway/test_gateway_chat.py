@@ -215,3 +215,23 @@ async def test_models_are_those_that_the_tenant_may_use(stand: Stand) -> None:
 async def test_health_needs_no_key(stand: Stand) -> None:
     response = await stand.client.get("/health", headers={"authorization": ""})
     assert (response.status_code, response.json()) == (200, {"status": "ok"})
+
+
+async def test_tokens_of_a_stream_under_way_are_counted_by_a_promise_that_has_changed(
+    stand: Stand, make_worker: MakeWorker
+) -> None:
+    worker = await make_worker()
+    worker.script = lambda _: Script(tokens=("a",) * 10_000, delay_s=0.005)
+    stand.work(worker)
+    async with stand.client.stream("POST", "/v1/chat/completions", json=CHAT | {"stream": True}) as response:
+        await anext(response.aiter_bytes())
+        stand.cluster.put(manifests.service(classes={"interactive": {"slo": {"tpot": {"p95": "80ms"}}}}))
+
+        async def told() -> bool:
+            return await stand.metric("paceline_slo_threshold_seconds", slo="tpot_p95") == 0.08
+
+        async def counted() -> bool:
+            return await stand.metric("paceline_stream_itl_seconds_bucket", le="0.08") > 0
+
+        await until(told)
+        await until(counted)

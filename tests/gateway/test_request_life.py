@@ -136,7 +136,7 @@ def test_streams_and_whole_answers_wait_for_different_things() -> None:
     assert life_in(State.DISPATCHED, stream=False).deadline == 3.0 + WAITS.answer_s
     stream = life_in(State.STREAMING)
     assert stream.deadline == 4.0 + WAITS.stall_s
-    stream.progress(6.0)
+    stream.heard = 6.0
     assert stream.deadline == 6.0 + WAITS.stall_s
 
 
@@ -521,7 +521,7 @@ def test_the_phases_of_whatever_happened_sum_to_the_whole(history: list[e.Event]
 def resumed_life(told: e.Lost = ON) -> Life:
     """A stream that began at 4, lost its worker at 6, and goes on since 9."""
     life = life_in(State.STREAMING)
-    life.progress(5.0)
+    life.heard = 5.0
     assert kinds(life.on(told, 6.0)) == [e.Free, e.Enqueue]
     assert life.state is State.RESUMING
     assert life.on(e.Assigned("w1"), 7.0) == (e.Send("w1"),)

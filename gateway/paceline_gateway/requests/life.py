@@ -51,7 +51,10 @@ Actions = tuple[e.Action, ...]
 
 
 class Life:
-    """One request. `meter` is shared with whoever watches the answer pass."""
+    """One request. `meter` is shared with whoever watches the answer pass.
+
+    `heard`: when more of a stream came last; set for each packet, hence no event.
+    """
 
     __slots__ = (
         "_again",
@@ -62,6 +65,7 @@ class Life:
         "_error_passed",
         "_first",
         "_late",
+        "_limit",
         "_queued",
         "_received",
         "_resumption",
@@ -73,14 +77,15 @@ class Life:
         "_terms",
         "_waits",
         "_worker",
-        "deadline",
+        "heard",
         "meter",
         "state",
     )
 
     def __init__(self, received: float, waits: Waits) -> None:
         self.state: State = RECEIVED
-        self.deadline = _NEVER
+        self._limit = _NEVER
+        self.heard = 0.0
         self.meter = Meter()
         self._received = received
         self._waits = waits
@@ -101,6 +106,11 @@ class Life:
         self._rival: str | None = None
         self._rival_sent = 0.0
         self._late = 0.0
+
+    @property
+    def deadline(self) -> float:
+        """The limit of its state; of a stream, that of its silence."""
+        return self.heard + self._waits.stall_s if self.state is STREAMING else self._limit
 
     @property
     def begun(self) -> bool:
@@ -129,10 +139,6 @@ class Life:
             return ()
         return self._reactions[type(event)](self, event, now)
 
-    def progress(self, now: float) -> None:
-        """More of a stream has come: the silence starts anew. Called for each packet, hence not an event."""
-        self.deadline = now + self._waits.stall_s
-
     def _authenticated(self, event: e.Authenticated, _now: float) -> Actions:
         if self.state is RECEIVED:
             self.state, self._tenant = AUTHENTICATED, event.tenant
@@ -141,14 +147,14 @@ class Life:
     def _admitted(self, event: e.Admitted, now: float) -> Actions:
         if self.state is AUTHENTICATED:
             self.state, self._terms, self._budget = ADMITTED, event.terms, event.budget
-            self.deadline = now + event.terms.hold_s
+            self._limit = now + event.terms.hold_s
         return ()
 
     def _queued_up(self, _: e.Queued, now: float) -> Actions:
         if self.state is not ADMITTED or self._terms is None or self._budget is None:
             return ()
         self.state, self._queued = QUEUED, now
-        self.deadline = now + self._terms.hold_s
+        self._limit = now + self._terms.hold_s
         self._budget.request(now)
         return (e.Enqueue(),)
 
@@ -157,7 +163,7 @@ class Life:
             return ()
         waited = self.state is QUEUED
         hold = now + event.terms.hold_s
-        self.deadline = min(self.deadline, hold) if waited else hold
+        self._limit = min(self._limit, hold) if waited else hold
         self.state, self._terms, self._budget = QUEUED, event.terms, event.budget
         self._diverted += 1
         self._queued = now if self._queued is None else self._queued
@@ -173,7 +179,7 @@ class Life:
             return (e.Send(event.worker),)
         self._attempts += 1
         self._late = 0.0
-        self.deadline = now + (self._waits.first_token_s if self._terms.stream else self._waits.answer_s)
+        self._limit = now + (self._waits.first_token_s if self._terms.stream else self._waits.answer_s)
         return (e.Send(event.worker),)
 
     def _answered(self, event: e.Answered, now: float) -> Actions:
@@ -193,7 +199,7 @@ class Life:
         if self.state is not DISPATCHED:
             return ()
         self.state = STREAMING
-        self.progress(now)
+        self.heard = now
         if self._resumption is None:
             self._first = now
             return self._retract()
@@ -267,7 +273,7 @@ class Life:
         self._cut = lost.cut or resumption.refusal(harmless=lost.harmless, now=now)
         free = e.Free(self._worker, suspect=lost.suspect)
         if self._cut is None:
-            self.state, self.deadline = RESUMING, resumption.deadline
+            self.state, self._limit = RESUMING, resumption.deadline
             return (*first, free, e.Enqueue(again=True, resume=True))
         error = RequestError(Code.STREAM_LOST, "The worker was lost while it answered; what came so far is incomplete.")
         return (*first, free, e.Fail(error), self._settle_with(error, now))
@@ -276,7 +282,7 @@ class Life:
         begun = self._again or self._first
         if self.state is not STREAMING or begun is None or self._sent is None:
             return
-        resumption.lost(lost.reason, self.deadline - self._waits.stall_s, now + self._waits.resume_s)
+        resumption.lost(lost.reason, self.heard, now + self._waits.resume_s)
         resumption.spent(self._sent, begun, now)
         self._sent, self.meter.worker = now, None
 
@@ -300,7 +306,7 @@ class Life:
             return None
         self.state, self._status = QUEUED, 200
         # A worker that did nothing must not prolong the wait, one that died has used up time that was not a wait.
-        self.deadline = (self._queued or now) + self._terms.hold_s if lost.harmless else now + self._terms.hold_s
+        self._limit = (self._queued or now) + self._terms.hold_s if lost.harmless else now + self._terms.hold_s
         seek = (e.Seek(not lost.harmless and self._attempts + 1 >= self._terms.attempts),) if self._terms.onward else ()
         return (*first, e.Free(self._worker, suspect=lost.suspect), e.Enqueue(again=True), *seek)
 
@@ -333,7 +339,7 @@ class Life:
 
     def _settle(self, outcome: Outcome, code: Code | None, now: float) -> e.Settle:
         sent = now if self.state is RESUMING else self._sent
-        self.state, self.deadline = DONE, _NEVER
+        self.state, self._limit = DONE, _NEVER
         if outcome is _CANCELLED:
             self._status = ERRORS[Code.CLIENT_CLOSED].status
         return e.Settle(
