@@ -30,7 +30,10 @@ HERE = [
     (EMULATED.replace("h100", "l4").replace("llama-3.1-8b", "llama-3.3-70b"), "spec.engine.emulate: "),
     (EMULATED.replace("emulate", "maxModelLen: 9000000, emulate"), "spec.engine.maxModelLen: 9000000 is over"),
     (GOOD.replace("builtin://demo", "file:///nonexistent"), "spec.model.source: /nonexistent is not a folder on this"),
-    (GOOD.replace("cpu", "h100"), "spec.pools[0].accelerator: this version computes on cpu"),
+    (
+        GOOD.replace("pools:", "engine: {kvCache: {dtype: fp8}}\n  pools:"),
+        "spec.engine.kvCache.dtype: fp8 and int8 are kept on GPUs alone",
+    ),
 ]
 
 

@@ -1,6 +1,6 @@
 """What a valid service asks for that `paceline up` cannot give on this machine: refused by field, before any start."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -14,15 +14,19 @@ from paceline_workers.engine.model.files import read_object
 from paceline_workers.source import locate
 
 FILE = "file://"
+GPU_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
+"""Where there is a driver of NVIDIA GPUs, one of these is: on Linux, and on Linux within Windows."""
 
 
-def refusals(service: ResolvedService) -> Iterator[Problem]:
+def refusals(service: ResolvedService, gpu_files: Sequence[Path] = GPU_FILES) -> Iterator[Problem]:
     """Every reason, in the order of causes: the filters, the version, a missing cluster, the catalogue, the machine."""
     yield from wrong_filters(service)
     yield from unsupported(service)
     yield from _clusterbound(service)
     yield from emulation.refusals(service)
     if not service.emulated:
+        if not any(map(Path.exists, gpu_files)):
+            yield from _gpuless(service)
         yield from _missing(service)
         yield from _beyond_context(service)
         yield from _beyond_memory(service)
@@ -33,6 +37,13 @@ def _clusterbound(service: ResolvedService) -> Iterator[Problem]:
         if variable.value_from is not None:
             field = f"spec.runtime.env[{index}].valueFrom"
             yield Problem(field, "local mode has no Secrets or ConfigMaps; write the value itself as `value`")
+
+
+def _gpuless(service: ResolvedService) -> Iterator[Problem]:
+    for index, pool in enumerate(service.pools):
+        if pool.gpus:
+            fix = "write cpu, or emulate with spec.engine.emulate"
+            yield Problem(f"spec.pools[{index}].accelerator", f"this machine has no NVIDIA GPU; {fix}")
 
 
 def _missing(service: ResolvedService) -> Iterator[Problem]:
