@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["source_index", "target_index"])  # wherever they begin, one compilation
 def move_kernel(
     source,
     target,

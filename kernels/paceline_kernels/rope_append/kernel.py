@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["slots"])  # part of a buffer: wherever it begins, one compilation
 def rope_append_kernel(
     qkv,
     cos,

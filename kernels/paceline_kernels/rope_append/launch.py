@@ -47,21 +47,21 @@ def rope_append(
     """qkv [tokens, (heads + 2 * kv heads) * head_dim]: queries to `out` [tokens, heads, head_dim], the rest to pages.
 
     cos, sin [tokens, head_dim / 2] float32; slots [tokens] int64: page * page_tokens + place within it, -1: written
-    nowhere. Norm weights [head_dim] float32, both or none. Two tokens of one slot: either may be the one that stays.
+    nowhere. Norm weights [head_dim] float32, both or none. No slot twice but -1.
     """
     _check_pages(pages)
     expect("qkv", qkv, -1, -1)
-    dim, tokens = pages.head_dim, len(qkv)
-    heads = qkv.shape[1] // dim - 2 * pages.kv_heads
-    if heads < 1 or qkv.shape[1] % dim:
-        raise ValueError(f"qkv has rows of {qkv.shape[1]}; (heads + 2 * {pages.kv_heads}) * {dim} is needed")
+    (tokens, width), dim, kv_heads = qkv.shape, pages.head_dim, pages.kv_heads
+    heads = width // dim - 2 * kv_heads
+    if heads < 1 or width % dim:
+        raise ValueError(f"qkv has rows of {width}; (heads + 2 * {kv_heads}) * {dim} is needed")
     _check_rows(cos, sin, slots, tokens, dim)
     _check_norms(query_norm, key_norm, dim)
     out = torch.empty((tokens, heads, dim), dtype=qkv.dtype, device=qkv.device) if out is None else out
     expect("out", out, tokens, heads, dim)
     launch = launch or launch_for(dim)
-    block, kv_block = (min(launch.heads, triton.next_power_of_2(count)) for count in (heads, pages.kv_heads))
-    parts = triton.cdiv(heads, block) + 2 * triton.cdiv(pages.kv_heads, kv_block)
+    block, kv_block = (min(launch.heads, triton.next_power_of_2(count)) for count in (heads, kv_heads))
+    parts = triton.cdiv(heads, block) + 2 * triton.cdiv(kv_heads, kv_block)
     if tokens:
         rope_append_kernel[(tokens * parts,)](
             qkv,
@@ -76,7 +76,7 @@ def rope_append(
             eps,
             LEAST,
             HEADS=heads,
-            KV_HEADS=pages.kv_heads,
+            KV_HEADS=kv_heads,
             HEAD_DIM=dim,
             PAGE_TOKENS=pages.page_tokens,
             BLOCK=block,
