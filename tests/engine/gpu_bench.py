@@ -13,6 +13,7 @@ from tests.engine.driver import load
 from tests.engine.gpu_references import REFERENCES
 from tests.kernels.conftest import CUDA
 
+from paceline_planner.dtypes import Dtype
 from paceline_workers.engine.backend import Executed, Facts
 from paceline_workers.engine.gpu.cache import GpuCache
 from paceline_workers.engine.gpu.decoder import GpuDecoder
@@ -46,11 +47,13 @@ class GpuBench:
         return self.runner.collect()
 
 
-def bench(folder: Path, *, kernels: Kernels = KERNELS, device: Device | None = None, **engine: Any) -> GpuBench:
-    """A model with limits and pages as the CPU backend finds them."""
-    device = device or opened(torch.device("cuda" if CUDA else "cpu"))
+def bench(folder: Path, *, kernels: Kernels = KERNELS, kv: Dtype | None = None, **engine: Any) -> GpuBench:
+    """A model with limits and pages as the CPU backend finds them, keys and values of type `kv` if one is given."""
+    device = opened(torch.device("cuda" if CUDA else "cpu"))
     backend = load(folder, products="plain", **engine)
     facts, config = backend.facts, backend.decoder.config
+    if kv is not None:
+        config = replace(config, shape=replace(config.shape, kv_dtype=kv))
     with Weights(folder, TORCH_TYPES[config.shape.weight_dtype], device.where) as weights:
         model = decoder.load(config, weights, Products("plain"), lambda: None)
     pages = (facts.pages, facts.limits.page_tokens, facts.host_pages)

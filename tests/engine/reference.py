@@ -215,10 +215,10 @@ def _forward(model: Any, tokens: Sequence[int]) -> Tensor:
 
 
 def write(
-    folder: Path, name: str, *, dtype: torch.dtype = torch.float32, shard: str = "1GB", seed: int = 0
+    folder: Path, name: str, *, dtype: torch.dtype = torch.float32, shard: str = "1GB", seed: int = 0, **sizes: int
 ) -> Reference:
     """Save the model called `name`; weights are scaled so that activations keep their size and logits differ."""
-    fields = {**_SIZES, **MODELS[name]}
+    fields = {**_SIZES, **MODELS[name], **sizes}
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.for_model(**fields)

@@ -1,6 +1,7 @@
 """Steps on a device give the tokens of `transformers` and of the CPU backend, however they are cut and launched."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from tests.engine import reference
 from tests.engine.beam_reference import theirs
 from tests.engine.driver import Driver, load
-from tests.engine.gpu_bench import GpuBench, bench
+from tests.engine.gpu_bench import KERNELS, GpuBench, bench
 from tests.engine.greedy import Tally, serve
 from tests.engine.reference import VOCAB, Masked, Reference
 from tests.engine.shadow import beams
@@ -169,6 +170,30 @@ def test_logits_that_are_no_numbers_fail_their_own_request_alone(folder: Referen
     ends = {event.id: event for event in run.events if event.finish}
     assert "nan" in ends["bad"].error
     assert run.text("good")[:4] == run.text("r1")
+
+
+def test_a_step_that_cannot_be_begun_costs_its_own_requests_and_not_the_one_in_flight(folder: Reference) -> None:
+    armed: list[int] = []
+
+    def failing(*args: Any, **named: Any) -> Any:
+        if armed.pop() if armed else 0:
+            raise RuntimeError("injected")
+        return KERNELS.silu_mul(*args, **named)
+
+    asked, tally = prompts(20, 33), Tally()
+    run = Driver(bench(folder.folder, kernels=replace(KERNELS, silu_mul=failing), **ROOM), ahead=True)
+    run.submit("first", asked["r0"], 6)
+    run.step()
+    run.submit("bad", asked["r1"], 6)
+    plan = run.core.step(0.0)
+    armed.append(1)
+    with pytest.raises(RuntimeError, match="injected"):
+        run.backend.launch(plan, 0.0)
+    run.collect()
+    run.core.fail(plan, "injected", 0.0)
+    serve(run, asked, 6)
+    tally.check_all(folder, run, asked, 6)
+    assert run.text("first") == run.text("r0")[:1]
 
 
 def _pages(run: Driver, name: str) -> list[int]:

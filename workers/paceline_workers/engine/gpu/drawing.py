@@ -5,6 +5,8 @@ a preemption it joins anew, since what it drew last may have been thrown away. F
 has more biases or stop ids than there is room for, the host draws from the same logits: such rows have no place.
 """
 
+from dataclasses import fields
+
 from torch import Tensor
 
 from paceline_kernels.sample.state import Asked, Drawn, State, fits
@@ -51,7 +53,13 @@ class Drawing:
 
     def draw(self, logits: Tensor, seats: Tensor, counts: Tensor) -> None:
         """One token a row, into the first rows of `drawn`."""
-        self._kernels.sample(logits, seats, counts, self._state, self._scratch, self.drawn)
+        self._kernels.sample(logits, seats, counts, self._state, self._scratch, _first(self.drawn, len(logits)))
+
+
+def _first(drawn: Drawn, rows: int) -> Drawn:
+    """So many of its rows."""
+    parts = {entry.name: getattr(drawn, entry.name)[:rows] for entry in fields(Drawn) if entry.name != "packed"}
+    return Drawn(packed=drawn.packed, **parts)
 
 
 def wanted(request: Request) -> Asked | None:

@@ -1,0 +1,202 @@
+"""Pages move as if one copy were made after another, and who needs a page waits for it and for nothing else."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from tests.engine.waiting_for import until
+from tests.kernels.conftest import CUDA
+
+from paceline_planner.dtypes import Dtype
+from paceline_planner.shapes import ModelShape
+from paceline_workers.engine.gpu.cache import GpuCache, page_bytes
+from paceline_workers.engine.gpu.device import Device, Host, Mark, opened
+from paceline_workers.engine.memory.copies import Copy, CopyKind
+from paceline_workers.engine.memory.offload import number_of
+from paceline_workers.engine.pagefiles import PageFiles
+
+pytestmark = pytest.mark.kernels
+PAGES, SLOTS = 5, 4
+OUT, IN, ACROSS = CopyKind.OUT, CopyKind.IN, CopyKind.DEVICE
+
+
+def shape(kv: Dtype = Dtype.FP32) -> ModelShape:
+    return ModelShape("small", 2, 32, 2, 1, 16, 32, 64, 128, weight_dtype=Dtype.FP32, kv_dtype=kv)
+
+
+def cache(kv: Dtype = Dtype.FP32, files: PageFiles | None = None, device: Device | None = None) -> GpuCache:
+    """Each page full of its own number, and narrow ones' scales of a tenth of it."""
+    device = device or opened(torch.device("cuda" if CUDA else "cpu"))
+    made = GpuCache(shape(kv), PAGES, 16, SLOTS, files, device=device)
+    for page in range(PAGES):
+        made.data[:, page] = page + 1
+        if made.scales is not None:
+            made.scales[:, page] = (page + 1) / 10
+    return made
+
+
+def content(made: GpuCache) -> list[float]:
+    """What each page is full of; the scales, where there are some, must be of the same page."""
+    found = []
+    for page in range(PAGES):
+        (value,) = made.data[:, page].float().unique().tolist()
+        if made.scales is not None:
+            assert made.scales[:, page].unique().tolist() == pytest.approx([value / 10])
+        found.append(value)
+    return found
+
+
+def after(copies: list[Copy]) -> list[float]:
+    """The same, one copy after another."""
+    pages, slots = [float(page + 1) for page in range(PAGES)], [0.0] * SLOTS
+    for copy in copies:
+        source = slots if copy.kind is IN else pages
+        target = slots if copy.kind is OUT else pages
+        target[copy.target] = source[copy.source]
+    return pages
+
+
+def some(chance: Random, count: int) -> list[Copy]:
+    """Copies that depend on each other in all ways; slots are read only when they hold something."""
+    copies: list[Copy] = []
+    known: list[int] = []
+    for _ in range(count):
+        kind = chance.choice([OUT, OUT, IN, ACROSS]) if known else chance.choice([OUT, ACROSS])
+        source = chance.choice(known) if kind is IN else chance.randrange(PAGES)
+        target = chance.randrange(SLOTS if kind is OUT else PAGES)
+        if kind is OUT:
+            known.append(target)
+        copies.append(Copy(kind, source, target))
+    return copies
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kv", [Dtype.FP32, Dtype.INT8])
+def test_copies_are_made_as_if_one_after_another(seed: int, kv: Dtype) -> None:
+    copies, made = some(Random(seed), 14), cache(kv)
+    made.copy(copies[:6])
+    made.copy(copies[6:])
+    made.hold([list(range(PAGES))])
+    assert content(made) == after(copies)
+
+
+def test_a_page_and_its_scales_go_to_a_file_and_come_back(tmp_path: Path) -> None:
+    size = page_bytes(shape(Dtype.INT8), 16)
+    files = PageFiles.open(tmp_path, b"kind", size, 4)
+    assert files is not None
+    made, name = cache(Dtype.INT8, files), bytes(range(16))
+    made.copy([Copy(OUT, 2, 1), Copy(CopyKind.SAVE, 1, number_of(name)), Copy(OUT, 0, 1)])
+    files.close()
+    again = PageFiles.open(tmp_path, b"kind", size, 4)
+    assert again is not None
+    other = cache(Dtype.INT8, again)
+    assert again.fetch([name]) == {name}
+    until(again.arrived, 20)
+    other.copy([Copy(CopyKind.LOAD, number_of(name), 3), Copy(IN, 3, 0), Copy(CopyKind.ERASE, number_of(name), 0)])
+    other.hold([[0]])
+    assert content(other) == [3.0, 2.0, 3.0, 4.0, 5.0]
+    again.close()
+    assert not list(tmp_path.rglob(name.hex()))
+
+
+def test_a_page_counts_its_scales() -> None:
+    assert page_bytes(shape(), 16) == 2 * 2 * 16 * 16 * 4
+    assert page_bytes(shape(Dtype.INT8), 16) == 2 * 2 * 16 * (16 + 4)
+
+
+@dataclass(frozen=True)
+class Lines(Host):
+    """A CPU that writes down which line waited for which mark."""
+
+    log: list[str] = field(default_factory=list)
+    line: list[str] = field(default_factory=lambda: ["compute"])
+    marks: list[Mark] = field(default_factory=list)
+
+    def mark(self) -> Mark:
+        self.marks.append(Noted(self, f"{self.line[-1]}{len(self.marks) + 1}"))
+        return self.marks[-1]
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        self.line.append("side")
+        yield
+        self.line.pop()
+
+
+@dataclass(frozen=True)
+class Noted:
+    """One that is never over by itself."""
+
+    lines: Lines
+    name: str
+
+    def over(self) -> bool:
+        return False
+
+    def wait(self) -> None:
+        self.lines.log.append(f"host waits for {self.name}")
+
+    def hold(self) -> None:
+        self.lines.log.append(f"{self.lines.line[-1]} waits for {self.name}")
+
+    def seconds_to(self, later: Mark) -> float:  # noqa: ARG002
+        return 0.0
+
+
+def test_a_step_waits_for_the_pages_in_its_tables_that_are_on_their_way_and_for_no_others() -> None:
+    lines = Lines()
+    made = cache(device=lines)
+    made.copy([Copy(IN, 0, 3)])
+    made.copy([Copy(IN, 1, 4)])
+    assert lines.log == ["side waits for compute1", "side waits for compute3"]
+    made.hold([[0, 1], [2]])
+    assert len(lines.log) == 2
+    made.hold([[0], [1, 3]])
+    made.hold([[3]])
+    made.hold([[4, 0]])
+    assert lines.log[2:] == ["compute waits for side2", "compute waits for side4"]
+
+
+def test_the_last_page_that_a_step_waits_for_stands_for_those_before_it() -> None:
+    lines = Lines()
+    made = cache(device=lines)
+    made.copy([Copy(IN, 0, 3)])
+    made.copy([Copy(IN, 1, 4)])
+    made.hold([[3, 4]])
+    made.hold([[3]])
+    assert lines.log[2:] == ["compute waits for side4"]
+
+
+def test_what_leaves_is_gathered_in_the_compute_line_so_that_its_page_may_be_overwritten_at_once() -> None:
+    lines = Lines()
+    made = cache(device=lines)
+    made.copy([Copy(OUT, 2, 0)])
+    made.hold([[2]])
+    assert lines.log == ["side waits for compute1"]
+    made.copy([Copy(OUT, 3, 1)])
+    assert lines.log[1:] == ["compute waits for side2", "side waits for compute3"]
+
+
+def test_a_page_on_its_way_back_is_waited_for_before_it_leaves_again() -> None:
+    lines = Lines()
+    made = cache(device=lines)
+    made.copy([Copy(IN, 0, 3)])
+    made.copy([Copy(OUT, 3, 1)])
+    assert lines.log == ["side waits for compute1", "compute waits for side2", "side waits for compute3"]
+
+
+def test_a_file_waits_for_the_last_copy_of_its_own_slot(tmp_path: Path) -> None:
+    lines = Lines()
+    files = PageFiles.open(tmp_path, b"kind", page_bytes(shape(), 16), 4)
+    assert files is not None
+    made = cache(files=files, device=lines)
+    made.copy([Copy(OUT, 2, 0)])
+    made.copy([Copy(OUT, 3, 1)])
+    begin = len(lines.log)
+    made.copy([Copy(CopyKind.SAVE, 0, 7), Copy(CopyKind.SAVE, 2, 8), Copy(CopyKind.SAVE, 0, 9)])
+    assert lines.log[begin:] == ["host waits for side2"]
+    files.close()
