@@ -57,7 +57,12 @@ def test_single_tokens_fill_a_bucket_whose_other_rows_stand_for_nobody() -> None
 
 
 def test_chunks_of_several_tokens_stand_behind_single_ones_and_only_who_samples_draws() -> None:
-    long, single, cut, last = known("l", 40, [6, 1, 8]), known("s", 9, [5]), known("c", 50, [2, 3, 4, 0]), known("x", 3, [9])
+    long, single, cut, last = (
+        known("l", 40, [6, 1, 8]),
+        known("s", 9, [5]),
+        known("c", 50, [2, 3, 4, 0]),
+        known("x", 3, [9]),
+    )
     last.pending = 1
     plan = Plan(
         (Chunk(long, 15, 3, False), Chunk(single, 8, 1, True), Chunk(cut, 46, 4, True), Chunk(last, 0, 4, True))
