@@ -143,7 +143,7 @@ class Noted:
     def hold(self) -> None:
         self.lines.log.append(f"{self.lines.line[-1]} waits for {self.name}")
 
-    def seconds_to(self, later: Mark) -> float:  # noqa: ARG002
+    def seconds_to(self, later: Mark) -> float:
         return 0.0
 
 
