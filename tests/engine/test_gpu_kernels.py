@@ -1,6 +1,6 @@
 """The kernels themselves, put together into steps: Triton's interpreter on a CPU, compiled ones and graphs on a GPU."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from paceline_workers.engine.model.weights import TORCH_TYPES
 from paceline_workers.messages import Sampling
 
 pytestmark = pytest.mark.kernels
-SMALL = {
+SMALL: dict[str, Any] = {
     "vocab_size": 64,
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -36,7 +36,7 @@ def prompt(length: int, salt: int = 0) -> list[int]:
     return [(place * place * 7 + salt) % 61 for place in range(length)]
 
 
-def served(folder: Path, asked: dict[str, Sequence[int]], count: int, **engine: Any) -> Driver:
+def served(folder: Path, asked: Mapping[str, Sequence[int]], count: int, **engine: Any) -> Driver:
     backend = bench(folder, kernels=LAUNCHES, **{**ROOM, **engine})
     if CUDA:
         backend.runner.warm(lambda: None)
