@@ -154,7 +154,7 @@ def test_a_tile_may_be_part_of_a_page_or_several(
 def test_the_copy_engine_brings_the_same(
     page_tokens: int, window: int | None, device: torch.device, dtype: torch.dtype
 ) -> None:
-    case = Case([20, 3], [70, 33], dtype=dtype, device=device, page_tokens=page_tokens)
+    case = Case([9, 3], [50, 33], dtype=dtype, device=device, heads=2, kv_heads=1, page_tokens=page_tokens)
     case.rule = replace(case.rule, window=window)
     case.assert_right(launch=BULK)
     pointers = case.attend(launch=replace(BULK, bulk=False))

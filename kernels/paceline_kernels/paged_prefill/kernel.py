@@ -5,8 +5,10 @@ need a mask come first (those with first tokens, with the window's edge, with th
 then all that every row sees whole, in a loop without masks. A sink is a row's first sum: e^sink, of no value.
 Scores are kept as logarithms to base 2, the scale folded in.
 
-A block is `TILE` tokens: part of a page, or whole pages. With `BULK` the pool is a tensor descriptor and blocks arrive
-by the copy engine, else by pointers. Rows of a tile beyond its chunk repeat its last token and are dropped.
+A block is `TILE` tokens: part of a page, or whole pages. The number of a block's page is read a turn ahead, so that
+nothing waits for it before its keys are asked for. With `bulk`, a descriptor of the pool, the copy engine brings the
+blocks of the loop without masks; those with one come by pointers, since only they can leave out what is not there.
+Rows of a tile beyond its chunk repeat its last token and are dropped.
 """
 
 import triton
@@ -17,28 +19,29 @@ LN2: tl.constexpr = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
-def _rows(
-    table, block, dropped, begin, end, kv_head,
-    KV: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, HEAD: tl.constexpr,
+def _pages(
+    table, block, blocks, dropped, begin, end,
+    PAGE: tl.constexpr, TILE: tl.constexpr, HEAD: tl.constexpr,
 ):  # fmt: skip
-    """Where a block's keys stand in the pool, as rows of [pages, kv heads, 2, page_tokens], and which tokens are there.
+    """The page that block number `block` of `blocks` lies in, or the pages of its tokens [TILE], as its table has them.
 
-    The first row, if all lie in one page, and rows [TILE]. Of a block of several pages, those before `begin`'s have no
-    entry in the table unless they are of the head.
+    Of a block of several pages, those before `begin`'s have no entry in the table unless they are of the head.
     """
-    token = block * TILE + tl.arange(0, TILE)
     if TILE <= PAGE:
         number = block * TILE // PAGE
-        page = tl.load(table + tl.where(number < HEAD, number, number - dropped)).to(tl.int64)
-        first = (page * KV + kv_head) * (2 * PAGE) + block * TILE % PAGE
-        rows, known = first + tl.arange(0, TILE), token < end
+        known = block < blocks
     else:
+        token = block * TILE + tl.arange(0, TILE)
         number = token // PAGE
-        known = (token < end) & ((number >= begin // PAGE) | (number < HEAD))
-        page = tl.load(table + tl.where(number < HEAD, number, number - dropped), mask=known, other=0).to(tl.int64)
-        rows = (page * KV + kv_head) * (2 * PAGE) + token % PAGE
-        first = rows
-    return first, rows, known
+        known = (token < tl.minimum(end, blocks * TILE)) & ((number >= begin // PAGE) | (number < HEAD))
+    return tl.load(table + tl.where(number < HEAD, number, number - dropped), mask=known, other=0)
+
+
+@triton.jit
+def _edge(turn, heads, near, full, part):
+    """The block of this turn among those with a mask: [0, heads), [near, full), [part, ...)."""
+    block = tl.where(turn < heads, turn, turn - heads + near)
+    return tl.where(block >= full, block - full + part, block)
 
 
 @triton.jit
@@ -50,9 +53,9 @@ def _part(pool, rows, known, DIM: tl.constexpr, MASKED: tl.constexpr):
 
 @triton.jit
 def _attend(
-    query, top, total, mixed, at, pool, scales, table, block, dropped, begin, end, kv_head, scale,
+    query, top, total, mixed, at, pool, bulk, scales, page, block, begin, end, kv_head, scale,
     KV: tl.constexpr, PAGE: tl.constexpr, DIM: tl.constexpr, TILE: tl.constexpr, HEAD: tl.constexpr,
-    WINDOW: tl.constexpr, FIRST: tl.constexpr, CAP: tl.constexpr, BULK: tl.constexpr, NARROW: tl.constexpr,
+    WINDOW: tl.constexpr, FIRST: tl.constexpr, CAP: tl.constexpr, NARROW: tl.constexpr,
     MASKED: tl.constexpr,
 ):  # fmt: skip
     """One block more of an online softmax: `top` and `total` [rows], `mixed` [rows, DIM]; `at` [rows]: positions.
@@ -60,12 +63,18 @@ def _attend(
     What lies in a page behind the last token may be anything, a NaN as well: its weights are 0, and so are its values.
     """
     token = block * TILE + tl.arange(0, TILE)
-    row, rows, known = _rows(table, block, dropped, begin, end, kv_head, KV, PAGE, TILE, HEAD)
-    if BULK:
-        keys = pool.load([row.to(tl.int32), 0]).to(query.dtype)
+    row = (page.to(tl.int64) * KV + kv_head) * (2 * PAGE)
+    if TILE <= PAGE:
+        row += block * TILE % PAGE
+        rows, known = row + tl.arange(0, TILE), token < end
+    else:
+        rows = row + token % PAGE
+        known = (token < end) & ((token // PAGE >= begin // PAGE) | (token // PAGE < HEAD))
+    if bulk is not None:
+        keys = bulk.load([row.to(tl.int32), 0]).to(query.dtype)
     else:
         keys = _part(pool, rows, known, DIM, MASKED).to(query.dtype)
-    scores = tl.dot(query, keys.T, input_precision="ieee")
+    scores = tl.dot(query, keys.T, input_precision="tf32x3")
     if NARROW:
         scores *= tl.load(scales + rows)[None, :]
     if CAP > 0:
@@ -86,48 +95,55 @@ def _attend(
     total = total * shrunk + tl.sum(weights, 1)
     if NARROW:
         weights *= tl.load(scales + rows + PAGE, mask=known, other=0.0)[None, :]
-    if BULK:
-        values = pool.load([row.to(tl.int32) + PAGE, 0]).to(query.dtype)
-        if MASKED:
-            values = tl.where(known[:, None], values, tl.zeros_like(values))
+    if bulk is not None:
+        values = bulk.load([row.to(tl.int32) + PAGE, 0]).to(query.dtype)
     else:
         values = _part(pool, rows + PAGE, known, DIM, MASKED).to(query.dtype)
-    mixed = tl.dot(weights.to(query.dtype), values, mixed * shrunk[:, None], input_precision="ieee")
+    mixed = tl.dot(weights.to(query.dtype), values, mixed * shrunk[:, None], input_precision="tf32x3")
     return higher, total, mixed
 
 
 @triton.jit
+def _places(tiles, starts, tile, share, HEADS: tl.constexpr, PACK: tl.constexpr, ROWS: tl.constexpr):
+    """A tile's sequence, first and last token of its chunk, the first row's number, and rows [ROWS]: number behind the
+    first, token behind the first, and whether it is of the chunk.
+
+    Called anew for the answer, with loads that cannot be shared: kept, addresses would take the loop's registers.
+    """
+    sequence, first = tl.load(tiles + 2 * tile, volatile=True), tl.load(tiles + 2 * tile + 1, volatile=True)
+    begin, end = tl.load(starts + sequence), tl.load(starts + sequence + 1)
+    slot = tl.arange(0, ROWS)
+    last = tl.minimum(first + ROWS // PACK, end - begin) - 1
+    token = tl.minimum(slot // PACK, last - first)
+    valid = (slot // PACK <= last - first) & (slot < ROWS // PACK * PACK)
+    origin = (begin + first).to(tl.int64) * HEADS + share * PACK
+    return sequence, first, last, end - begin, origin, token * HEADS + slot % PACK, token, valid
+
+
+@triton.jit
 def prefill_kernel(
-    query, starts, pool, scales, table, lengths, dropped, tiles, sinks, out, lse, scale, table_stride,
+    query, starts, pool, bulk, scales, table, lengths, dropped, tiles, sinks, out, lse, scale, table_stride,
     HEADS: tl.constexpr, KV: tl.constexpr, PACK: tl.constexpr, PAGE: tl.constexpr, DIM: tl.constexpr,
     ROWS: tl.constexpr, TILE: tl.constexpr, WINDOW: tl.constexpr, FIRST: tl.constexpr, CAP: tl.constexpr,
-    CAUSAL: tl.constexpr, BULK: tl.constexpr, NARROW: tl.constexpr,
+    CAUSAL: tl.constexpr, NARROW: tl.constexpr,
 ):  # fmt: skip
     """Grid: tiles * (HEADS / PACK) programs. `WINDOW` 0: none."""
     SHARES: tl.constexpr = HEADS // PACK
     HEAD: tl.constexpr = (FIRST + PAGE - 1) // PAGE if WINDOW else 0
     tile, share = tl.program_id(0) // SHARES, tl.program_id(0) % SHARES
-    sequence, first = tl.load(tiles + 2 * tile), tl.load(tiles + 2 * tile + 1)
-    begin_row, length = tl.load(starts + sequence), tl.load(lengths + sequence)
-    count = tl.load(starts + sequence + 1) - begin_row
-    missing = tl.load(dropped + sequence)
     kv_head = share * PACK // (HEADS // KV)
+    sequence, first, last, count, origin, line, token, _ = _places(tiles, starts, tile, share, HEADS, PACK, ROWS)
+    length, missing = tl.load(lengths + sequence), tl.load(dropped + sequence)
     table += sequence.to(tl.int64) * table_stride
-
-    slot = tl.arange(0, ROWS)
-    last = tl.minimum(first + ROWS // PACK, count) - 1
-    token = first + slot // PACK
-    valid = (token <= last) & (slot < ROWS // PACK * PACK)
-    token = tl.minimum(token, last)
-    head = share * PACK + slot % PACK
-    line = (begin_row + token).to(tl.int64) * HEADS + head
     cells = line[:, None] * DIM + tl.arange(0, DIM)[None, :]
-    rows = tl.load(query + cells)
+    rows = tl.load(query + origin * DIM + cells)
 
     if CAUSAL:
-        at, low, high = length - count + token, length - count + first, length - count + last
+        low, high = length - count + first, length - count + last
+        at = low + token
     else:
-        at, low, high = tl.full((ROWS,), 0, tl.int32) + length - 1, length - 1, length - 1
+        low, high = length - 1, length - 1
+        at = tl.zeros((ROWS,), tl.int32) + low
     # blocks: some row sees from `near` to `end`, every row all of those from `full` to `part`
     sight = tl.maximum(low + 1 - WINDOW, 0) if WINDOW else 0
     near, end = sight // TILE, tl.cdiv(high + 1, TILE)
@@ -136,26 +152,35 @@ def prefill_kernel(
     heads = tl.minimum((FIRST + TILE - 1) // TILE, near) if WINDOW else 0
 
     if sinks is not None:
-        top, total = tl.load(sinks + head) * LOG2E, tl.full((ROWS,), 1.0, tl.float32)
+        top, total = (
+            tl.load(sinks + share * PACK + tl.arange(0, ROWS) % PACK) * LOG2E,
+            tl.full((ROWS,), 1.0, tl.float32),
+        )
     else:
         top, total = tl.full((ROWS,), float("-inf"), tl.float32), tl.zeros((ROWS,), tl.float32)
     mixed = tl.zeros((ROWS, DIM), tl.float32)
+    ahead = _pages(table, _edge(0, heads, near, full, part), end, missing, sight, length, PAGE, TILE, HEAD)
     for turn in range(heads + full - near + end - part):
-        block = tl.where(turn < heads, turn, turn - heads + near)
-        block = tl.where(block >= full, block - full + part, block)
+        page, block, then = ahead, _edge(turn, heads, near, full, part), _edge(turn + 1, heads, near, full, part)
+        ahead = _pages(table, then, end, missing, sight, length, PAGE, TILE, HEAD)
         top, total, mixed = _attend(
-            rows, top, total, mixed, at, pool, scales, table, block, missing, sight, length, kv_head, scale,
-            KV, PAGE, DIM, TILE, HEAD, WINDOW, FIRST, CAP, BULK, NARROW, True,
+            rows, top, total, mixed, at, pool, None, scales, page, block, sight, length, kv_head, scale,
+            KV, PAGE, DIM, TILE, HEAD, WINDOW, FIRST, CAP, NARROW, True,
         )  # fmt: skip
+    ahead = _pages(table, full, part, missing, sight, length, PAGE, TILE, HEAD)
     for block in range(full, part):
+        page = ahead
+        ahead = _pages(table, block + 1, part, missing, sight, length, PAGE, TILE, HEAD)
         top, total, mixed = _attend(
-            rows, top, total, mixed, at, pool, scales, table, block, missing, sight, length, kv_head, scale,
-            KV, PAGE, DIM, TILE, HEAD, WINDOW, FIRST, CAP, BULK, NARROW, False,
+            rows, top, total, mixed, at, pool, bulk, scales, page, block, sight, length, kv_head, scale,
+            KV, PAGE, DIM, TILE, HEAD, WINDOW, FIRST, CAP, NARROW, False,
         )  # fmt: skip
 
+    _, _, _, _, origin, line, _, valid = _places(tiles, starts, tile, share, HEADS, PACK, ROWS)
+    cells = line[:, None] * DIM + tl.arange(0, DIM)[None, :]
     divisor = tl.where(total == 0.0, 1.0, total)
     mixed = mixed / divisor[:, None]
-    tl.store(out + cells, mixed.to(out.dtype.element_ty), mask=valid[:, None])
+    tl.store(out + origin * DIM + cells, mixed.to(out.dtype.element_ty), mask=valid[:, None])
     if lse is not None:
         logarithm = tl.where((total == 0.0) | (length == 0), float("-inf"), (top + tl.log2(divisor)) * LN2)
-        tl.store(lse + line, logarithm, mask=valid)
+        tl.store(lse + origin + line, logarithm, mask=valid)

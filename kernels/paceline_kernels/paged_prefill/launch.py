@@ -11,28 +11,40 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from paceline_kernels.checks import expect
 from paceline_kernels.paged_prefill.kernel import prefill_kernel
-from paceline_kernels.paged_prefill.tiles import Tiles
+from paceline_kernels.paged_prefill.tiles import ROWS, Tiles
 from paceline_kernels.paging import PAGE_TOKENS, Pages, Rule, Sequences
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """`tile` tokens of the context at a time; `bulk`: by the copy engine, then a tile is at most a page."""
+    """`tile` tokens of the context at a time; `registers`: at most so many a thread, None: as many as it takes.
+
+    `bulk`: by the copy engine, then a tile is at most a page.
+    """
 
     tile: int
     warps: int
     stages: int
+    registers: int | None = None
     bulk: bool = False
 
 
 def chosen(rows: int, query: torch.dtype, pages: Pages) -> Launch:
-    """By the rows of a tile, the types, the head's size and the page's."""
+    """By the rows of a tile, the types, the head's size and the page's.
+
+    Tiles of 128 rows in 16 bits take 128 registers a thread and 96 KiB, no spills, so two programs share a
+    multiprocessor, and one's products run beside the other's softmax. What must be widened first takes 220 registers.
+    """
     whole = pages.page_tokens >= 64
     if query == torch.float32:
-        return Launch(tile=32, warps=4, stages=2)
-    if rows <= 64 or pages.head_dim > 128:
-        return Launch(tile=64, warps=4, stages=2, bulk=whole)
-    return Launch(tile=64, warps=8, stages=3, bulk=whole)
+        return Launch(tile=16, warps=8 if rows == ROWS else 4, stages=2)
+    if pages.head_dim > 128:
+        return Launch(tile=32, warps=8 if rows == ROWS else 4, stages=2, bulk=whole)
+    if rows < ROWS:
+        return Launch(tile=64, warps=4, stages=3, bulk=whole)
+    if pages.scales is not None:
+        return Launch(tile=64, warps=8, stages=3, bulk=whole)
+    return Launch(tile=64, warps=8, stages=2, registers=128, bulk=whole)
 
 
 def paged_prefill(
@@ -65,7 +77,8 @@ def paged_prefill(
     prefill_kernel[(len(tiles.list) * (heads // tiles.packed),)](
         query,
         starts,
-        _pool(pages, numbers),
+        pages.data,
+        _descriptor(pages, numbers),
         pages.scales,
         sequences.table,
         sequences.lengths,
@@ -87,18 +100,19 @@ def paged_prefill(
         FIRST=rule.first,
         CAP=rule.cap,
         CAUSAL=causal,
-        BULK=numbers.bulk,
         NARROW=pages.scales is not None,
         num_warps=numbers.warps,
         num_stages=numbers.stages,
+        maxnreg=numbers.registers,
     )
     return out
 
 
-def _pool(pages: Pages, numbers: Launch) -> Tensor | TensorDescriptor:
-    rows = pages.data.view(-1, pages.head_dim)
+def _descriptor(pages: Pages, numbers: Launch) -> TensorDescriptor | None:
+    """The pool as rows of keys or values, by which the copy engine finds a tile of them."""
     if not numbers.bulk:
-        return rows
+        return None
+    rows = pages.data.view(-1, pages.head_dim)
     return TensorDescriptor(rows, list(rows.shape), list(rows.stride()), [numbers.tile, pages.head_dim])
 
 
