@@ -21,7 +21,12 @@ RECIPE = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT, WHEEL = RECIPE["project"], RECIPE["tool"]["hatch"]["build"]["targets"]["wheel"]
 ALWAYS, EXTRAS = PROJECT["dependencies"], PROJECT["optional-dependencies"]
 CLUSTER = "paceline_core.kube.kubernetes"
-LATER = {"operator": [], "gateway": [CLUSTER], "autoscaler": [CLUSTER], "workers": ["paceline_workers.engine.__main__"]}
+LATER = {
+    "operator": [],
+    "gateway": [CLUSTER],
+    "autoscaler": [CLUSTER],
+    "workers": ["paceline_workers.engine.__main__", "paceline_workers.engine.gpu.backend"],
+}
 LOADED = """
 import json, sys, {modules}
 ours = [module for name, module in sys.modules.items() if name.startswith("paceline_")]

@@ -41,6 +41,7 @@ def test_a_worker_on_the_gpus_backend_answers_as_on_the_cpus(tmp_path: Path, scr
             folder, program, watchdog_s=LIMIT_S, engine={**ENGINE, "device": device, "threads": 1}
         ) as worker:
             found.append(completion(worker))
+            assert ("computing on a GPU" in worker.said()) == (device == "cuda")
     ours, theirs = found
     (mine,), (other,) = ours["choices"], theirs["choices"]
     assert mine["text"] == other["text"] != ""

@@ -15,6 +15,7 @@ from paceline_core.config import parse
 from paceline_core.launch import Binding, Probe, WorkerLaunch, build
 from paceline_core.objects import InferenceService, ResolvedService, read, resolve
 from paceline_core.units import quantity
+from paceline_operator.plans.children import render
 from paceline_operator.plans.pod import BINDING, USER, binary_size, cores, pod_template
 from paceline_workers.config import WorkerConfig
 
@@ -205,6 +206,22 @@ def test_nodes_of_the_profile_and_of_the_pool_are_both_needed_and_the_pool_wins(
     pools = [{**POOL, "nodeSelector": {"zone": "a", "disk": "ssd"}}]
     pod = template({"zone": "b", "gpu": "h100"}, pools=pools)
     assert pod["spec"]["nodeSelector"] == {"zone": "a", "disk": "ssd", "gpu": "h100"}
+
+
+def test_pods_ask_for_the_resource_and_the_nodes_that_the_profile_of_their_gpu_names() -> None:
+    profile = {"spec": {"resourceName": "example.com/gpu", "nodeSelector": {"gpu": "h100"}}}
+    pools = [{"name": "main", "accelerator": "h100"}]
+
+    def rendered(**spec: Any) -> dict[str, Any]:
+        found = resolved(**spec)
+        return dict(render(found, found.pools[0], SETTINGS, profile)["spec"])
+
+    asked = rendered(pools=pools)
+    assert asked["containers"][0]["resources"]["limits"] == {"example.com/gpu": "1"}
+    assert asked["nodeSelector"] == {"gpu": "h100"}
+    emulated = rendered(pools=pools, engine={"emulate": EMULATE})
+    assert "limits" not in emulated["containers"][0]["resources"]
+    assert "nodeSelector" not in emulated
 
 
 def test_gpus_are_limits_as_kubernetes_wants_extended_resources() -> None:

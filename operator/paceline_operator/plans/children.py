@@ -7,6 +7,7 @@ upgrade of paceline re-rolls no pod. Accelerator profiles are no input: one that
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -75,7 +76,10 @@ def render(
 ) -> Manifest:
     """The pod template of a pool as this version makes it."""
     launch = build(service, pool, STABLE, BINDING, service.runtime.image or settings.image)
-    return pod_template(launch, pool, settings, {} if service.emulated else _nodes(profile))
+    spec = {} if service.emulated else (profile or {}).get("spec") or {}
+    if launch.resources.gpus and (name := spec.get("resourceName")):
+        launch = replace(launch, resources=replace(launch.resources, gpu_resource=name))
+    return pod_template(launch, pool, settings, spec.get("nodeSelector") or {})
 
 
 def remembered(live: Live | None, inputs: str) -> Manifest | None:
@@ -132,7 +136,3 @@ def _steps(service: ResolvedService) -> dict[str, str | int]:
     if service.rollout.gpus == "surge":
         return {"maxSurge": "25%", "maxUnavailable": 0}
     return {"maxSurge": 0, "maxUnavailable": 1}
-
-
-def _nodes(profile: Mapping[str, Any] | None) -> dict[str, str]:
-    return dict(((profile or {}).get("spec") or {}).get("nodeSelector") or {})

@@ -111,7 +111,6 @@ def load_backend(settings: WorkerConfig, timer: Timer, pause: Pause) -> Backend:
         return TorchBackend.load(engine, settings.model, timer, pause)
     from paceline_workers.engine.gpu.backend import Site, TritonBackend  # noqa: PLC0415 - CPUs need no kernels
 
-    _log.info("computing on a GPU", extra={"gpu": gpu.name})
     return TritonBackend.load(engine, settings.model, timer, pause, Site.open(gpu))
 
 

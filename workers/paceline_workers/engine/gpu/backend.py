@@ -72,7 +72,9 @@ class TritonBackend:
     def load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause, site: Site) -> "TritonBackend":
         """From a model source to a warm model. Raises InvalidInput naming the file or field and the fix."""
         with memory_named(engine):
-            return _Load(engine, site, timer, lambda: pause(0.0)).backend(source)
+            backend = _Load(engine, site, timer, lambda: pause(0.0)).backend(source)
+        _log.info("computing on a GPU", extra={"gpu": site.gpu.name, "pages": backend.facts.pages})
+        return backend
 
     def launch(self, plan: Plan, since: float) -> None:  # noqa: ARG002 - only emulation keeps to a time
         """The copies and one forward pass, behind the step in flight."""
