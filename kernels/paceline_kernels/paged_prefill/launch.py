@@ -29,7 +29,7 @@ class Launch:
     bulk: bool = False
 
 
-def chosen(rows: int, query: torch.dtype, pages: Pages) -> Launch:
+def launch_for(rows: int, query: torch.dtype, pages: Pages) -> Launch:
     """By the rows of a tile, the types, the head's size and the page's.
 
     Tiles of 128 rows in 16 bits take 128 registers a thread and 96 KiB, no spills, so two programs share a
@@ -71,7 +71,7 @@ def paged_prefill(
     _check(query, starts, sequences, out, lse)
     if not causal and rule.window is not None:
         raise ValueError("causal: rows behind a context have no place in a window; attend with causal=True")
-    heads, numbers = query.shape[1], launch or chosen(tiles.rows, query.dtype, pages)
+    heads, numbers = query.shape[1], launch or launch_for(tiles.rows, query.dtype, pages)
     if not len(tiles.list):
         return out
     prefill_kernel[(len(tiles.list) * (heads // tiles.packed),)](
