@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from tests.kernels import pools
 from tests.kernels.closeness import assert_as_exact
 from tests.kernels.conftest import CUDA
 
-from paceline_kernels.paged_decode.launch import paged_decode
+from paceline_kernels.paged_decode.launch import launch_for, paged_decode
 from paceline_kernels.paged_decode.reference import paged_attention
 from paceline_kernels.paging import Pages, Rule, Sequences
 from paceline_kernels.work_list.launch import Work, plan_work
@@ -275,6 +276,8 @@ class TestRefusals:
             ((1, 1, 3, 16), "query: 3 heads"),
             ((2, 1, 2, 16), "query: .* does not fit 1 sequences"),
             ((1, 1, 2, 32), "query: .* does not fit"),
+            ((1, 1, 2, 48), "query: head_dim 48"),
+            ((1, 8, 64, 16), "query: 64 heads, 8 a sequence"),
         ],
     )
     def test_queries(self, shape: tuple[int, ...], match: str, device: torch.device) -> None:
@@ -289,3 +292,11 @@ class TestRefusals:
         query, pages, batch = batch_of(Shape(2, 2, 16, 16), [5], torch.float32, device)
         self.refused("work: made for 1 kv heads", query, pages, batch, Work.empty(1, 1, 1, 16, 2, device))
         self.refused("work: made for", query, pages, batch, Work.empty(1, 2, 1, 32, 2, device))
+
+
+def test_there_is_a_launch_that_fits_for_whatever_is_not_refused() -> None:
+    types = [torch.float32, torch.bfloat16, torch.float16, torch.int8, torch.float8_e4m3fn]
+    for query, pages, head_dim, rows in product(types[:3], types, [16, 64, 128, 256], [1, 16, 17, 64, 128]):
+        launch = launch_for(query, pages, head_dim, rows)
+        in_flight = 2 * launch.tile * head_dim * pages.itemsize * (launch.stages - 1)
+        assert in_flight * launch.programs < 227 * 1024

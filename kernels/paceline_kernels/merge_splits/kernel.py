@@ -10,7 +10,7 @@ import triton.language as tl
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["places", "room"])
 def merge_splits_kernel(
     partials,  # [2 * programs, room, DIM]
     partial_lses,  # [2 * programs, room], base 2
@@ -75,7 +75,7 @@ def merge_splits_kernel(
                     tl.store(lse + at, float("-inf"))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["parts", "lines"])
 def merge_states_kernel(
     outs,  # [parts, lines, DIM]
     lses,  # [parts, lines], natural

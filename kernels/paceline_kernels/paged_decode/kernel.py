@@ -11,7 +11,7 @@ import triton.language as tl
 from paceline_kernels.work_list.kernel import text_tile
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride", "room"])
 def decode_kernel(
     query,  # [S, QUERIES, HEADS, DIM]
     data,  # [pages, KV_HEADS, 2, PAGE, DIM]
@@ -57,6 +57,7 @@ def decode_kernel(
     tiles = tl.load(entry + 6)
     dropped = tl.load(entry + 7)
 
+    factor = scale * LOG2E
     place = segment // KV_HEADS
     head = segment % KV_HEADS
 
@@ -78,16 +79,11 @@ def decode_kernel(
         position = number * TILE + inside
         written = position < length
         keys = tl.load(data + token * DIM + (inside[:, None] * DIM + dims))
-        # What lies behind the last token is another's or nobody's: 0 * NaN would be NaN.
-        values = tl.load(data + (token + PAGE) * DIM + (inside[:, None] * DIM + dims), mask=written[:, None], other=0.0)
-
-        scores = tl.dot(q, tl.trans(keys.to(q.dtype)), input_precision="ieee") * scale
+        scores = tl.dot(q, tl.trans(keys.to(q.dtype)), input_precision="ieee") * factor
         if NARROW:
             scores *= tl.load(scales + token + inside, mask=written, other=0.0)
-        if CAP > 0:
-            bent = tl.exp2(scores * (2 * LOG2E / CAP))
-            scores = CAP - 2 * CAP / (bent + 1)
-        scores *= LOG2E
+        if CAP > 0:  # tanh by its exponential
+            scores = CAP * LOG2E * (1 - 2 / (tl.exp2(scores * (2 / CAP)) + 1))
         own = length - QUERIES + rows // GROUP
         seen = position <= own[:, None]
         if WINDOW:
@@ -100,6 +96,8 @@ def decode_kernel(
         total = total * fade + tl.sum(weights, 1)
         if NARROW:
             weights *= tl.load(scales + token + PAGE + inside, mask=written, other=0.0)
+        # What lies behind the last token is another's or nobody's: 0 * NaN would be NaN.
+        values = tl.load(data + (token + PAGE) * DIM + (inside[:, None] * DIM + dims), mask=written[:, None], other=0.0)
         mixed = tl.dot(weights.to(q.dtype), values.to(q.dtype), mixed * fade[:, None], input_precision="ieee")
         top = higher
 
@@ -110,14 +108,14 @@ def decode_kernel(
                 if SINKS:
                     sink = tl.load(sinks + head * GROUP + rows % GROUP) * LOG2E
                     total += tl.where(total > 0, tl.exp2(sink - top), 0.0)
-                divisor = tl.where(total > 0, total, 1.0)
-                tl.store(out + at[:, None] * DIM + dims, mixed / divisor[:, None], mask=real[:, None])
+                result = mixed * (1 / tl.where(total > 0, total, 1.0))[:, None]
+                tl.store(out + at[:, None] * DIM + dims, result, mask=real[:, None])
                 if LSE:
                     tl.store(lse + at, (top + tl.log2(total)) / LOG2E, mask=real)
             else:
-                divisor = tl.where(total > 0, total, 1.0)
+                result = mixed * (1 / tl.where(total > 0, total, 1.0))[:, None]
                 slot = (2 * program + whole.to(tl.int32)) * room + rows
-                tl.store(partials + slot[:, None] * DIM + dims, mixed / divisor[:, None], mask=real[:, None])
+                tl.store(partials + slot[:, None] * DIM + dims, result, mask=real[:, None])
                 tl.store(partial_lses + slot, top + tl.log2(total), mask=real)
             top = tl.full([ROWS], float("-inf"), tl.float32)
             total = tl.zeros([ROWS], tl.float32)

@@ -15,28 +15,65 @@ MOST_QUERIES = 8
 """Of a sequence: a verify step."""
 MOST_ROWS = 128
 """Queries that share a kv head: what a program keeps in registers."""
+MOST_HEAD_DIM = 256
+"""Numbers in a head's key."""
 NARROW = (torch.int8, torch.float8_e4m3fn)
 """Types of pages that need scales."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """`tile`: tokens read at once, `stages`: tiles in flight and one, `registers`: the most for a thread.
+    """`tile`: tokens read at once; `stages`: one more than tiles in flight; `registers`: the most for a thread.
 
-    `programs`: for each multiprocessor; `Work.empty` wants `tile` and the product.
+    `programs`: of a multiprocessor. `Work.empty` takes the same `tile`, and this times the multiprocessors.
     """
 
     tile: int
     warps: int
     stages: int
-    registers: int
+    registers: int | None
     programs: int
 
 
+_TABLE = {
+    (1, 64, 32): Launch(tile=64, warps=4, stages=4, registers=128, programs=4),
+    (1, 128, 16): Launch(tile=64, warps=4, stages=4, registers=168, programs=3),
+    (1, 128, 32): Launch(tile=64, warps=4, stages=4, registers=None, programs=2),
+    (1, 256, 32): Launch(tile=32, warps=4, stages=3, registers=None, programs=2),
+    (1, 128, 64): Launch(tile=64, warps=4, stages=3, registers=None, programs=2),
+    (1, 256, 128): Launch(tile=32, warps=8, stages=3, registers=None, programs=1),
+    (2, 64, 32): Launch(tile=64, warps=4, stages=4, registers=128, programs=4),
+    (2, 128, 32): Launch(tile=64, warps=4, stages=3, registers=168, programs=3),
+    (2, 256, 32): Launch(tile=32, warps=4, stages=3, registers=None, programs=2),
+    (2, 128, 64): Launch(tile=32, warps=4, stages=3, registers=None, programs=2),
+    (2, 128, 128): Launch(tile=32, warps=8, stages=3, registers=None, programs=1),
+    (2, 256, 128): Launch(tile=16, warps=8, stages=2, registers=None, programs=1),
+    (4, 128, 16): Launch(tile=32, warps=4, stages=3, registers=None, programs=3),
+    (4, 128, 32): Launch(tile=16, warps=4, stages=4, registers=None, programs=3),
+    (4, 256, 128): Launch(tile=16, warps=8, stages=2, registers=None, programs=1),
+}
+"""By bytes of a number, head_dim and rows, each at most so many: first guesses, until `make gpu` has chosen.
+
+What the compiler says of them for sm_90 (Triton 3.6 and 3.9): the loop is one pipeline, cp.async of 16 bytes, 2 tiles
+in flight with 3 stages, and runs on over borders of heads and sequences. The number of the next tile's page has to be
+carried into the iteration that loads the tile: loaded in it, it takes a stage of the pipeline for itself, and three
+stages keep one tile in flight. bf16, head_dim 128: 142 to 159 registers when told 168 (180 to 190 when told nothing),
+no spills, 73,728 bytes of shared memory, so three programs fit a multiprocessor (227 KiB) with 192 KiB in flight. fp8
+and int8: 168 registers, no spills if values are loaded behind the scores' products in the source, 58,880 bytes; values
+are copied by 8 bytes, since they are needed transposed and `ldmatrix` does not do that for bytes. Up to 32 rows are
+products of `mma`, 64 and more of `wgmma`; float32 is computed without tensor cores. Under Triton 3.6 nothing here
+spills but head_dim 256 with over 32 rows; under 3.9 so do 17 to 32 rows of 16 bits and of bytes with head_dim 64, up
+to 24 bytes.
+"""
+
+
 def launch_for(query: torch.dtype, pages: torch.dtype, head_dim: int, rows: int) -> Launch:
-    """First guesses, until `make gpu` has chosen."""
-    del query, pages, head_dim, rows
-    return Launch(tile=64, warps=4, stages=3, registers=168, programs=3)
+    """The table's first row that is large enough, for pages of this type and so many queries of a kv head."""
+    size = 4 if query == torch.float32 else pages.itemsize
+    fits = (
+        launch for (wide, dims, most), launch in _TABLE.items() if wide == size and head_dim <= dims and rows <= most
+    )
+    return next(fits)
 
 
 def paged_decode(
@@ -103,6 +140,8 @@ def _check(query: Tensor, pages: Pages, sequences: Sequences, work: Work) -> Non
         raise ValueError(f"query: {queries} a sequence is not between 1 and {MOST_QUERIES}; paged_prefill takes more")
     if heads % pages.kv_heads or rows > MOST_ROWS:
         raise ValueError(f"query: {heads} heads, {queries} a sequence, do not share {pages.kv_heads} kv heads")
+    if head_dim > MOST_HEAD_DIM or head_dim != next_power_of_2(head_dim):
+        raise ValueError(f"query: head_dim {head_dim} is not a power of two up to {MOST_HEAD_DIM}")
     if head_dim != pages.head_dim or places != len(sequences):
         raise ValueError(f"query: {tuple(query.shape)} does not fit {len(sequences)} sequences of {pages.head_dim}")
     if pages.page_tokens not in PAGE_TOKENS:

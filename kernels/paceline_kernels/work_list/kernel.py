@@ -27,7 +27,7 @@ def text_tile(tile, length, tiles, TILE: tl.constexpr, WINDOW: tl.constexpr, FIR
     return tile
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["places", "table_stride"])
 def plan_kernel(
     lengths,  # [places]
     dropped,  # [places]

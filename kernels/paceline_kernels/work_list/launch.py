@@ -106,6 +106,6 @@ def plan_work(sequences: Sequences, page_tokens: int, rule: Rule, work: Work, qu
         TILE=work.tile_of(page_tokens),
         WINDOW=rule.window or 0,
         FIRST=0 if rule.window is None else rule.first,
-        PLACES=next_power_of_2(len(sequences)),
+        PLACES=next_power_of_2(work.sequences),
         BLOCK=_BLOCK,
     )
