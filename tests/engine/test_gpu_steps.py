@@ -11,7 +11,7 @@ from paceline_workers.engine.gpu.layout import Rows, fill
 from paceline_workers.engine.scheduling import Chunk, Plan, Request
 
 PAGE = 16
-MOST = Form(64, 8, 8, 8, 64, 10)
+MOST = Form.of(64, 8, 8, 8, 64, 10)
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,13 @@ def test_chunks_of_several_tokens_stand_behind_single_ones_and_only_who_samples_
     )
     rows, step = staged(plan, Buffers(Host(), MOST))
     fields, form = step.fields, rows.form
-    assert (form.rows, form.singles, form.spans, form.drawn, form.pages) == (12, 1, 3, 3, 4)
+    assert (form.rows, form.singles, form.spans, form.drawn, form.pages) == (12, 1, 3, 3, 16)
     assert fields.tokens.tolist() == [9, 16, 17, 18, 47, 48, 49, 50, 1, 2, 3, 0]
     assert fields.positions.tolist() == [8, 15, 16, 17, 46, 47, 48, 49, 0, 1, 2, 3]
     assert fields.slots[:4].tolist() == [5 * PAGE + 8, 6 * PAGE + 15, PAGE, PAGE + 1]
     assert fields.starts.tolist() == [0, 3, 7, 11]
-    assert fields.lengths.tolist() == [9, 18, 50, 4]
+    assert (fields.lengths[0], fields.lengths[form.first :].tolist()) == (9, [18, 50, 4])
+    assert (form.first, fields.table[form.first + 1, :4].tolist()) == (4, [2, 3, 4, 0])
     assert fields.drawn.tolist() == [0, 7, 11]
     assert fields.seats.tolist() == [ord("s"), ord("c"), ord("x")]
     assert (list(rows.samples), rows.lacking) == ([single, cut, last], {last: 11})

@@ -34,7 +34,8 @@ class Fields(Generic[Array]):
 
     Of the rows whose next token is wanted, [drawn]: `drawn` int64 which ones, `seats` int32 their places in the
     sampler's state, `counts` int32 how many tokens their requests have by then.
-    Of the sequences, singles first: `lengths`, `dropped` [places] int32 and `table` [places, pages] int32.
+    Of the sequences, singles first, then spans from `Form.first` on: `lengths`, `dropped` [places] int32 and `table`
+    [places, pages] int32.
     starts [spans + 1] int32 and tiles [tiles, 2] int32: of chunks of several tokens.
     """
 
@@ -54,7 +55,11 @@ class Fields(Generic[Array]):
 
 @dataclass(frozen=True)
 class Form:
-    """Sizes of a step: one row a token, `singles` sequences with one row and `spans` with several."""
+    """Sizes of a step: one row a token, `singles` sequences with one row and `spans` with several.
+
+    `pages` of a row of the table are a multiple of 16, and spans begin at a multiple of 4: all that a kernel is given
+    then begins at a multiple of 16 bytes, and is not compiled anew for the want of that.
+    """
 
     rows: int
     singles: int
@@ -66,12 +71,22 @@ class Form:
     @classmethod
     def bucket(cls, size: int, pages: int) -> "Form":
         """So many single tokens, each of which draws."""
-        return cls(size, size, 0, size, 0, pages)
+        return cls.of(size, size, 0, size, 0, pages)
+
+    @classmethod
+    def of(cls, rows: int, singles: int, spans: int, drawn: int, tiles: int, pages: int) -> "Form":  # noqa: PLR0913, PLR0917 - sizes
+        """With room for so many `pages` at least."""
+        return cls(rows, singles, spans, drawn, tiles, _multiple(pages, 16))
+
+    @property
+    def first(self) -> int:
+        """Where the spans begin among the sequences."""
+        return _multiple(self.singles, 4)
 
     @property
     def places(self) -> int:
-        """Sequences."""
-        return self.singles + self.spans
+        """Of sequences."""
+        return self.first + self.spans
 
     @cached_property
     def layout(self) -> dict[str, tuple[torch.dtype, tuple[int, ...], int]]:
@@ -91,7 +106,7 @@ class Form:
         for dtype, shapes in ((torch.int64, wide), (torch.int32, narrow)):
             for name, shape in shapes.items():
                 found[name] = (dtype, shape, begin)
-                begin += -(-prod(shape) * dtype.itemsize // _ALIGNED) * _ALIGNED
+                begin += _multiple(prod(shape) * dtype.itemsize, _ALIGNED)
         return found
 
     @cached_property
@@ -100,7 +115,7 @@ class Form:
         dtype, shape, begin = self.layout["table"]
         return begin + prod(shape) * dtype.itemsize
 
-    def of(self, memory: Tensor) -> Fields[Tensor]:
+    def within(self, memory: Tensor) -> Fields[Tensor]:
         """The fields in a piece of memory that is large enough."""
         return Fields(**{name: _view(memory, *place) for name, place in self.layout.items()})
 
@@ -122,7 +137,7 @@ class Buffers:
             half.sent.wait()
         if half.form != form:
             half.form, half.tables = form, [[] for _ in range(form.places)]
-            half.fields = _arrays(form.of(half.memory))
+            half.fields = _arrays(form.within(half.memory))
         assert half.fields is not None
         return Staged(form, half.fields, half.tables, self._turn)
 
@@ -134,7 +149,7 @@ class Buffers:
 
     def inputs(self, form: Form) -> Fields[Tensor]:
         """What a step of this form finds on the device."""
-        return form.of(self._memory)
+        return form.within(self._memory)
 
 
 @dataclass(slots=True)
@@ -157,10 +172,10 @@ class Staged:
     tables: list[list[int]]
     turn: int
 
-    def table(self, tables: Sequence[list[int]]) -> None:
-        """The pages of each sequence; what lies behind them in a row is never read."""
+    def table(self, tables: Sequence[list[int]], first: int = 0) -> None:
+        """The pages of sequences from the `first` place on; what lies behind them in a row is never read."""
         known = self.tables
-        for row, pages in enumerate(tables):
+        for row, pages in enumerate(tables, first):
             if known[row] != pages:
                 self.fields.table[row, : len(pages)] = pages
                 known[row] = pages.copy()
@@ -173,6 +188,10 @@ class Staged:
             empty[rows:] = 0
         for none in (fields.slots, fields.sources, fields.seats):
             none[rows:] = NOBODY
+
+
+def _multiple(size: int, of: int) -> int:
+    return -(-size // of) * of
 
 
 def _view(memory: Tensor, dtype: torch.dtype, shape: tuple[int, ...], begin: int) -> Tensor:

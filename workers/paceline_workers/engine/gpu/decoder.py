@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from paceline_kernels.paged_decode.launch import launch_for
 from paceline_kernels.paged_prefill import Tiles
 from paceline_kernels.paging import Pages, Rule, Sequences
 from paceline_kernels.work_list.launch import Work
@@ -18,6 +19,7 @@ from paceline_workers.engine.gpu.device import Device
 from paceline_workers.engine.gpu.kernels import LAUNCHES, Kernels
 from paceline_workers.engine.memory.sight import Sight
 from paceline_workers.engine.model.decoder import Decoder, Layer
+from paceline_workers.engine.model.weights import TORCH_TYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +62,15 @@ class GpuDecoder:
         scale = model.config.shape.head_dim**-0.5
         self._rules = {sight: Rule(scale, sight.window, sight.sinks) for sight in set(model.config.sights)}
 
-    def works(self, places: int, programs: int) -> Mapping[Sight, Work]:
-        """Room for the plans of steps with so many singles at most, for grids of so many programs."""
-        shape, where = self.config.shape, self.device.where
-        rows = shape.heads // shape.kv_heads
+    def works(self, places: int) -> Mapping[Sight, Work]:
+        """Room for the plans of steps with so many singles at most."""
+        shape, device = self.config.shape, self.device
+        rows, dim = shape.heads // shape.kv_heads, shape.head_dim
+        launch = launch_for(self._model.embedding.dtype, TORCH_TYPES[shape.kv_dtype], dim, rows)
+        grid = launch.programs * device.processors
         return {
-            sight: Work.empty(places, shape.kv_heads, rows, shape.head_dim, programs, where) for sight in self._rules
+            sight: Work.empty(places, shape.kv_heads, rows, dim, grid, device.where, tile=launch.tile)
+            for sight in self._rules
         }
 
     def room(self, rows: int) -> tuple[Tensor, Tensor]:

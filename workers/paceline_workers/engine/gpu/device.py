@@ -54,7 +54,7 @@ class Device(Protocol):
         ...
 
     def lock(self, memory: Tensor) -> Tensor:
-        """The same host memory, of any size, as fit for that as pinned memory."""
+        """The same host memory, of any size, as fit for that as pinned memory. Raises MemoryError."""
         ...
 
     def mark(self) -> Mark:
@@ -166,7 +166,8 @@ class Cuda:
         """Registered with the driver for as long as the tensor lives."""
         if memory.nbytes:
             address, runtime = memory.data_ptr(), torch.cuda.cudart()  # type: ignore[no-untyped-call]
-            torch.cuda.check_error(int(runtime.cudaHostRegister(address, memory.nbytes, 0)))
+            if code := int(runtime.cudaHostRegister(address, memory.nbytes, 0)):
+                raise MemoryError(f"the driver locks no {memory.nbytes} bytes of host memory (its error {code})")
             weakref.finalize(memory, runtime.cudaHostUnregister, address).atexit = False
         return memory
 

@@ -48,7 +48,7 @@ class Rows:
         drawn = {chunk.request: row for row, chunk in enumerate(chunk for chunk in chunks if chunk.samples)}
         tiles = Tiles.of([chunk.count for chunk in spans], [chunk.start + chunk.count for chunk in spans], "cpu", group)
         pages = max(len(chunk.request.pages) for chunk in chunks)
-        form = Form(starts[-1], len(singles), len(spans), len(drawn), len(tiles.list), pages)
+        form = Form.of(starts[-1], len(singles), len(spans), len(drawn), len(tiles.list), pages)
         samples = {chunk.request: drawn[chunk.request] for chunk in plan.chunks if chunk.samples}
         return cls(form, chunks, samples, lacking, tiles)
 
@@ -56,12 +56,8 @@ class Rows:
 def fill(staged: Staged, rows: Rows, page_tokens: int, seat: Callable[[Request], int]) -> None:
     """All that the host knows of the step; `seat` gives the place of a request in the sampler's state."""
     fields, chunks, singles = staged.fields, rows.chunks, rows.form.singles
-    count = len(chunks)
-    fields.lengths[:count] = [chunk.start + chunk.count for chunk in chunks]
-    fields.dropped[:count] = [chunk.request.dropped for chunk in chunks]
-    staged.table([chunk.request.pages for chunk in chunks])
     if not rows.form.spans:
-        staged.pad(count)
+        staged.pad(len(chunks))
         _singles(staged, chunks, page_tokens)
         drawing = chunks
     else:
@@ -72,9 +68,17 @@ def fill(staged: Staged, rows: Rows, page_tokens: int, seat: Callable[[Request],
     fields.counts[: len(drawing)] = [chunk.start + chunk.count for chunk in drawing]
 
 
+def _sequences(staged: Staged, chunks: Sequence[Chunk], first: int) -> None:
+    fields, places = staged.fields, slice(first, first + len(chunks))
+    fields.lengths[places] = [chunk.start + chunk.count for chunk in chunks]
+    fields.dropped[places] = [chunk.request.dropped for chunk in chunks]
+    staged.table([chunk.request.pages for chunk in chunks], first)
+
+
 def _singles(staged: Staged, chunks: Sequence[Chunk], page_tokens: int) -> None:
     """One row each; a zero stands for a token that is still being drawn."""
     fields, count = staged.fields, len(chunks)
+    _sequences(staged, chunks, 0)
     fields.tokens[:count] = [_token(chunk.request.tokens, chunk.start) for chunk in chunks]
     fields.positions[:count] = [chunk.start for chunk in chunks]
     fields.slots[:count] = [_slot(chunk.request, chunk.start, page_tokens) for chunk in chunks]
@@ -83,6 +87,7 @@ def _singles(staged: Staged, chunks: Sequence[Chunk], page_tokens: int) -> None:
 
 def _spans(staged: Staged, rows: Rows, page_tokens: int) -> None:
     fields, begin = staged.fields, rows.form.singles
+    _sequences(staged, rows.chunks[begin:], rows.form.first)
     fields.starts[0] = 0
     for number, chunk in enumerate(rows.chunks[begin:], 1):
         end = begin + chunk.count

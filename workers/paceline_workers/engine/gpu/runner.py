@@ -26,12 +26,11 @@ from paceline_workers.engine.gpu.device import Mark
 from paceline_workers.engine.gpu.drawing import Drawing, Read
 from paceline_workers.engine.gpu.graphs import Graphs
 from paceline_workers.engine.gpu.layout import Rows, fill
+from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.sampling import Sampler
 from paceline_workers.engine.scheduling import NO_TOKEN, Chunk, Limits, Plan, Request, Sample
 from paceline_workers.messages import Sampling
 
-_PER_PROCESSOR = 2
-"""Programs of the decode kernel for each of the device's processors."""
 _SPANS = (2, 8, 16, 32, 64, 128)
 """Lengths of chunks that the warm-up tries, since kernels for prefill are compiled by it."""
 
@@ -64,10 +63,10 @@ class GpuRunner:
         self._group = shape.heads // shape.kv_heads
         self._graphs = Graphs(device, most, pages)
         self._buffers = Buffers(
-            device, Form(limits.step_tokens, most, most, most, limits.step_tokens * self._group, pages)
+            device, Form.of(limits.step_tokens, most, most, most, limits.step_tokens * self._group, pages)
         )
         self._drawing = Drawing(most, shape.vocab, device, decoder.kernels)
-        self._works = decoder.works(most, _PER_PROCESSOR * device.processors)
+        self._works = decoder.works(most)
         self._states, self._logits = decoder.room(most)
         size = self._drawing.drawn.packed.shape
         self._reads = [Drawn.of(device.pinned(size, torch.uint8), most) for _ in range(2)]
@@ -103,8 +102,9 @@ class GpuRunner:
     def warm(self, progress: Callable[[], None]) -> None:
         """Run each kind of step once, so that all kernels are compiled, and record those of single tokens.
 
-        Page 0 is written. `progress` is called in between and may raise.
+        Pages 0 and 1 are written. `progress` is called in between and may raise.
         """
+        self._cache.copy([Copy(CopyKind.DEVICE, 0, 1)])
         longest = min(self._limits.step_tokens, self._limits.max_model_len)
         for count in sorted({min(count, longest) for count in (*_SPANS, longest)}, reverse=True):
             self._try(1, count)
@@ -164,7 +164,7 @@ class GpuRunner:
         singles, tiles = form.singles, None if rows is None else rows.tiles
         spans = None
         if tiles is not None:
-            spans = Spans(fields.starts, _sequences(fields, slice(singles, None)), replace(tiles, list=fields.tiles))
+            spans = Spans(fields.starts, _sequences(fields, slice(form.first, None)), replace(tiles, list=fields.tiles))
         first = _sequences(fields, slice(singles))
         step = Step(tokens, fields.positions, fields.slots, fields.drawn, first, spans, self._works)
         states, logits = self._states[: form.drawn], self._logits[: form.drawn]
