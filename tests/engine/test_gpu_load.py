@@ -17,7 +17,7 @@ from paceline_planner import hardware, steptime
 from paceline_planner.caps import Caps
 from paceline_planner.dtypes import Dtype
 from paceline_workers.config import EngineConfig
-from paceline_workers.engine.devices import Gpu
+from paceline_workers.engine.devices import Gpu, found
 from paceline_workers.engine.gpu.backend import UNKNOWN, Site, TritonBackend
 from paceline_workers.engine.gpu.kernels import Kernels
 from paceline_workers.engine.gpu.room import Left
@@ -28,6 +28,8 @@ MIB = 1 << 20
 ROOMY = site(Left(8 * MIB, 8 * MIB), kernels=REFERENCES)
 PAGE = 16 * 2 * 2 * 2 * 16 * 4
 """Bytes: tokens, keys and values, layers, heads, numbers in a head, float32."""
+GPU = found()
+PLACES = {"host": ROOMY} | ({} if GPU is None else {"cuda": Site.open(GPU)})
 SMALL: dict[str, Any] = {"dtype": "fp32", "page_tokens": 16, "max_seqs": 4, "step_tokens": 64, "batch_window_s": {}}
 
 
@@ -53,15 +55,16 @@ def told(where: Site) -> Told:
     return where.memory
 
 
-def test_greedy_tokens_are_those_of_the_cpu_backend(folder: Path) -> None:
+@pytest.mark.parametrize("place", PLACES)
+def test_greedy_tokens_are_those_of_the_cpu_backend(folder: Path, place: str) -> None:
     """Prompts over several chunks and pages, more requests than seats, planned ahead."""
     chance = random.Random(5)
-    prompts = [[chance.randrange(reference.VOCAB) for _ in range(size)] for size in (1, 15, 33, 90, 7)]
+    prompts = [[chance.randrange(reference.VOCAB) for _ in range(size)] for size in (1, 15, 70, 33, 7)]
     texts = []
-    for backend in (load(folder, products="plain"), opened(folder, kv_pages=60)):
+    for backend in (load(folder, products="plain"), opened(folder, PLACES[place], kv_pages=60)):
         driver = Driver(backend, ahead=backend.facts.ahead)
         for number, prompt in enumerate(prompts):
-            driver.submit(f"r{number}", prompt, 12)
+            driver.submit(f"r{number}", prompt, 6)
         driver.drain()
         texts.append([driver.text(f"r{number}") for number in range(len(prompts))])
     assert texts[0] == texts[1]
@@ -75,6 +78,17 @@ def test_pages_get_what_a_full_step_leaves_and_the_step_is_really_run(folder: Pa
     assert facts.page_bytes == PAGE
     assert facts.pages == (95 * MIB - 20 * MIB - (11 * MIB - PAGE)) // PAGE
     assert len(told(where).tried) == 1
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_engine_takes_most_of_what_is_free_and_still_steps(folder: Path, place: str) -> None:
+    free = PLACES[place].memory.left().free
+    backend = opened(folder, PLACES[place])
+    assert free / 2 < backend.facts.pages * backend.facts.page_bytes < free
+    driver = Driver(backend, ahead=True)
+    driver.submit("a", [7] * 64, 3)
+    driver.drain()
+    assert len(driver.text("a")) == 3
 
 
 @pytest.mark.parametrize(("given", "pages"), [({"kv_pages": 7}, 7), ({"kv_bytes": 9 * PAGE + 1}, 9)])
@@ -148,13 +162,13 @@ def test_steps_begin_with_the_planners_time_for_the_gpu_or_for_a_slow_one(
 
 
 def test_pages_in_host_memory_are_timed_and_reach_the_runner(folder: Path) -> None:
-    backend = opened(folder, kv_pages=12, host_bytes=64 * PAGE)
+    backend = opened(folder, kv_pages=7, host_bytes=64 * PAGE)
     assert backend.facts.host_pages == 64
-    driver = Driver(backend, pages=12, ahead=True)
-    prompts = [[(place * 7 + salt) % 200 for place in range(100)] for salt in range(3)]
+    driver = Driver(backend, pages=7, ahead=True)
+    prompts = [[(place * 7 + salt) % 200 for place in range(70)] for salt in range(3)]
     for turn in range(2):
         for salt, prompt in enumerate(prompts):
-            driver.submit(f"{turn}{salt}", prompt, 5, Sampling(temperature=0.0))
+            driver.submit(f"{turn}{salt}", prompt, 3, Sampling(temperature=0.0))
             driver.drain()
     assert [driver.text(f"0{salt}") for salt in range(3)] == [driver.text(f"1{salt}") for salt in range(3)]
     assert driver.core.memory.offload.pages_in > 0
