@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from tests.engine.shadow import request
 
-from paceline_kernels.sample.state import Asked, Drawn, State
+from paceline_kernels.sample.launch import Launch, Scratch, sample
+from paceline_kernels.sample.state import NO_ID, Asked, Drawn, State
 from paceline_workers.engine.sampling import sample as on_host
 from paceline_workers.engine.scheduling import Request, Sample
 from paceline_workers.messages import Sampling
@@ -25,7 +26,8 @@ class Case:
     prompt: Sequence[int] = (1,)
     output: Sequence[int] = ()
     minimum: int = 0
-    stops: Sequence[int] = field(default=())
+    stops: Sequence[int] = ()
+    end: int = NO_ID
 
     @property
     def position(self) -> int:
@@ -45,7 +47,12 @@ class Case:
 
     def join(self, state: State, slot: int) -> None:
         """The same for the device."""
-        fields = {**asdict(self.asked), "stop_ids": self.stops, "least": len(self.prompt) + self.minimum}
+        fields = {
+            **asdict(self.asked),
+            "stop_ids": self.stops,
+            "least": len(self.prompt) + self.minimum,
+            "end": self.end,
+        }
         state.join(slot, Asked(**fields), self.prompt, self.output)
 
 
@@ -74,16 +81,53 @@ def positions(cases: Sequence[Case], device: torch.device) -> torch.Tensor:
 
 def assert_same(drawn: Drawn, samples: Sequence[Sample]) -> None:
     """Tokens, faults and log-probabilities are those of the numpy sampler."""
-    for row, sample in enumerate(samples):
+    for row, told in enumerate(samples):
         best = float(drawn.best[row])
-        assert math.isfinite(best) == (sample.error == ""), row
-        if sample.error:
-            assert (str(best) in sample.error) or (best == -math.inf and "No token" in sample.error), row
+        assert math.isfinite(best) == (told.error == ""), row
+        if told.error:
+            assert (str(best) in told.error) or (best == -math.inf and "No token" in told.error), row
             assert bool(drawn.stopped[row])
             continue
-        assert int(drawn.tokens[row]) == sample.token, row
-        if sample.logprobs is not None:
-            chosen, top = sample.logprobs
+        assert int(drawn.tokens[row]) == told.token, row
+        if told.logprobs is not None:
+            chosen, top = told.logprobs
             assert abs(float(drawn.logprob[row]) - chosen) <= 1e-5 * max(abs(chosen), 1)
             assert drawn.top_ids[row, : len(top)].tolist() == [token for token, _ in top]
             np.testing.assert_allclose(drawn.top_logprobs[row, : len(top)].cpu(), [v for _, v in top], 1e-5, 1e-5)
+
+
+SMALL = Launch(chunk=64, warps=1, tile=128, tile_warps=4)
+"""Makes several chunks and tiles of a vocabulary that the interpreter can bear."""
+
+
+def sampled(logits: torch.Tensor, cases: Sequence[Case], launch: Launch = SMALL) -> tuple[Drawn, Scratch]:
+    """What the kernels draw for requests that have just come, and what they have found on their way."""
+    scratch = dirty(logits, launch)
+    return on_device(logits, cases, joined(cases, logits.shape[1], logits.device), launch, scratch), scratch
+
+
+def draw(logits: Rows, cases: Sequence[Case], device: torch.device, launch: Launch = SMALL) -> Drawn:
+    """The same without the way."""
+    return sampled(torch.from_numpy(logits).to(device), cases, launch)[0]
+
+
+def on_device(
+    logits: torch.Tensor,
+    cases: Sequence[Case],
+    state: State,
+    launch: Launch = SMALL,
+    scratch: Scratch | None = None,
+) -> Drawn:
+    """What the kernels draw for requests in their slots."""
+    device, drawn = logits.device, Drawn.empty(len(cases), logits.device)
+    drawn.packed.fill_(77)
+    room = scratch or dirty(logits, launch)
+    return sample(logits, slots(cases, device), positions(cases, device), state, room, drawn, launch=launch)
+
+
+def dirty(logits: torch.Tensor, launch: Launch) -> Scratch:
+    """Full of what an earlier step may have left."""
+    scratch = Scratch.empty(logits.shape[0], logits.shape[1], logits.device, launch.chunk)
+    for left in (scratch.floors, scratch.kept, scratch.tops, scratch.peaks, scratch.masses):
+        left.fill_(math.nan)
+    return scratch

@@ -1,0 +1,436 @@
+"""Sampling without sorting, in three launches: what the filters leave, the winner of each chunk, the winner of the row.
+
+A draw is the argmax of adjusted logits over temperature plus Gumbel noise. Float32 finds who could win, a chunk of the
+vocabulary a program, and float64 decides among these few (one, nearly always) as numpy does: so the draw is that of the
+engine's numpy sampler, bit for bit in its noise, at float32's price. Adjusted logits are computed in float64 wherever
+they are needed and are never written down; rows that change none read theirs as they are.
+"""
+
+import triton
+import triton.language as tl
+
+from paceline_kernels.sample import state
+
+TEMPERATURE = tl.constexpr(state.NUMBERS.index("temperature"))
+MIN_P = tl.constexpr(state.NUMBERS.index("min_p"))
+TOP_P = tl.constexpr(state.NUMBERS.index("top_p"))
+REPETITION = tl.constexpr(state.NUMBERS.index("repetition"))
+FREQUENCY = tl.constexpr(state.NUMBERS.index("frequency"))
+PRESENCE = tl.constexpr(state.NUMBERS.index("presence"))
+NUMBERS = tl.constexpr(len(state.NUMBERS))
+SEED = tl.constexpr(state.WHOLE.index("seed"))
+CHOICE = tl.constexpr(state.WHOLE.index("choice"))
+TOP_K = tl.constexpr(state.WHOLE.index("top_k"))
+LOGPROBS = tl.constexpr(state.WHOLE.index("logprobs"))
+LEAST = tl.constexpr(state.WHOLE.index("least"))
+END = tl.constexpr(state.WHOLE.index("end"))
+BIASED = tl.constexpr(state.WHOLE.index("biases"))
+STOPPING = tl.constexpr(state.WHOLE.index("stops"))
+WHOLE = tl.constexpr(len(state.WHOLE))
+BIASES = tl.constexpr(state.BIASES)
+STOPS = tl.constexpr(state.STOPS)
+TOP = tl.constexpr(state.TOP)
+GREEDY = tl.constexpr(state.GREEDY)
+MOST = tl.constexpr(state.MOST)
+NO_ID = tl.constexpr(state.NO_ID)
+LOWEST = tl.constexpr(float("-inf"))
+FINITE = tl.constexpr(-3e38)
+"""What may be taken off -inf."""
+SLACK = tl.constexpr(2e-4)
+"""More than float32 may be off between two tokens that could win: 2e-5 each of noise (the logarithm near 1), and as
+much again from logits that are up to 45 temperatures below the best one."""
+
+
+@triton.jit
+def _philox(block, position, seed, choice):
+    """The four words of blocks of Philox4x64-10 for purpose 0; all arguments uint64."""
+    zero = block * 0
+    a, b, c, d = block, zero + position, zero, zero
+    for _ in tl.static_range(10):
+        high_a, low_a = tl.umulhi(a, 0xD2E7470EE14C6C93), a * 0xD2E7470EE14C6C93
+        high_c, low_c = tl.umulhi(c, 0xCA5A826395121157), c * 0xCA5A826395121157
+        a, b, c, d = high_c ^ b ^ seed, low_c, high_a ^ d ^ choice, low_a
+        seed += 0x9E3779B97F4A7C15
+        choice += 0xBB67AE8584CAA73B
+    return a, b, c, d
+
+
+@triton.jit
+def _bits(first, SIZE: tl.constexpr, position, seed, choice):
+    """64 bits of each token id from `first`, a multiple of 4, on."""
+    a, b, c, d = _philox((first // 4 + 1 + tl.arange(0, SIZE // 4)).to(tl.uint64), position, seed, choice)
+    return tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), [SIZE])
+
+
+@triton.jit
+def _bits_of(token, position, seed, choice):
+    """64 bits of one token id."""
+    a, b, c, d = _philox((token // 4 + 1).to(tl.uint64), position, seed, choice)
+    word = token % 4
+    return tl.where(word < 2, tl.where(word == 0, a, b), tl.where(word == 2, c, d))
+
+
+@triton.jit
+def _rough_gumbel(raw):
+    """In float32. The noise of winners comes from u near 1, where -log(u) is computed from 1 - u."""
+    far = (raw >> 11).to(tl.float32) * 2.0**-53 + 2.0**-54
+    near = ((raw ^ 0xFFFFFFFFFFFFFFFF) >> 11).to(tl.float32) * 2.0**-53 + 2.0**-54
+    small = near * (1.0 + near * (0.5 + near * (1.0 / 3.0 + near * 0.25)))
+    return -tl.log(tl.where(near < 2.0**-6, small, -tl.log(far)))
+
+
+@triton.jit
+def _gumbel(raw):
+    """In float64, from the upper 53 bits."""
+    uniform = ((raw >> 11).to(tl.float64) + 0.5) * 2.0**-53
+    return -tl.log(-tl.log(uniform))
+
+
+@triton.jit
+def _changes(slot, position, asked):
+    """Whether the slot's request changes any logit before it is drawn."""
+    numbers, whole, _bias_ids, _biases, _stop_ids, _counts = asked
+    barred = (position < tl.load(whole + slot * WHOLE + LEAST)) & (tl.load(whole + slot * WHOLE + STOPPING) > 0)
+    return barred | (tl.load(whole + slot * WHOLE + BIASED) > 0) | _penalized(slot, numbers)
+
+
+@triton.jit
+def _penalized(slot, numbers):
+    at = numbers + slot * NUMBERS
+    return (tl.load(at + REPETITION) != 1.0) | (tl.load(at + FREQUENCY) != 0.0) | (tl.load(at + PRESENCE) != 0.0)
+
+
+@triton.jit
+def _adjusted(x, ids, live, first, end, slot, position, asked, vocab):
+    """Logits of `ids` (all from `first` to `end`) after bias, penalties and what may not stop yet, in float64."""
+    numbers, whole, bias_ids, biases, stop_ids, counts = asked
+    y = x.to(tl.float64)
+    if tl.load(whole + slot * WHOLE + BIASED) > 0:
+        listed = tl.load(bias_ids + slot * BIASES + tl.arange(0, BIASES))
+        count = tl.load(whole + slot * WHOLE + BIASED).to(tl.int32)
+        before = tl.minimum(tl.sum((listed < first).to(tl.int32)), count)
+        until = tl.minimum(tl.sum((listed < end).to(tl.int32)), count)
+        for at in range(before, until):
+            bias = tl.load(biases + slot * BIASES + at)
+            y = tl.where(ids == tl.load(bias_ids + slot * BIASES + at), y + bias, y)
+    if _penalized(slot, numbers):
+        y = _penalize(y, tl.load(counts + slot * vocab + ids, mask=live, other=0).to(tl.int32), slot, numbers)
+    if position < tl.load(whole + slot * WHOLE + LEAST):
+        for at in range(tl.load(whole + slot * WHOLE + STOPPING).to(tl.int32)):
+            y = tl.where(ids == tl.load(stop_ids + slot * STOPS + at), LOWEST, y)
+    return y
+
+
+@triton.jit
+def _penalize(y, count, slot, numbers):
+    repetition = tl.load(numbers + slot * NUMBERS + REPETITION)
+    made = count & MOST
+    repeated = tl.where(y < 0, y * repetition, y / repetition)
+    lowered = repeated - tl.load(numbers + slot * NUMBERS + FREQUENCY) * made.to(tl.float64)
+    lowered = tl.where(made > 0, lowered - tl.load(numbers + slot * NUMBERS + PRESENCE), lowered)
+    return tl.where(count != 0, lowered, y)
+
+
+@triton.jit
+def draw_kernel(
+    logits, stride, slots, positions, numbers, whole, bias_ids, biases, stop_ids, counts, floors, lasts,
+    scores, tokens, tops, peaks, masses, width, vocab, SIZE: tl.constexpr,
+):  # fmt: skip
+    """Of one row and chunk: the winning token and its score, the best adjusted logit, and the mass of the row's own."""
+    row, chunk = tl.program_id(0), tl.program_id(1)
+    slot = tl.load(slots + row).to(tl.int64)
+    if slot < 0:
+        return
+    asked = (numbers, whole, bias_ids, biases, stop_ids, counts)
+    position = tl.load(positions + row)
+    first = chunk * SIZE
+    ids = first + tl.arange(0, SIZE)
+    live = ids < vocab
+    logits += row.to(tl.int64) * stride
+    x = tl.load(logits + ids, mask=live, other=LOWEST).to(tl.float32)
+    place = row * width + chunk
+    if tl.load(whole + slot * WHOLE + LOGPROBS) >= 0:
+        peak = tl.max(x, axis=0)
+        tl.store(peaks + place, peak)
+        tl.store(masses + place, tl.sum(tl.exp(x - tl.maximum(peak, FINITE)), axis=0))
+
+    floor, last = tl.load(floors + row), tl.load(lasts + row)
+    broken = tl.max((x != x).to(tl.int32), axis=0)
+    best = tl.max(x, axis=0).to(tl.float64)
+    token = tl.min(tl.where(x == best.to(tl.float32), ids, NO_ID), axis=0)
+    depth = x - tl.maximum(best.to(tl.float32), FINITE)
+    able = (x > floor) | ((x == floor) & (ids <= last))
+    if _changes(slot, position, asked):
+        y = _adjusted(x, ids, live, first, first + SIZE, slot, position, asked, vocab)
+        broken = tl.max((y != y).to(tl.int32), axis=0)
+        best = tl.max(y, axis=0)
+        token = tl.min(tl.where(y == best, ids, NO_ID), axis=0)
+        depth = (y - tl.maximum(best, FINITE)).to(tl.float32)
+        z = y.to(tl.float32)
+        able = (z > floor) | ((z == floor) & (ids <= last))
+
+    score = best
+    temperature = tl.load(numbers + slot * NUMBERS + TEMPERATURE)
+    if (temperature >= GREEDY) & (best > LOWEST) & (best < float("inf")) & (tl.max(able.to(tl.int32), axis=0) > 0):
+        seed = tl.load(whole + slot * WHOLE + SEED).to(tl.uint64)
+        choice = tl.load(whole + slot * WHOLE + CHOICE).to(tl.uint64)
+        counter = position.to(tl.uint64)
+        noise = _rough_gumbel(_bits(first, SIZE, counter, seed, choice))
+        rough = tl.where(able & live, depth * (1.0 / temperature).to(tl.float32) + noise, LOWEST)
+        near = tl.max(rough, axis=0)
+        reach = near - SLACK
+        score = tl.full([], LOWEST, tl.float64)
+        while (near >= reach) & (near > LOWEST):
+            at = tl.min(tl.where(rough == near, ids, NO_ID), axis=0)
+            y = _adjusted(tl.load(logits + at).to(tl.float32), at, True, at, at + 1, slot, position, asked, vocab)
+            exact = y / temperature + _gumbel(_bits_of(at, counter, seed, choice))
+            wins = (exact > score) | ((exact == score) & (at < token))
+            token = tl.where(wins, at, token)
+            score = tl.where(wins, exact, score)
+            rough = tl.where(ids == at, LOWEST, rough)
+            near = tl.max(rough, axis=0)
+    tl.store(scores + place, score)
+    tl.store(tokens + place, token)
+    tl.store(tops + place, tl.where(broken > 0, float("nan"), best.to(tl.float32)))
+
+
+@triton.jit
+def border_kernel(
+    logits, stride, slots, positions, numbers, whole, bias_ids, biases, stop_ids, counts, floors, lasts, kept, vocab,
+    TILE: tl.constexpr,
+):  # fmt: skip
+    """What min-p, top-k and top-p leave of one row: logits above a floor, and those at it up to a last token id.
+
+    The adjusted logits are kept apart in float32, and of them, as the borders draw near, fewer and fewer.
+    """
+    row = tl.program_id(0)
+    slot = tl.load(slots + row).to(tl.int64)
+    if slot < 0:
+        return
+    at = numbers + slot * NUMBERS
+    temperature, min_p, top_p = tl.load(at + TEMPERATURE), tl.load(at + MIN_P), tl.load(at + TOP_P)
+    top_k = tl.load(whole + slot * WHOLE + TOP_K)
+    cuts = (top_k > 0) & (top_k < vocab)
+    tl.store(floors + row, LOWEST)
+    tl.store(lasts + row, NO_ID)
+    if (temperature < GREEDY) | ((min_p <= 0.0) & (top_p >= 1.0) & (cuts == 0)):
+        return
+    asked = (numbers, whole, bias_ids, biases, stop_ids, counts)
+    logits += row.to(tl.int64) * stride
+    kept += row.to(tl.int64) * vocab
+    low, high = _keep(kept, logits, slot, tl.load(positions + row), asked, vocab, TILE)
+    if (high == LOWEST) | (high == float("inf")):
+        return
+
+    rate = (1.0 / temperature).to(tl.float32)
+    floor, size = low, vocab
+    if min_p > 0.0:
+        floor = tl.maximum(floor, (high + temperature * tl.log(tl.minimum(min_p, 1.0))).to(tl.float32))
+    if cuts:
+        kth, size = _border(top_k.to(tl.float64), low, high, rate, False, kept, size, TILE)
+        floor = tl.maximum(floor, kth)
+    if top_p < 1.0:
+        total, _count, _least, _most = _weigh(floor, high, rate, True, kept, size, TILE)
+        floor, size = _border(top_p * total, floor, high, rate, True, kept, size, TILE)
+        needed, tied = _needed(top_p * total, floor, high, rate, kept, size, TILE)
+        if needed < tied:
+            tl.store(lasts + row, _last(needed, floor, logits, slot, tl.load(positions + row), asked, vocab, TILE))
+    tl.store(floors + row, floor)
+
+
+@triton.jit
+def _keep(kept, logits, slot, position, asked, vocab, TILE: tl.constexpr):
+    """Write down the row's adjusted logits; the lowest and the highest of them, but for -inf."""
+    lows = tl.full([TILE], float("inf"), tl.float32)
+    highs = tl.full([TILE], LOWEST, tl.float32)
+    for first in range(0, vocab, TILE):
+        y, ids = _tile(logits, first, slot, position, asked, vocab, TILE)
+        tl.store(kept + ids, y, mask=ids < vocab)
+        lows = tl.where(y > LOWEST, tl.minimum(lows, y), lows)
+        highs = tl.where(y > LOWEST, tl.maximum(highs, y), highs)
+    tl.debug_barrier()
+    return tl.min(lows, axis=0), tl.max(highs, axis=0)
+
+
+@triton.jit
+def _tile(logits, first, slot, position, asked, vocab, TILE: tl.constexpr):
+    """Adjusted logits from `first` on, rounded to float32, and their ids."""
+    ids = first + tl.arange(0, TILE)
+    live = ids < vocab
+    y = tl.load(logits + ids, mask=live, other=LOWEST).to(tl.float32)
+    if _changes(slot, position, asked):
+        y = _adjusted(y, ids, live, first, first + TILE, slot, position, asked, vocab).to(tl.float32)
+    return y, ids
+
+
+@triton.jit
+def _border(wanted, low, high, rate, by_share, kept, size, TILE: tl.constexpr):
+    """The highest logit such that at least `wanted` is at or above it, `low` where even all is less; and how many are
+    still kept, all that are not below it among them.
+
+    Halves the way between two logits of the row and goes on from those found next to the middle, so it ends when none
+    is left between, after some 15 rounds. Each is as long as what is kept.
+    """
+    best = high
+    while low < high:
+        middle = 0.5 * low + 0.5 * high
+        middle = tl.where(middle > low, middle, high)
+        reached, count, least, most = _weigh(middle, best, rate, by_share, kept, size, TILE)
+        if reached >= wanted:
+            low = least
+            if count <= size // 4:
+                size = _shrink(kept, size, low, TILE)
+        else:
+            high = most
+    return low, size
+
+
+@triton.jit
+def _weigh(border, best, rate, by_share, kept, size, TILE: tl.constexpr):
+    """How much is at or above a border: tokens, or their shares (the best one's is 1), and tokens in any case; and the
+    logits next to it."""
+    weights = tl.zeros([TILE], tl.float64)
+    tokens = tl.zeros([TILE], tl.int32)
+    least = tl.full([TILE], float("inf"), tl.float32)
+    most = tl.full([TILE], LOWEST, tl.float32)
+    for first in range(0, size, TILE):
+        at = first + tl.arange(0, TILE)
+        y = tl.load(kept + at, mask=at < size, other=LOWEST)
+        above = y >= border
+        share = tl.where(by_share, tl.exp((y - best) * rate), 1.0)
+        weights += tl.where(above, share, 0.0).to(tl.float64)
+        tokens += above.to(tl.int32)
+        least = tl.where(above, tl.minimum(least, y), least)
+        most = tl.where(y < border, tl.maximum(most, y), most)
+    return tl.sum(weights, axis=0), tl.sum(tokens, axis=0), tl.min(least, axis=0), tl.max(most, axis=0)
+
+
+@triton.jit
+def _shrink(kept, size, low, TILE: tl.constexpr):
+    """Keep only what is not below `low`, moved to the front; how many that are.
+
+    A tile is read whole before its scan is done, and written only behind that, at most where it was read.
+    """
+    left = size * 0
+    for first in range(0, size, TILE):
+        at = first + tl.arange(0, TILE)
+        y = tl.load(kept + at, mask=at < size, other=LOWEST)
+        stays = y >= low
+        place = left + tl.cumsum(stays.to(tl.int32), axis=0) - 1
+        tl.store(kept + place, y, mask=stays)
+        left += tl.sum(stays.to(tl.int32), axis=0)
+    tl.debug_barrier()
+    return left
+
+
+@triton.jit
+def _needed(wanted, floor, best, rate, kept, size, TILE: tl.constexpr):
+    """How many of the tokens at the floor the nucleus needs to reach what is wanted, and how many there are."""
+    above = tl.zeros([TILE], tl.float64)
+    tied = tl.zeros([TILE], tl.int32)
+    for first in range(0, size, TILE):
+        at = first + tl.arange(0, TILE)
+        y = tl.load(kept + at, mask=at < size, other=LOWEST)
+        above += tl.where(y > floor, tl.exp((y - best) * rate), 0.0).to(tl.float64)
+        tied += (y == floor).to(tl.int32)
+    share = tl.exp((floor - best) * rate).to(tl.float64)
+    return tl.maximum(tl.ceil((wanted - tl.sum(above, axis=0)) / share), 1.0), tl.sum(tied, axis=0)
+
+
+@triton.jit
+def _last(needed, floor, logits, slot, position, asked, vocab, TILE: tl.constexpr):
+    """The id of the `needed`-th token at the floor."""
+    last = tl.full([], NO_ID, tl.int32)
+    seen = tl.full([], 0, tl.int32)
+    for first in range(0, vocab, TILE):
+        y, ids = _tile(logits, first, slot, position, asked, vocab, TILE)
+        tied = (y == floor).to(tl.int32)
+        reached = seen + tl.cumsum(tied, axis=0)
+        last = tl.minimum(last, tl.min(tl.where((tied > 0) & (reached >= needed), ids, NO_ID), axis=0))
+        seen += tl.sum(tied, axis=0)
+    return last
+
+
+@triton.jit
+def pick_kernel(
+    logits, stride, slots, positions, numbers, whole, stop_ids, counts, scores, tokens, tops, peaks, masses, width,
+    vocab, drawn, logprobs, bests, top_ids, top_logprobs, stopped, chunks, SIZE: tl.constexpr, CHUNKS: tl.constexpr,
+):  # fmt: skip
+    """The row's winner among those of its chunks; whether it ends the request; its count; and the log-probabilities."""
+    row = tl.program_id(0)
+    slot = tl.load(slots + row).to(tl.int64)
+    tl.store(drawn + row, 0)
+    tl.store(bests + row, 0.0)
+    tl.store(stopped + row, 1)
+    if slot < 0:
+        return
+    every = tl.arange(0, CHUNKS)
+    there = every < chunks
+    place = row * width + every
+    top = tl.load(tops + place, mask=there, other=LOWEST)
+    best = tl.max(tl.where(top == top, top, LOWEST), axis=0)
+    best = tl.where(tl.max((top != top).to(tl.int32), axis=0) > 0, float("nan"), best)
+    tl.store(bests + row, best)
+    if (best == best) & (best > LOWEST) & (best < float("inf")):
+        score = tl.load(scores + place, mask=there, other=LOWEST)
+        winners = tl.where(score == tl.max(score, axis=0), tl.load(tokens + place, mask=there, other=NO_ID), NO_ID)
+        token = tl.min(winners, axis=0)
+        tl.store(drawn + row, token.to(tl.int64))
+        position = tl.load(positions + row)
+        listed = tl.load(stop_ids + slot * STOPS + tl.arange(0, STOPS))
+        within = tl.arange(0, STOPS) < tl.load(whole + slot * WHOLE + STOPPING)
+        stops = tl.max(((listed == token) & within).to(tl.int32), axis=0) > 0
+        stops = stops & (position >= tl.load(whole + slot * WHOLE + LEAST))
+        over = position + 1 >= tl.load(whole + slot * WHOLE + END)
+        tl.store(stopped + row, (stops | over).to(tl.int8))
+        _note(slot, token, numbers, counts, vocab)
+        wanted = tl.load(whole + slot * WHOLE + LOGPROBS).to(tl.int32)
+        if wanted >= 0:
+            peak = tl.load(peaks + place, mask=there, other=LOWEST)
+            mass = tl.load(masses + place, mask=there, other=0.0)
+            _tell(
+                logits + row.to(tl.int64) * stride, token, wanted, peak, mass, logprobs + row, top_ids + row * TOP,
+                top_logprobs + row * TOP, vocab, SIZE, CHUNKS,
+            )  # fmt: skip
+
+
+@triton.jit
+def _tell(
+    logits, token, wanted, peak, mass, logprob, top_ids, top_logprobs, vocab, SIZE: tl.constexpr, CHUNKS: tl.constexpr
+):
+    """The token's log-probability and the best ones, each found in the chunk that has the best logit not yet told."""
+    highest = tl.max(peak, axis=0)
+    share = tl.exp(peak - highest)
+    total = highest.to(tl.float64) + tl.log(tl.sum(mass.to(tl.float64) * share.to(tl.float64), axis=0))
+    tl.store(logprob, (tl.load(logits + token).to(tl.float64) - total).to(tl.float32))
+    told, last = tl.full([], float("inf"), tl.float32), tl.full([], -1, tl.int32)
+    for place in range(wanted):
+        best = tl.max(peak, axis=0)
+        chunk = tl.min(tl.where(peak == best, tl.arange(0, CHUNKS), CHUNKS - 1), axis=0)
+        ids = chunk * SIZE + tl.arange(0, SIZE)
+        x = tl.load(logits + ids, mask=ids < vocab, other=LOWEST).to(tl.float32)
+        left = ((x < told) | ((x == told) & (ids > last))) & (ids < vocab)
+        last = tl.min(tl.where(left & (x == best), ids, NO_ID), axis=0)
+        told = best
+        left = left & ((x < told) | (ids > last))
+        peak = tl.where(tl.arange(0, CHUNKS) == chunk, tl.max(tl.where(left, x, LOWEST), axis=0), peak)
+        tl.store(top_ids + place, tl.where(last < NO_ID, last, -1))
+        tl.store(top_logprobs + place, (told.to(tl.float64) - total).to(tl.float32))
+
+
+@triton.jit
+def _note(slot, token, numbers, counts, vocab):
+    """One more of the token in its slot's output, where that matters."""
+    if _penalized(slot, numbers):
+        at = counts + slot * vocab + token
+        count = tl.load(at).to(tl.int32)
+        tl.store(at, tl.where((count & MOST) < MOST, count + 1, count).to(tl.int16))
+
+
+@triton.jit
+def note_kernel(slots, tokens, numbers, counts, vocab):
+    """Count one token for each row."""
+    row = tl.program_id(0)
+    slot = tl.load(slots + row).to(tl.int64)
+    if slot >= 0:
+        _note(slot, tl.load(tokens + row), numbers, counts, vocab)

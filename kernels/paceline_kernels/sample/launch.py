@@ -1,0 +1,129 @@
+"""Draw the next tokens of a batch: three launches of fixed size, nothing read back.
+
+The numbers below are first guesses until `make gpu` has chosen them.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+from torch import Tensor
+
+from paceline_kernels.sample.kernel import border_kernel, draw_kernel, note_kernel, pick_kernel
+from paceline_kernels.sample.state import Drawn, State
+
+__all__ = ["Launch", "Scratch", "launch_for", "note_drawn", "sample"]
+LEAST_CHUNK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """`chunk` token ids a program of `warps` draws from, and for filters `tile` ids at a time by `tile_warps`."""
+
+    chunk: int = 2048
+    warps: int = 8
+    tile: int = 4096
+    tile_warps: int = 16
+
+
+FEW = Launch(chunk=1024, warps=4)
+MANY = Launch(chunk=4096)
+
+
+def launch_for(rows: int) -> Launch:
+    """Of so many rows: few need many programs each."""
+    return FEW if rows <= 4 else Launch() if rows <= 32 else MANY
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """What passes between the launches, for each row and chunk, used again by every step; and `kept` [rows, vocab]
+    float32, where rows with filters look for their borders."""
+
+    floors: Tensor
+    lasts: Tensor
+    kept: Tensor
+    scores: Tensor
+    tokens: Tensor
+    tops: Tensor
+    peaks: Tensor
+    masses: Tensor
+
+    @classmethod
+    def empty(cls, rows: int, vocab: int, device: torch.device | str, chunk: int = LEAST_CHUNK) -> "Scratch":
+        """For steps of at most so many rows, with chunks no smaller than this one."""
+        width = triton.cdiv(vocab, chunk)
+
+        def made(dtype: torch.dtype, *shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        floats = [made(torch.float32, rows, width) for _ in range(3)]
+        return cls(
+            made(torch.float32, rows),
+            made(torch.int32, rows),
+            made(torch.float32, rows, vocab),
+            made(torch.float64, rows, width),
+            made(torch.int32, rows, width),
+            *floats,
+        )
+
+
+def sample(
+    logits: Tensor,
+    slots: Tensor,
+    positions: Tensor,
+    state: State,
+    scratch: Scratch,
+    drawn: Drawn,
+    *,
+    launch: Launch | None = None,
+) -> Drawn:
+    """One token for each row of `logits` [rows, vocab], for the request in its slot; its slot's count of it goes up.
+
+    `slots` [rows] int32, each slot at most once, -1: no request. `positions` [rows] int32: tokens that the request has
+    so far, and so the position of the one to draw. Logits are float32, bfloat16 or float16, their row stride is free.
+    Raises ValueError for arguments that do not fit each other.
+    """
+    rows, vocab = logits.shape
+    chosen = launch or launch_for(rows)
+    _check(logits, slots, positions, state, scratch, drawn, chosen)
+    if not rows:
+        return drawn
+    asked = (state.numbers, state.whole, state.bias_ids, state.biases, state.stop_ids, state.counts)
+    row = (logits, logits.stride(0), slots, positions)
+    found = (scratch.scores, scratch.tokens, scratch.tops, scratch.peaks, scratch.masses)
+    width, chunks = scratch.scores.shape[1], triton.cdiv(vocab, chosen.chunk)
+    borders = (scratch.floors, scratch.lasts)
+    border_kernel[(rows,)](*row, *asked, *borders, scratch.kept, vocab, TILE=chosen.tile, num_warps=chosen.tile_warps)
+    draw_kernel[(rows, chunks)](*row, *asked, *borders, *found, width, vocab, SIZE=chosen.chunk, num_warps=chosen.warps)
+    pick_kernel[(rows,)](
+        *row, state.numbers, state.whole, state.stop_ids, state.counts, *found, width, vocab,
+        drawn.tokens, drawn.logprob, drawn.best, drawn.top_ids, drawn.top_logprobs, drawn.stopped.view(torch.int8),
+        chunks, SIZE=chosen.chunk, CHUNKS=triton.next_power_of_2(chunks), num_warps=chosen.warps,
+    )  # fmt: skip
+    return drawn
+
+
+def note_drawn(slots: Tensor, tokens: Tensor, state: State) -> None:
+    """Count tokens [rows] that were not drawn by `sample` into their slots [rows]; slots of -1 have none."""
+    if len(slots):
+        note_kernel[(len(slots),)](slots, tokens, state.numbers, state.counts, state.vocab, num_warps=1)
+
+
+def _check(
+    logits: Tensor, slots: Tensor, positions: Tensor, state: State, scratch: Scratch, drawn: Drawn, launch: Launch
+) -> None:
+    rows, vocab = logits.shape
+    if vocab != state.vocab:
+        raise ValueError(f"logits have {vocab} token ids, the state has {state.vocab}")
+    if logits.stride(1) != 1:
+        raise ValueError("logits must be contiguous within a row")
+    if slots.shape != (rows,) or positions.shape != (rows,):
+        raise ValueError(f"slots and positions must have {rows} entries, one a row of logits")
+    if slots.dtype != torch.int32 or positions.dtype != torch.int32:
+        raise ValueError("slots and positions must be int32")
+    room, ids = scratch.kept.shape
+    if room < rows or ids != vocab or scratch.scores.shape[1] < triton.cdiv(vocab, launch.chunk):
+        raise ValueError(f"scratch is for {room} rows of {ids} token ids, or for larger chunks")
+    if len(drawn.tokens) != rows:
+        raise ValueError(f"drawn has {len(drawn.tokens)} rows, logits have {rows}")
