@@ -113,6 +113,13 @@ def test_filters_leave_what_their_words_say(
     assert kept(asked, row, device) == left
 
 
+def test_a_chunk_of_which_filters_leave_nothing_wins_nothing(device: torch.device) -> None:
+    made = np.zeros((2, 130), dtype=np.float32)
+    made[:, [3, 70]] = [30.0, 29.0]
+    wishes = [Case(Asked(4.0, top_k=1)), Case(Asked(4.0, top_p=0.1, presence=0.5))]
+    assert draw(made, wishes, device).tokens.tolist() == [3, 3]
+
+
 def test_a_greedy_row_takes_the_first_of_the_best_across_chunks(device: torch.device) -> None:
     made = np.zeros((1, 200), dtype=np.float32)
     made[0, [70, 71, 190]] = 1.0

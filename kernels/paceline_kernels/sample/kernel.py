@@ -169,9 +169,10 @@ def draw_kernel(
         z = y.to(tl.float32)
         able = (z > floor) | ((z == floor) & (ids <= last))
 
-    score = best
     temperature = tl.load(numbers + slot * NUMBERS + TEMPERATURE)
-    if (temperature >= GREEDY) & (best > LOWEST) & (best < float("inf")) & (tl.max(able.to(tl.int32), axis=0) > 0):
+    by_chance = (temperature >= GREEDY) & (best > LOWEST) & (best < float("inf"))
+    score = tl.where(by_chance, LOWEST, best)
+    if by_chance & (tl.max(able.to(tl.int32), axis=0) > 0):
         seed = tl.load(whole + slot * WHOLE + SEED).to(tl.uint64)
         choice = tl.load(whole + slot * WHOLE + CHOICE).to(tl.uint64)
         counter = position.to(tl.uint64)
@@ -179,7 +180,6 @@ def draw_kernel(
         rough = tl.where(able & live, depth * (1.0 / temperature).to(tl.float32) + noise, LOWEST)
         near = tl.max(rough, axis=0)
         reach = near - SLACK
-        score = tl.full([], LOWEST, tl.float64)
         while (near >= reach) & (near > LOWEST):
             at = tl.min(tl.where(rough == near, ids, NO_ID), axis=0)
             y = _adjusted(tl.load(logits + at).to(tl.float32), at, True, at, at + 1, slot, position, asked, vocab)
