@@ -13,13 +13,18 @@ from torch import Tensor
 
 from paceline_kernels.add_rmsnorm.launch import add_rmsnorm
 from paceline_kernels.copy_blocks.launch import copy_blocks
-from paceline_kernels.paging import Pages
+from paceline_kernels.merge_splits.launch import merge_states
+from paceline_kernels.paged_decode.launch import launch_for, paged_decode
+from paceline_kernels.paged_prefill import Tiles, paged_prefill
+from paceline_kernels.paging import Pages, Rule, Sequences
 from paceline_kernels.rope_append.launch import rope_append
 from paceline_kernels.silu_mul.launch import silu_mul
+from paceline_kernels.work_list.launch import Work, plan_work
 
 HEADS, KV_HEADS, HEAD_DIM, PAGE = 32, 8, 128, 64
 HIDDEN, FFN, VOCAB = 4096, 14336, 128256
 TOKENS, LAYERS, POOL = 64, 32, 4096
+MULTIPROCESSORS = 132
 BF16, F16, F32, I64, I32 = torch.bfloat16, torch.float16, torch.float32, torch.int64, torch.int32
 NARROW = {"fp8": torch.float8_e4m3fn, "int8": torch.int8}
 KINDS = {"bf16": BF16, **NARROW}
@@ -70,4 +75,44 @@ def _small() -> Iterator[Case]:
     yield Case("copy_blocks", lambda: copy_blocks(blank(*pool), blank(8, 2, dtype=I64)))
 
 
-CASES: tuple[Case, ...] = (*_small(),)
+def _sequences() -> Sequences:
+    table, numbers = blank(TOKENS, 512, dtype=I32), blank(TOKENS, dtype=I32)
+    return Sequences(table, numbers, numbers)
+
+
+def _paged_decode(kind: torch.dtype, head_dim: int, queries: int, rule: Rule, *, sinks: bool = False) -> object:
+    pages, rows = blank_pages(kind, head_dim), HEADS // KV_HEADS * queries
+    launch = launch_for(BF16, kind, head_dim, rows)
+    programs = launch.programs * MULTIPROCESSORS
+    work = Work.empty(TOKENS, KV_HEADS, rows, head_dim, programs, torch.device("meta"), tile=launch.tile)
+    query = blank(TOKENS, queries, HEADS, head_dim)
+    logits, lse = (blank(HEADS, dtype=F32), blank(*query.shape[:3], dtype=F32)) if sinks else (None, None)
+    plan_work(_sequences(), PAGE, rule, work, queries)
+    return paged_decode(query, pages, _sequences(), rule, work, sink_logits=logits, out=query, lse=lse)
+
+
+def _merge_states() -> object:
+    outs, lses = blank(2, TOKENS, HEADS, HEAD_DIM), blank(2, TOKENS, HEADS, dtype=F32)
+    return merge_states(outs, lses, blank(TOKENS, HEADS, HEAD_DIM))
+
+
+def _paged_prefill(kind: torch.dtype, head_dim: int, tokens: int, rule: Rule) -> object:
+    query, starts = blank(TOKENS * tokens, HEADS, head_dim), blank(TOKENS + 1, dtype=I32)
+    tiles = Tiles.of((tokens,) * TOKENS, (4096,) * TOKENS, "meta", HEADS // KV_HEADS)
+    return paged_prefill(query, starts, blank_pages(kind, head_dim), _sequences(), rule, tiles, out=query)
+
+
+def _attention() -> Iterator[Case]:
+    plain, bent = Rule(scale=0.1), Rule(scale=0.1, window=1024, first=4, cap=50.0)
+    for name, kind in KINDS.items():
+        yield Case(f"paged_decode {name}", partial(_paged_decode, kind, HEAD_DIM, 1, plain))
+        yield Case(f"paged_decode {name}, 8 queries", partial(_paged_decode, kind, HEAD_DIM, 8, plain))
+        yield Case(f"paged_prefill {name}", partial(_paged_prefill, kind, HEAD_DIM, 512, plain))
+        yield Case(f"paged_prefill {name}, 8 tokens", partial(_paged_prefill, kind, HEAD_DIM, 8, plain))
+    yield Case("paged_decode, window, cap, sinks", partial(_paged_decode, BF16, HEAD_DIM, 1, bent, sinks=True))
+    yield Case("paged_decode, head_dim 64", partial(_paged_decode, BF16, 64, 1, plain))
+    yield Case("paged_prefill, window, cap", partial(_paged_prefill, BF16, HEAD_DIM, 512, bent))
+    yield Case("merge_states", _merge_states)
+
+
+CASES: tuple[Case, ...] = (*_attention(), *_small())

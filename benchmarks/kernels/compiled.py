@@ -8,12 +8,12 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from benchmarks.harness import PLAIN_WIDTH
 from benchmarks.kernels.cases import CASES, Case
-from benchmarks.kernels.machine_code import INSTRUCTIONS, Judged, judge
+from benchmarks.kernels.machine_code import INSTRUCTIONS, Taken, instructions, takes
 from benchmarks.kernels.standin import SHARED_LIMIT, StandIn, stand_in
 from rich.console import Console
 from rich.table import Table
@@ -22,48 +22,55 @@ from triton.errors import TritonError
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """One kernel of one case, or why none came of it; `fault` says why it must not be launched so, "" if it may."""
+    """One kernel of one case, what it takes and holds, or why none came of it."""
 
     case: str
-    judged: Judged | None
+    kernel: str = ""
+    stages: int = 0
+    taken: Taken | None = None
+    instructions: dict[str, int] | None = None
     error: str = ""
 
     @property
     def fault(self) -> str:
-        """What is wrong with it."""
-        if self.judged is None:
+        """Why it must not be launched so, "" if it may."""
+        if self.taken is None:
             return self.error
-        taken = self.judged.taken
-        if taken.spilled:
-            return f"{taken.spilled} bytes of registers spilled"
-        if taken.shared > SHARED_LIMIT:
-            return f"{taken.shared} bytes of shared memory; {SHARED_LIMIT} are there"
-        return "" if taken.programs else "does not fit on a multiprocessor"
+        if self.taken.spilled:
+            return f"{self.taken.spilled} bytes of registers spilled"
+        if self.taken.shared > SHARED_LIMIT:
+            return f"{self.taken.shared} bytes of shared memory; {SHARED_LIMIT} are there"
+        return "" if self.taken.programs else "does not fit on a multiprocessor"
 
 
-def compiled(cases: Iterable[Case], device: StandIn) -> list[Compiled]:
-    """Call each launch and judge what Triton would have loaded for it."""
-    found = []
+def compiled(cases: Iterable[Case], device: StandIn, *, brief: bool) -> Iterator[Compiled]:
+    """Call each launch and judge what Triton would have loaded for it.
+
+    `brief`: of kernels of one name only the first is looked into for its instructions.
+    """
+    known: set[str] = set()
     for case in cases:
         begin = len(device.loaded)
         try:
             case.call()
         except TritonError as error:
-            found.append(Compiled(case.name, None, f"does not compile: {error}"))
-        found += [Compiled(case.name, judge(loaded)) for loaded in device.loaded[begin:]]
-    return found
+            yield Compiled(case.name, error=f"does not compile: {error}")
+        for loaded in device.loaded[begin:]:
+            found = None if brief and loaded.kernel in known else instructions(loaded)
+            known.add(loaded.kernel)
+            yield Compiled(case.name, loaded.kernel, loaded.stages, takes(loaded), found)
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels.compiled")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="cases whose name contains one of these")
-    parser.add_argument("--json", action="store_true", help="one object a line instead of a table")
+    parser.add_argument("--json", action="store_true", help="one object a line, instructions once a kernel")
     chosen = parser.parse_args()
     if os.environ.get("TRITON_INTERPRET", "0") not in {"", "0"}:
         parser.error("TRITON_INTERPRET is set, and the interpreter compiles nothing: unset it")
     cases = [case for case in CASES if not chosen.only or any(part in case.name for part in chosen.only)]
-    rows = compiled(cases, stand_in())
+    rows = list(compiled(cases, stand_in(), brief=chosen.json))
     if chosen.json:
         print("\n".join(json.dumps(asdict(row) | {"fault": row.fault}) for row in rows))
     else:
@@ -77,11 +84,11 @@ def _print(rows: Sequence[Compiled]) -> None:
     for head in heads:
         table.add_column(head, justify="left" if head in {"case", "kernel"} else "right")
     for row in rows:
-        if (judged := row.judged) is None:
+        if (taken := row.taken) is None:
             continue
-        taken, counts = judged.taken, judged.instructions.values()
-        numbers = (taken.registers, taken.spilled, round(taken.shared / 1024, 1), taken.warps, judged.stages)
-        table.add_row(row.case, judged.kernel, *map(str, (*numbers, taken.programs, *counts)))
+        numbers = (taken.registers, taken.spilled, round(taken.shared / 1024, 1), taken.warps, row.stages)
+        counts = (row.instructions or {}).values()
+        table.add_row(row.case, row.kernel, *map(str, (*numbers, taken.programs, *counts)))
     console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH + 40)
     console.print(table)
     for row in rows:

@@ -41,25 +41,15 @@ class Taken:
         return min(by_registers, SHARED // (self.shared + RESERVED), WARPS // self.warps, MOST)
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A kernel, what it takes, and how often each of INSTRUCTIONS stands in it."""
-
-    kernel: str
-    stages: int
-    taken: Taken
-    instructions: dict[str, int]
+def takes(loaded: Loaded) -> Taken:
+    """What one kernel takes."""
+    return taken(_said(loaded.cubin, "cuobjdump", "--dump-resource-usage"), loaded)
 
 
-def judge(loaded: Loaded) -> Judged:
-    """Read one kernel's machine code."""
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(loaded.cubin)
-        file.flush()
-        usage = _said("cuobjdump", "--dump-resource-usage", file.name)
-        code = _said("nvdisasm", "-c", file.name)
-    counts = {name: len(re.findall(rf"\b{pattern}\b", code)) for name, pattern in INSTRUCTIONS.items()}
-    return Judged(loaded.kernel, loaded.stages, taken(usage, loaded), counts)
+def instructions(loaded: Loaded) -> dict[str, int]:
+    """How often each of INSTRUCTIONS stands in it; takes half a second."""
+    code = _said(loaded.cubin, "nvdisasm", "-c")
+    return {name: len(re.findall(rf"\b{pattern}\b", code)) for name, pattern in INSTRUCTIONS.items()}
 
 
 def taken(usage: str, loaded: Loaded) -> Taken:
@@ -71,6 +61,9 @@ def taken(usage: str, loaded: Loaded) -> Taken:
     return Taken(numbers["REG"], numbers["STACK"] + numbers["LOCAL"], loaded.shared, loaded.warps)
 
 
-def _said(program: str, *arguments: str) -> str:
-    command = [str(PROGRAMS / program), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIMEOUT_S).stdout
+def _said(cubin: bytes, program: str, argument: str) -> str:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [str(PROGRAMS / program), argument, file.name]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIMEOUT_S).stdout
