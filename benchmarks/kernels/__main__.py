@@ -11,7 +11,7 @@ import sys
 import torch
 from benchmarks.harness import Measured, Row, report
 from benchmarks.kernels import decode, prefill, small
-from benchmarks.kernels.bench import Part, described, on_gpu
+from benchmarks.kernels.bench import Part, described, on_gpu, require_gpu
 
 from paceline_core.clock import SystemClock
 
@@ -22,9 +22,6 @@ PARTS: dict[str, Part] = {
     "small": small.measure,
 }
 """By what `--only` calls them, in the order in which they run."""
-REFUSAL = """error: no GPU: torch {version} finds no CUDA device here, and there is nothing else to measure on.
-Run `make gpu` (or `python -m benchmarks.kernels`) on a machine with one; nothing is downloaded there.
-What can be said without one: `python -m benchmarks.kernels.compiled`."""
 
 
 def main() -> None:
@@ -33,9 +30,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"some of {', '.join(PARTS)}")
     chosen = parser.parse_args()
-    if not torch.cuda.is_available():
-        print(REFUSAL.format(version=torch.__version__), file=sys.stderr)
-        sys.exit(2)
+    require_gpu()
     suffix = ".part" if chosen.only else ".quick" if chosen.quick else ""
     report("kernels", lambda: measure(chosen.only or list(PARTS), quick=chosen.quick), SystemClock(), suffix)
 

@@ -1,5 +1,6 @@
 """What every part of this area is given: where it runs, how it is timed, and what this GPU can do at most."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -95,6 +96,16 @@ class Bench:
 
 
 Part = Callable[[Bench], list[Row]]
+REFUSAL = """error: no GPU: torch {version} finds no CUDA device here, and there is nothing else to measure on.
+Run `make gpu` (or `python -m benchmarks.kernels`) on a machine with one; nothing is downloaded there.
+What can be said without one: `python -m benchmarks.kernels.compiled`."""
+
+
+def require_gpu() -> None:
+    """Exit with 2, and say what is missing, where torch finds no CUDA device."""
+    if not torch.cuda.is_available():
+        print(REFUSAL.format(version=torch.__version__), file=sys.stderr)
+        sys.exit(2)
 
 
 def share_row(name: str, times: Sequence[float], work: float, limit: Limit, least: float | None = None) -> Row:

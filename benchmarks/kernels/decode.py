@@ -19,7 +19,7 @@ from benchmarks.kernels.segments import fixed_segments
 from benchmarks.kernels.timing import Contestant, ratios
 from torch import Tensor
 
-from paceline_kernels.paged_decode.launch import paged_decode
+from paceline_kernels.paged_decode.launch import Launch, launch_for, paged_decode
 from paceline_kernels.paging import Pages, Rule, Sequences
 from paceline_kernels.work_list.launch import Work, plan_work
 
@@ -74,6 +74,7 @@ class Contexts:
     out: Tensor
     rule: Rule
     work: Work
+    launch: Launch
 
 
 def measure(bench: Bench, even: Sequence[Batch] = EVEN, ragged: tuple[Batch, Batch] = (RAGGED, AS_RAGGED)) -> list[Row]:
@@ -97,7 +98,7 @@ def measure_narrow(bench: Bench, batches: Sequence[Batch] = NARROW) -> list[Row]
     rows = []
     for batch in batches:
         both = {
-            name: _ours(contexts(bench, batch, dtype))
+            name: ours(contexts(bench, batch, dtype))
             for name, dtype in (("fp8", torch.float8_e4m3fn), ("bf16", bench.dtype))
         }
         times = bench.compare(f"decode narrow, {batch.name}", both)
@@ -108,26 +109,32 @@ def measure_narrow(bench: Bench, batches: Sequence[Batch] = NARROW) -> list[Row]
     return rows
 
 
-def contexts(bench: Bench, batch: Batch, dtype: torch.dtype | None = None, per_sm: int = 2) -> Contexts:
-    """The batch in random pages; the last page of each sequence may be partly filled."""
-    dtype = bench.dtype if dtype is None else dtype
-    model = bench.model
-    needed = [-(-length // model.page) for length in batch.lengths]
+def contexts(
+    bench: Bench, batch: Batch, kind: torch.dtype | None = None, queries: int = 1, launch: Launch | None = None
+) -> Contexts:
+    """The batch in random pages of some type, `queries` a sequence, the work shared as `launch` (the table's) asks."""
+    model, kind = bench.model, bench.dtype if kind is None else kind
+    rows = model.group * queries
+    launch = launch or launch_for(bench.dtype, kind, model.head_dim, rows)
+    sequences, pages = _sequences(bench, batch)
+    pools = tuple(_pool(bench, pages, kind) for _ in range(bench.copies(batch.bytes(model) * kind.itemsize // 2)))
+    shape = (len(sequences), queries, model.heads, model.head_dim)
+    rule = Rule(scale=model.head_dim**-0.5)
+    programs = launch.programs * bench.multiprocessors
+    work = Work.empty(len(sequences), model.kv_heads, rows, model.head_dim, programs, bench.device, tile=launch.tile)
+    plan_work(sequences, model.page, rule, work, queries)
+    return Contexts(pools, sequences, bench.randn(*shape), bench.empty(*shape), rule, work, launch)
+
+
+def _sequences(bench: Bench, batch: Batch) -> tuple[Sequences, int]:
+    """And how many pages they hold, all of them in random order."""
+    needed = [-(-length // bench.model.page) for length in batch.lengths]
     order = torch.randperm(sum(needed)).int()
     table = torch.full((len(needed), max(needed)), -1, dtype=torch.int32)
     for row, (end, count) in enumerate(zip(accumulate(needed), needed, strict=True)):
         table[row, :count] = order[end - count : end]
     lengths = torch.tensor(batch.lengths, dtype=torch.int32, device=bench.device)
-    sequences = Sequences(table.to(bench.device), lengths, torch.zeros_like(lengths))
-    pools = tuple(
-        _pool(bench, sum(needed), dtype) for _ in range(bench.copies(batch.bytes(model) * dtype.itemsize // 2))
-    )
-    shape = (len(needed), 1, model.heads, model.head_dim)
-    rule = Rule(scale=model.head_dim**-0.5)
-    programs = per_sm * bench.multiprocessors
-    work = Work.empty(len(needed), model.kv_heads, model.group, model.head_dim, programs, bench.device)
-    plan_work(sequences, model.page, rule, work)
-    return Contexts(pools, sequences, bench.randn(*shape), bench.empty(*shape), rule, work)
+    return Sequences(table.to(bench.device), lengths, torch.zeros_like(lengths)), len(order)
 
 
 def _pool(bench: Bench, pages: int, dtype: torch.dtype) -> Pages:
@@ -140,7 +147,7 @@ def _pool(bench: Bench, pages: int, dtype: torch.dtype) -> Pages:
 
 def _compared(bench: Bench, batch: Batch) -> dict[str, list[float]]:
     made = contexts(bench, batch)
-    contestants = {"ours": _ours(made), "fixed segments": _fixed(made), "torch SDPA, contiguous": sdpa(made)}
+    contestants = {"ours": ours(made), "fixed segments": _fixed(made), "torch SDPA, contiguous": sdpa(made)}
     if batch.flex:
         contestants["torch flex_attention, paged"] = flex(made, batch.lengths[0], compiled=bench.device.type == "cuda")
     agree(made.out, contestants)
@@ -162,9 +169,12 @@ def agree(out: Tensor, contestants: Mapping[str, Contestant]) -> None:
             raise RuntimeError(f"ours and {name} differ by {apart:.3g} in the same batch; nothing was timed")
 
 
-def _ours(made: Contexts) -> Contestant:
+def ours(made: Contexts) -> Contestant:
+    """Our kernel on all copies."""
+
     def call(pages: Pages) -> Tensor:
-        return paged_decode(made.query, pages, made.sequences, made.rule, made.work, out=made.out)
+        context = (pages, made.sequences, made.rule, made.work)
+        return paged_decode(made.query, *context, out=made.out, launch=made.launch)
 
     return Contestant(_each(call, made))
 
@@ -198,7 +208,7 @@ def _bar(name: str, batch: Batch) -> float | None:
 def _uneven(bench: Bench, ragged: Batch, even: Batch) -> list[Row]:
     """The bytes are the same, so the ratio of times is that of rates."""
     made = contexts(bench, ragged)
-    contestants = {"ragged": _ours(made), "even": _ours(contexts(bench, even)), "fixed segments": _fixed(made)}
+    contestants = {"ragged": ours(made), "even": ours(contexts(bench, even)), "fixed segments": _fixed(made)}
     agree(made.out, {name: contestants[name] for name in ("ragged", "fixed segments")})
     times = bench.compare(f"decode, {ragged.name}", contestants)
     size = ragged.bytes(bench.model) / even.bytes(bench.model)

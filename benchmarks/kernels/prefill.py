@@ -15,7 +15,8 @@ from benchmarks.kernels.rivals import contiguous
 from benchmarks.kernels.timing import Contestant, ratios
 from torch.nn.functional import scaled_dot_product_attention
 
-from paceline_kernels.paged_prefill import Tiles, paged_prefill
+from paceline_kernels.paged_prefill.launch import Launch, chosen, paged_prefill
+from paceline_kernels.paged_prefill.tiles import Tiles
 
 ISSUE_MATMUL = 780e12
 """The rate of products for which the bar was set; it moves with the rate that was measured."""
@@ -52,7 +53,7 @@ def measure(bench: Bench, chunks: Sequence[Chunks] = CHUNKS) -> list[Row]:
     rows = []
     for one in chunks:
         made = contexts(bench, Batch(one.name, one.lengths))
-        contestants = {"ours": _ours(bench, made, one)}
+        contestants = {"ours": ours(bench, made, one)}
         if one is chunks[0]:
             contestants["torch SDPA, contiguous"] = _sdpa(bench, *contiguous(made.pools[0], made.sequences))
         times = bench.compare(f"prefill, {one.name}", contestants)
@@ -65,13 +66,21 @@ def measure(bench: Bench, chunks: Sequence[Chunks] = CHUNKS) -> list[Row]:
     return rows
 
 
-def _ours(bench: Bench, made: Contexts, one: Chunks) -> Contestant:
+def launch_of(bench: Bench, one: Chunks) -> Launch:
+    """What the table says for these chunks."""
+    made = contexts(bench, Batch(one.name, one.lengths))
+    tiles = Tiles.of(one.counts, one.lengths, bench.device, bench.model.group)
+    return chosen(tiles.rows, bench.dtype, made.pools[0])
+
+
+def ours(bench: Bench, made: Contexts, one: Chunks, launch: Launch | None = None) -> Contestant:
+    """Our kernel on the first copy."""
     starts = torch.tensor([0, *accumulate(one.counts)], dtype=torch.int32, device=bench.device)
     query = bench.randn(sum(one.counts), bench.model.heads, bench.model.head_dim)
     out = torch.empty_like(query)
     tiles = Tiles.of(one.counts, one.lengths, bench.device, bench.model.group)
-    pages = made.pools[0]
-    return Contestant((lambda: paged_prefill(query, starts, pages, made.sequences, made.rule, tiles, out=out),))
+    context = (made.pools[0], made.sequences, made.rule)
+    return Contestant((lambda: paged_prefill(query, starts, *context, tiles, out=out, launch=launch),))
 
 
 def _sdpa(bench: Bench, keys: torch.Tensor, values: torch.Tensor) -> Contestant:

@@ -1,0 +1,94 @@
+"""The search for launch numbers, on a made-up landscape and on a kernel in the interpreter."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from benchmarks.kernels import small, sweep
+from benchmarks.kernels.bench import Bench, Limit, Limits, Model
+from benchmarks.kernels.climb import climb, neighbours
+from benchmarks.kernels.timing import Contestant
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    block: int
+    warps: int
+
+
+LADDERS = {"block": (64, 128, 256, 512), "warps": (1, 2, 4, 8)}
+
+
+def test_neighbours_change_one_number_by_one_step() -> None:
+    assert set(neighbours(Numbers(64, 2), LADDERS)) == {Numbers(128, 2), Numbers(64, 1), Numbers(64, 4)}
+
+
+def test_a_number_that_is_no_step_has_the_steps_beside_it_as_neighbours() -> None:
+    found = set(neighbours(Numbers(96, 8), LADDERS))
+    assert found == {Numbers(64, 8), Numbers(128, 8), Numbers(96, 4)}
+
+
+def test_a_climb_ends_on_the_fastest_and_tells_all_that_it_tried() -> None:
+    def seconds(numbers: Numbers) -> float:
+        return 1.0 + abs(math.log2(numbers.block / 256)) + abs(math.log2(numbers.warps / 4))
+
+    found = climb(Numbers(64, 1), LADDERS, seconds)
+    assert found.best == Numbers(256, 4)
+    assert found.gain == 5.0
+    assert found.tried[Numbers(64, 1)] == 5.0
+
+
+def test_less_than_a_hundredth_is_noise_and_what_does_not_run_is_not_chosen() -> None:
+    def seconds(numbers: Numbers) -> float:
+        return math.inf if numbers.warps > 1 else {64: 1.0, 128: 0.995}.get(numbers.block, 2.0)
+
+    assert climb(Numbers(64, 1), LADDERS, seconds).best == Numbers(64, 1)
+
+
+class ByWarps:
+    """Times nothing: the launch that the newest contestant was made with says it."""
+
+    def __init__(self) -> None:
+        self.seconds = 1.0
+
+    def prepare(self, contestant: Contestant) -> Callable[[], float]:
+        return lambda: self.seconds
+
+
+def bench(device: torch.device, timer: ByWarps) -> Bench:
+    limits = Limits(Limit(1.0, "copy rate"), Limit(1.0, "matmul rate"))
+    model = Model(heads=2, kv_heads=1, head_dim=16, page=16, hidden=32, ffn=32, layers=2, vocab=64)
+    return Bench(model, device, torch.float32, timer, 1, limits, multiprocessors=1, cache=1)
+
+
+def test_a_sweep_runs_the_kernel_with_each_candidate_and_leaves_out_what_computes_something_else(
+    device: torch.device,
+) -> None:
+    timer = ByWarps()
+    run = bench(device, timer)
+    start = small.launches(run)["silu_mul"]
+    tried: list[int] = []
+
+    def work(launch: object) -> list[Contestant]:
+        warps = launch.warps  # type: ignore[attr-defined]
+        tried.append(warps)
+        timer.seconds = 1.0 / warps
+        torch.manual_seed(0)
+        [moved] = [one for one in small.kernels(run.model, 2) if one.name.startswith("silu_mul")]
+        call = moved.make(run, launch)
+        return [Contestant([lambda: call() if warps < 16 else torch.ones(2, 32, device=device)])]
+
+    found = sweep.swept(run, sweep.Sweep("silu_mul", start, {"warps": sweep.WARPS}, work))
+    assert start.warps == 4
+    assert found.best.warps == 8
+    assert tried == [4, 4, 2, 8, 16]
+    assert [launch.warps for launch, seconds in found.tried.items() if math.isinf(seconds)] == [16]
+
+
+def test_every_ladder_names_numbers_that_its_launch_has(device: torch.device) -> None:
+    run = bench(device, ByWarps())
+    starts = small.launches(run)
+    assert {name: set(ladders) - set(type(starts[name]).__slots__) for name, ladders in sweep.SMALL.items()} == {
+        name: set() for name in sweep.SMALL
+    }
