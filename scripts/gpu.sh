@@ -60,7 +60,9 @@ kernels() {
 }
 
 engine() {
-    has numpy pydantic msgspec safetensors && tests 240 -m kernels tests/engine/test_gpu_*.py
+    # shellcheck disable=SC2046
+    has numpy pydantic msgspec llguidance safetensors &&
+        tests 240 -m kernels $(grep -l "mark.kernels" tests/engine/test_*.py)
 }
 
 benchmarks() {

@@ -7,10 +7,12 @@ scaled from the rate that it was set for (`ISSUE_COPY`, `ISSUE_MATMUL`).
 
 import argparse
 import sys
+from importlib import import_module
+from typing import Any
 
 import torch
 from benchmarks.harness import Measured, Row, report
-from benchmarks.kernels import decode, prefill, small
+from benchmarks.kernels import cascade, decode, prefill, small
 from benchmarks.kernels.bench import Part, described, on_gpu, require_gpu
 
 from paceline_core.clock import SystemClock
@@ -19,7 +21,9 @@ PARTS: dict[str, Part] = {
     "decode": decode.measure,
     "narrow": decode.measure_narrow,
     "prefill": prefill.measure,
+    "cascade": cascade.measure,
     "small": small.measure,
+    "step": lambda bench: _engine("benchmarks.kernels.step").measure(bench),
 }
 """By what `--only` calls them, in the order in which they run."""
 
@@ -39,11 +43,21 @@ def measure(names: list[str], *, quick: bool) -> Measured:
     """The rows of these parts, and what they were measured on."""
     bench = on_gpu(quick=quick)
     rows: list[Row] = []
+    missing: dict[str, str] = {}
     for name in names:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        rows += PARTS[name](bench)
+        try:
+            rows += PARTS[name](bench)
+        except ModuleNotFoundError as error:
+            missing[name] = f"needs the Python package {error.name}"
+            print(f"{name}: {missing[name]}; left out", file=sys.stderr)
         torch.cuda.empty_cache()
-    return rows, described(bench)
+    return rows, described(bench) | {"left_out": missing}
+
+
+def _engine(module: str) -> Any:
+    """A part that needs what the worker needs, and not torch and triton alone."""
+    return import_module(module)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from paceline_kernels.add_rmsnorm.launch import add_rmsnorm
+from paceline_kernels.cascade import Groups, cascade_decode
 from paceline_kernels.copy_blocks.launch import copy_blocks
-from paceline_kernels.merge_splits.launch import merge_states
 from paceline_kernels.paged_decode.launch import launch_for, paged_decode
 from paceline_kernels.paged_prefill import Tiles, paged_prefill
 from paceline_kernels.paging import Pages, Rule, Sequences
@@ -91,9 +91,13 @@ def _paged_decode(kind: torch.dtype, head_dim: int, queries: int, rule: Rule, *,
     return paged_decode(query, pages, _sequences(), rule, work, sink_logits=logits, out=query, lse=lse)
 
 
-def _merge_states() -> object:
-    outs, lses = blank(2, TOKENS, HEADS, HEAD_DIM), blank(2, TOKENS, HEADS, dtype=F32)
-    return merge_states(outs, lses, blank(TOKENS, HEADS, HEAD_DIM))
+def _cascade_decode() -> object:
+    groups = Groups.of([TOKENS], [list(range(16))], PAGE, "meta", HEADS // KV_HEADS)
+    launch = launch_for(BF16, BF16, HEAD_DIM, HEADS // KV_HEADS)
+    programs, group = launch.programs * MULTIPROCESSORS, HEADS // KV_HEADS
+    work = Work.empty(TOKENS, KV_HEADS, group, HEAD_DIM, programs, torch.device("meta"), tile=launch.tile)
+    query = blank(TOKENS, 1, HEADS, HEAD_DIM)
+    return cascade_decode(query, blank_pages(), groups, _sequences(), Rule(scale=0.1), work, out=query)
 
 
 def _paged_prefill(kind: torch.dtype, head_dim: int, tokens: int, rule: Rule) -> object:
@@ -112,7 +116,7 @@ def _attention() -> Iterator[Case]:
     yield Case("paged_decode, window, cap, sinks", partial(_paged_decode, BF16, HEAD_DIM, 1, bent, sinks=True))
     yield Case("paged_decode, head_dim 64", partial(_paged_decode, BF16, 64, 1, plain))
     yield Case("paged_prefill, window, cap", partial(_paged_prefill, BF16, HEAD_DIM, 512, bent))
-    yield Case("merge_states", _merge_states)
+    yield Case("cascade_decode", _cascade_decode)
 
 
 CASES: tuple[Case, ...] = (*_attention(), *_small())

@@ -42,10 +42,10 @@ def climb(start: Any, ladders: Mapping[str, Sequence[Any]], seconds: Callable[[A
 
 
 def neighbours(launch: Any, ladders: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
-    """One number changed to the next value up or down; a value between two steps has both as neighbours."""
+    """One number changed to the next value up or down; one that is no step of its ladder, to the ladder's ends."""
     for name, ladder in ladders.items():
         value = getattr(launch, name)
-        lower = [step for step in ladder if step < value]
-        higher = [step for step in ladder if step > value]
-        for step in (*lower[-1:], *higher[:1]):
+        place = ladder.index(value) if value in ladder else None
+        steps = (ladder[0], ladder[-1]) if place is None else (*ladder[:place][-1:], *ladder[place + 1 :][:1])
+        for step in steps:
             yield replace(launch, **{name: step})

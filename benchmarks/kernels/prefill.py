@@ -15,7 +15,7 @@ from benchmarks.kernels.rivals import contiguous
 from benchmarks.kernels.timing import Contestant, ratios
 from torch.nn.functional import scaled_dot_product_attention
 
-from paceline_kernels.paged_prefill.launch import Launch, chosen, paged_prefill
+from paceline_kernels.paged_prefill.launch import Launch, launch_for, paged_prefill
 from paceline_kernels.paged_prefill.tiles import Tiles
 
 ISSUE_MATMUL = 780e12
@@ -70,7 +70,7 @@ def launch_of(bench: Bench, one: Chunks) -> Launch:
     """What the table says for these chunks."""
     made = contexts(bench, Batch(one.name, one.lengths))
     tiles = Tiles.of(one.counts, one.lengths, bench.device, bench.model.group)
-    return chosen(tiles.rows, bench.dtype, made.pools[0])
+    return launch_for(tiles.rows, bench.dtype, made.pools[0])
 
 
 def ours(bench: Bench, made: Contexts, one: Chunks, launch: Launch | None = None) -> Contestant:

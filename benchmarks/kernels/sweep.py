@@ -35,7 +35,13 @@ DECODE = {
     "registers": (96, 128, 168, 200, 248),
     "programs": (1, 2, 3, 4),
 }
-PREFILL = {"tile": (32, 64, 128), "warps": (4, 8), "stages": (1, 2, 3, 4), "bulk": (False, True)}
+PREFILL = {
+    "tile": (32, 64, 128),
+    "warps": (4, 8),
+    "stages": (1, 2, 3, 4),
+    "registers": (96, 128, 168, None),
+    "bulk": (False, True),
+}
 SMALL: dict[str, dict[str, Sequence[int]]] = {
     "rope_append": {"heads": (4, 8, 16, 32), "warps": WARPS},
     "add_rmsnorm": {"warps": WARPS},

@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 import torch
 from benchmarks.harness import Row
-from benchmarks.kernels import decode, prefill, small
+from benchmarks.kernels import cascade, decode, prefill, small, step
 from benchmarks.kernels.bench import Bench, Limit, Limits, Model
 from benchmarks.kernels.rivals import flex, sdpa
 from benchmarks.kernels.timing import Contestant, rounds
@@ -71,6 +71,22 @@ def test_prefill_gives_rows_beside_torch(bench: Bench) -> None:
     # 32 * 33 / 2 pairs of 2 heads with two products of 16 numbers, two operations each
     assert rows["prefill, causal 32 (TFLOP/s)"].value == pytest.approx(528 * 2 * 64 / 1e-6 / 1e12)
     assert rows["prefill, causal 32, over torch SDPA, contiguous (ratio)"].value == pytest.approx(2)
+
+
+def test_a_prefix_in_common_is_read_once_in_the_one_row(bench: Bench) -> None:
+    [row] = cascade.measure(bench, shared=16, tail=4, members=2)
+    assert row.value == pytest.approx(2)
+
+
+def test_a_whole_step_is_judged_by_the_bytes_that_it_must_read(bench: Bench) -> None:
+    [row] = step.measure(bench, [step.Decoded("batch 2", 2, 16, 0.8)])
+    # two layers of 2 * 32 * (32 + 16) + 3 * 32 * 32 numbers and 64 * 32 of them, two bytes each
+    # contexts: 2 * 16 tokens * 2 layers of 64 bytes
+    most = 2 / ((2 * (2 * 6144 + 2048) + 4096) / 4.3e12)
+    assert row.peer == pytest.approx(most)
+    assert row.value == pytest.approx(2 / 1e-6)
+    assert row.bar is not None
+    assert row.bar.limit == pytest.approx(0.8 * most)
 
 
 def test_the_small_kernels_give_rows(bench: Bench) -> None:
