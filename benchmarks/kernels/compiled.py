@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from benchmarks.harness import PLAIN_WIDTH
 from benchmarks.kernels.cases import CASES, Case
@@ -24,7 +25,7 @@ from triton.errors import TritonError
 class Compiled:
     """One kernel of one case, what it takes and holds, or why none came of it."""
 
-    case: str
+    case: Case
     kernel: str = ""
     stages: int = 0
     taken: Taken | None = None
@@ -36,11 +37,24 @@ class Compiled:
         """Why it must not be launched so, "" if it may."""
         if self.taken is None:
             return self.error
-        if self.taken.spilled:
+        if self.taken.spilled > self.case.spilled:
             return f"{self.taken.spilled} bytes of registers spilled"
         if self.taken.shared > SHARED_LIMIT:
             return f"{self.taken.shared} bytes of shared memory; {SHARED_LIMIT} are there"
-        return "" if self.taken.programs else "does not fit on a multiprocessor"
+        if self.taken.programs < (counted := self.case.resident.get(self.kernel, 1)):
+            return f"{self.taken.programs} programs fit on a multiprocessor, not {counted}"
+        return ""
+
+    def json(self) -> dict[str, Any]:
+        """As it is written."""
+        taken = None if self.taken is None else asdict(self.taken)
+        return {
+            "case": self.case.name,
+            "kernel": self.kernel,
+            "taken": taken,
+            "instructions": self.instructions,
+            "fault": self.fault,
+        }
 
 
 def compiled(cases: Iterable[Case], device: StandIn, *, brief: bool) -> Iterator[Compiled]:
@@ -54,11 +68,11 @@ def compiled(cases: Iterable[Case], device: StandIn, *, brief: bool) -> Iterator
         try:
             case.call()
         except TritonError as error:
-            yield Compiled(case.name, error=f"does not compile: {error}")
+            yield Compiled(case, error=f"does not compile: {error}")
         for loaded in device.loaded[begin:]:
             found = None if brief and loaded.kernel in known else instructions(loaded)
             known.add(loaded.kernel)
-            yield Compiled(case.name, loaded.kernel, loaded.stages, takes(loaded), found)
+            yield Compiled(case, loaded.kernel, loaded.stages, takes(loaded), found)
 
 
 def main() -> None:
@@ -72,7 +86,7 @@ def main() -> None:
     cases = [case for case in CASES if not chosen.only or any(part in case.name for part in chosen.only)]
     rows = list(compiled(cases, stand_in(), brief=chosen.json))
     if chosen.json:
-        print("\n".join(json.dumps(asdict(row) | {"fault": row.fault}) for row in rows))
+        print("\n".join(json.dumps(row.json()) for row in rows))
     else:
         _print(rows)
     sys.exit(any(row.fault for row in rows))
@@ -88,12 +102,12 @@ def _print(rows: Sequence[Compiled]) -> None:
             continue
         numbers = (taken.registers, taken.spilled, round(taken.shared / 1024, 1), taken.warps, row.stages)
         counts = (row.instructions or {}).values()
-        table.add_row(row.case, row.kernel, *map(str, (*numbers, taken.programs, *counts)))
+        table.add_row(row.case.name, row.kernel, *map(str, (*numbers, taken.programs, *counts)))
     console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH + 40)
     console.print(table)
     for row in rows:
         if row.fault:
-            console.print(f"{row.case}: {row.fault}", markup=False)
+            console.print(f"{row.case.name}: {row.fault}", markup=False)
 
 
 if __name__ == "__main__":

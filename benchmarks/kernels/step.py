@@ -97,7 +97,7 @@ def _step(bench: Bench, model: GpuDecoder, cache: GpuCache, one: Decoded, pages:
     singles = Sequences(table, numbers(one.length, torch.int32), numbers(0, torch.int32))
     last = one.length - 1
     slots = table[:, last // bench.model.page].long() * bench.model.page + last % bench.model.page
-    works = model.works(one.count, 2 * bench.multiprocessors)
+    works = model.works(one.count)
     drawn = torch.arange(one.count, device=bench.device)
     step = Step(numbers(1), numbers(last), slots, drawn, singles, None, works)
     states, logits = model.room(one.count)
