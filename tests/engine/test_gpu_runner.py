@@ -16,6 +16,7 @@ from tests.engine.reference import VOCAB, Masked, Reference
 from tests.engine.shadow import beams
 from torch.nn.functional import normalize
 
+from paceline_workers import demo
 from paceline_workers.engine.memory.sight import Sight
 from paceline_workers.engine.scheduling import Request
 from paceline_workers.engine.scheduling.search import Search
@@ -145,6 +146,21 @@ def test_rows_of_the_host_and_of_the_device_share_steps(pair: Pair, ahead: bool)
     (vector,) = [event.vector for event in run.events if event.vector]
     states = expected.model.model(torch.tensor([asked["r1"]])).last_hidden_state[0, -1]
     torch.testing.assert_close(torch.frombuffer(bytearray(vector), dtype=torch.float32), normalize(states, dim=-1))
+
+
+@AHEAD
+def test_a_grammar_is_followed_though_its_tokens_are_drawn_by_the_host(ahead: bool) -> None:
+    room = {**ROOM, "page_tokens": 64, "max_model_len": 256}
+    backends = (load(demo.FOLDER, **room), bench(demo.FOLDER, **room))
+    texts = []
+    for each, late in zip(backends, (False, ahead), strict=True):
+        run = Driver(each, ahead=late)
+        run.submit("free", [5, 6, 7], 12, Sampling(temperature=0.8, seed=1))
+        run.submit("bound", [8, 9], 12, Sampling(temperature=0.8, seed=2, grammar="regex:[a-d ]{9}"))
+        run.drain()
+        texts.append((run.text("free"), run.text("bound")))
+    assert texts[0] == texts[1]
+    assert len(texts[0][1]) > 2
 
 
 def test_recorded_steps_give_the_same_tokens(folder: Reference) -> None:
