@@ -47,9 +47,11 @@ class GpuBench:
         return self.runner.collect()
 
 
-def bench(folder: Path, *, kernels: Kernels = KERNELS, kv: Dtype | None = None, **engine: Any) -> GpuBench:
+def bench(
+    folder: Path, *, kernels: Kernels = KERNELS, kv: Dtype | None = None, device: Device | None = None, **engine: Any
+) -> GpuBench:
     """A model with limits and pages as the CPU backend finds them, keys and values of type `kv` if one is given."""
-    device = opened(torch.device("cuda" if CUDA else "cpu"))
+    device = device or opened(torch.device("cuda" if CUDA else "cpu"))
     backend = load(folder, products="plain", **engine)
     facts, config = backend.facts, backend.decoder.config
     if kv is not None:

@@ -1,20 +1,18 @@
 """Pages move as if one copy were made after another, and who needs a page waits for it and for nothing else."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 import pytest
 import torch
+from tests.engine.gpu_lines import Lines
 from tests.engine.waiting_for import until
 from tests.kernels.conftest import CUDA
 
 from paceline_planner.dtypes import Dtype
 from paceline_planner.shapes import ModelShape
 from paceline_workers.engine.gpu.cache import GpuCache, page_bytes
-from paceline_workers.engine.gpu.device import Device, Host, Mark, opened
+from paceline_workers.engine.gpu.device import Device, opened
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.offload import number_of
 from paceline_workers.engine.pagefiles import PageFiles
@@ -106,45 +104,6 @@ def test_a_page_and_its_scales_go_to_a_file_and_come_back(tmp_path: Path) -> Non
 def test_a_page_counts_its_scales() -> None:
     assert page_bytes(shape(), 16) == 2 * 2 * 16 * 16 * 4
     assert page_bytes(shape(Dtype.INT8), 16) == 2 * 2 * 16 * (16 + 4)
-
-
-@dataclass(frozen=True)
-class Lines(Host):
-    """A CPU that writes down which line waited for which mark."""
-
-    log: list[str] = field(default_factory=list)
-    line: list[str] = field(default_factory=lambda: ["compute"])
-    marks: list[Mark] = field(default_factory=list)
-
-    def mark(self) -> Mark:
-        self.marks.append(Noted(self, f"{self.line[-1]}{len(self.marks) + 1}"))
-        return self.marks[-1]
-
-    @contextmanager
-    def beside(self) -> Iterator[None]:
-        self.line.append("side")
-        yield
-        self.line.pop()
-
-
-@dataclass(frozen=True)
-class Noted:
-    """One that is never over by itself."""
-
-    lines: Lines
-    name: str
-
-    def over(self) -> bool:
-        return False
-
-    def wait(self) -> None:
-        self.lines.log.append(f"host waits for {self.name}")
-
-    def hold(self) -> None:
-        self.lines.log.append(f"{self.lines.line[-1]} waits for {self.name}")
-
-    def seconds_to(self, later: Mark) -> float:
-        return 0.0
 
 
 def test_a_step_waits_for_the_pages_in_its_tables_that_are_on_their_way_and_for_no_others() -> None:

@@ -11,14 +11,17 @@ from tests.engine import reference
 from tests.engine.beam_reference import theirs
 from tests.engine.driver import Driver, load
 from tests.engine.gpu_bench import KERNELS, GpuBench, bench
+from tests.engine.gpu_lines import Lines
+from tests.engine.gpu_references import REFERENCES
 from tests.engine.greedy import Tally, serve
 from tests.engine.reference import VOCAB, Masked, Reference
-from tests.engine.shadow import beams
+from tests.engine.shadow import beams, request
 from torch.nn.functional import normalize
 
 from paceline_workers import demo
+from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.sight import Sight
-from paceline_workers.engine.scheduling import Request
+from paceline_workers.engine.scheduling import Chunk, Plan, Request
 from paceline_workers.engine.scheduling.search import Search
 from paceline_workers.engine.torch_cpu import TorchBackend
 from paceline_workers.messages import Sampling
@@ -210,6 +213,19 @@ def test_a_step_that_cannot_be_begun_costs_its_own_requests_and_not_the_one_in_f
     serve(run, asked, 6)
     tally.check_all(folder, run, asked, 6)
     assert run.text("first") == run.text("r0")[:1]
+
+
+@pytest.mark.parametrize(("pages", "waits"), [([5], True), ([6], False)])
+def test_a_step_begins_when_the_pages_that_it_sees_are_there(folder: Reference, pages: list[int], waits: bool) -> None:
+    lines = Lines()
+    backend = bench(folder.folder, kernels=REFERENCES, device=lines, **ROOM)
+    entry = request("a", [1, 2, 3])
+    entry.pages = pages
+    backend.launch(Plan((Chunk(entry, 0, 3, True),), copies=(Copy(CopyKind.IN, 0, 5),)), 0.0)
+    begun = lines.log.index("side waits for compute1")
+    assert lines.log[begun:] == ["side waits for compute1", *["compute waits for side2"] * waits]
+    backend.collect()
+    assert lines.log[-1].startswith("host waits for compute")
 
 
 def _pages(run: Driver, name: str) -> list[int]:

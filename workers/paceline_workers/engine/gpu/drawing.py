@@ -9,6 +9,7 @@ from dataclasses import fields
 
 from torch import Tensor
 
+from paceline_kernels.sample.launch import Scratch
 from paceline_kernels.sample.state import Asked, Drawn, State, fits
 from paceline_workers.engine.gpu.buffers import NOBODY
 from paceline_workers.engine.gpu.device import Device
@@ -26,7 +27,7 @@ class Drawing:
         where = device.where
         self.drawn = Drawn.empty(most, where)
         self._state = State.empty(most, vocab, where)
-        self._scratch = kernels.scratch(most, vocab, where)
+        self._scratch = Scratch.empty(most, vocab, where)
         self._kernels = kernels
         self._free = list(range(most))
         self._places: dict[Request, tuple[int, int]] = {}
