@@ -19,6 +19,7 @@ from tests.engine.shadow import beams, request
 from torch.nn.functional import normalize
 
 from paceline_workers import demo
+from paceline_workers.engine.backend import Backend
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.sight import Sight
 from paceline_workers.engine.scheduling import Chunk, Plan, Request
@@ -154,7 +155,7 @@ def test_rows_of_the_host_and_of_the_device_share_steps(pair: Pair, ahead: bool)
 @AHEAD
 def test_a_grammar_is_followed_though_its_tokens_are_drawn_by_the_host(ahead: bool) -> None:
     room = {**ROOM, "page_tokens": 64, "max_model_len": 256}
-    backends = (load(demo.FOLDER, **room), bench(demo.FOLDER, **room))
+    backends: tuple[Backend, ...] = (load(demo.FOLDER, **room), bench(demo.FOLDER, **room))
     texts = []
     for each, late in zip(backends, (False, ahead), strict=True):
         run = Driver(each, ahead=late)
