@@ -82,8 +82,7 @@ class Case:
         exact = self.expected(torch.float32)[1]
         empty = exact.isinf()
         assert torch.equal(lse.isinf(), empty)
-        loose = 1e-4 if self.query.dtype == torch.float32 else 2e-2
-        assert torch.allclose(lse[~empty], exact[~empty], atol=loose)
+        assert torch.allclose(lse[~empty], exact[~empty], atol=1e-3)
 
 
 def test_a_chunk_of_two_tokens_attends_as_computed_by_hand(device: torch.device) -> None:
@@ -113,6 +112,11 @@ def test_chunks_of_a_ragged_step_see_their_own_contexts(
     counts: list[int], lengths: list[int], device: torch.device, dtype: torch.dtype
 ) -> None:
     Case(counts, lengths, dtype=dtype, device=device).assert_right()
+
+
+@pytest.mark.parametrize("length", [200, *([32_768] if CUDA else [])])
+def test_a_tail_of_a_long_context_is_right(length: int, device: torch.device, dtype: torch.dtype) -> None:
+    Case([70], [length], dtype=dtype, device=device, heads=2, kv_heads=1, page_tokens=64, head_dim=128).assert_right()
 
 
 def test_sequences_without_tokens_in_the_step_or_at_all_are_passed_over(
@@ -157,8 +161,7 @@ def test_the_copy_engine_brings_the_same(
     case = Case([9, 3], [50, 33], dtype=dtype, device=device, heads=2, kv_heads=1, page_tokens=page_tokens)
     case.rule = replace(case.rule, window=window)
     case.assert_right(launch=BULK)
-    pointers = case.attend(launch=replace(BULK, bulk=False))
-    assert all(torch.equal(*pair) for pair in zip(case.attend(launch=BULK), pointers, strict=True))
+    case.assert_right(launch=replace(BULK, bulk=False))
 
 
 @pytest.mark.parametrize("window", [1, 7, 16, 33, 100])
