@@ -52,7 +52,7 @@ tests() {
     has xdist 2> /dev/null && beside="-n 4 --dist worksteal"
     # shellcheck disable=SC2086
     timeout -k 10 "$seconds" "$python" -m pytest -q -o addopts="--import-mode=importlib --strict-markers" \
-        --durations=10 $beside "$@"
+        --continue-on-collection-errors --durations=10 $beside "$@"
 }
 
 kernels() {

@@ -1,35 +1,20 @@
 """The benchmark itself, tried without a GPU: each contestant runs on a small model, and a made-up clock times it."""
 
 from collections.abc import Callable
-from itertools import count
 
 import pytest
 import torch
 from benchmarks.harness import Row
-from benchmarks.kernels import cascade, decode, prefill, small, step
-from benchmarks.kernels.bench import Bench, Limit, Limits, Model
+from benchmarks.kernels import cascade, decode, prefill, small
+from benchmarks.kernels.bench import Bench
 from benchmarks.kernels.rivals import flex, sdpa
 from benchmarks.kernels.timing import Contestant, rounds
-
-
-class MadeUp:
-    """Runs all copies once; then the first contestant takes 1 us a call, the second 2 us, and so on."""
-
-    def __init__(self) -> None:
-        self._numbers = count(1)
-
-    def prepare(self, contestant: Contestant) -> Callable[[], float]:
-        contestant.once()
-        number = next(self._numbers)
-        return lambda: number * 1e-6
+from tests.kernels.benched import MadeUp, benched
 
 
 @pytest.fixture
 def bench(device: torch.device) -> Bench:
-    limits = Limits(Limit(4.3e12, "copy rate"), Limit(780e12, "matmul rate"))
-    model = Model(heads=2, kv_heads=1, head_dim=16, page=16, hidden=32, ffn=32, layers=2, vocab=64)
-    kind = torch.bfloat16 if device.type == "cuda" else torch.float32
-    return Bench(model, device, kind, MadeUp(), 2, limits, multiprocessors=1, cache=1)
+    return benched(device, MadeUp())
 
 
 def named(rows: list[Row]) -> dict[str, Row]:
@@ -76,17 +61,6 @@ def test_prefill_gives_rows_beside_torch(bench: Bench) -> None:
 def test_a_prefix_in_common_is_read_once_in_the_one_row(bench: Bench) -> None:
     [row] = cascade.measure(bench, shared=16, tail=4, members=2)
     assert row.value == pytest.approx(2)
-
-
-def test_a_whole_step_is_judged_by_the_bytes_that_it_must_read(bench: Bench) -> None:
-    [row] = step.measure(bench, [step.Decoded("batch 2", 2, 16, 0.8)])
-    # two layers of 2 * 32 * (32 + 16) + 3 * 32 * 32 numbers and 64 * 32 of them, two bytes each
-    # contexts: 2 * 16 tokens * 2 layers of 64 bytes
-    most = 2 / ((2 * (2 * 6144 + 2048) + 4096) / 4.3e12)
-    assert row.peer == pytest.approx(most)
-    assert row.value == pytest.approx(2 / 1e-6)
-    assert row.bar is not None
-    assert row.bar.limit == pytest.approx(0.8 * most)
 
 
 def test_the_small_kernels_give_rows(bench: Bench) -> None:

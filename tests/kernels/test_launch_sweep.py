@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from benchmarks.kernels import small, sweep
-from benchmarks.kernels.bench import Bench, Limit, Limits, Model
 from benchmarks.kernels.climb import climb, neighbours
 from benchmarks.kernels.timing import Contestant
+from tests.kernels.benched import benched
 
 from paceline_kernels.paged_decode import launch as paged_decode
 from paceline_kernels.paged_prefill import launch as paged_prefill
@@ -60,17 +60,11 @@ class ByWarps:
         return lambda: self.seconds
 
 
-def bench(device: torch.device, timer: ByWarps) -> Bench:
-    limits = Limits(Limit(1.0, "copy rate"), Limit(1.0, "matmul rate"))
-    model = Model(heads=2, kv_heads=1, head_dim=16, page=16, hidden=32, ffn=32, layers=2, vocab=64)
-    return Bench(model, device, torch.float32, timer, 1, limits, multiprocessors=1, cache=1)
-
-
 def test_a_sweep_runs_the_kernel_with_each_candidate_and_leaves_out_what_computes_something_else(
     device: torch.device,
 ) -> None:
     timer = ByWarps()
-    run = bench(device, timer)
+    run = benched(device, timer)
     start = small.launches(run)["silu_mul"]
     tried: list[int] = []
 
@@ -91,7 +85,7 @@ def test_a_sweep_runs_the_kernel_with_each_candidate_and_leaves_out_what_compute
 
 
 def test_every_ladder_names_numbers_that_its_launch_has(device: torch.device) -> None:
-    starts = small.launches(bench(device, ByWarps()))
+    starts = small.launches(benched(device, ByWarps()))
     tables: dict[Any, Mapping[str, Sequence[Any]]] = {
         type(starts[name]): ladders for name, ladders in sweep.SMALL.items()
     }
