@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from benchmarks.harness import Measured, Row, report
-from benchmarks.kernels import cascade, decode, prefill, small
+from benchmarks.kernels import cascade, decode, drawing, prefill, small
 from benchmarks.kernels.bench import Part, described, on_gpu, require_gpu
 
 from paceline_core.clock import SystemClock
@@ -23,6 +23,7 @@ PARTS: dict[str, Part] = {
     "prefill": prefill.measure,
     "cascade": cascade.measure,
     "small": small.measure,
+    "sample": drawing.measure,
     "step": lambda bench: _engine("benchmarks.kernels.step").measure(bench),
 }
 """By what `--only` calls them, in the order in which they run."""

@@ -18,6 +18,8 @@ from paceline_kernels.paged_decode.launch import launch_for, paged_decode
 from paceline_kernels.paged_prefill import Tiles, paged_prefill
 from paceline_kernels.paging import Pages, Rule, Sequences
 from paceline_kernels.rope_append.launch import rope_append
+from paceline_kernels.sample.launch import Scratch, note_drawn, sample
+from paceline_kernels.sample.state import Drawn, State
 from paceline_kernels.silu_mul.launch import silu_mul
 from paceline_kernels.work_list.launch import Work, plan_work
 
@@ -134,4 +136,20 @@ def _attention() -> Iterator[Case]:
     yield Case("cascade_decode", _cascade_decode)
 
 
-CASES: tuple[Case, ...] = (*_attention(), *_small())
+def _sample(rows: int) -> object:
+    numbers, state = blank(rows, dtype=I32), State.empty(rows, VOCAB, "meta")
+    scratch, drawn = Scratch.empty(rows, VOCAB, "meta"), Drawn.empty(rows, "meta")
+    return sample(blank(rows, VOCAB), numbers, numbers, state, scratch, drawn)
+
+
+def _note_drawn() -> None:
+    note_drawn(blank(TOKENS, dtype=I32), blank(TOKENS, dtype=I64), State.empty(TOKENS, VOCAB, "meta"))
+
+
+def _sampling() -> Iterator[Case]:
+    for rows in (1, TOKENS):
+        yield Case(f"sample, {rows} rows", partial(_sample, rows))
+    yield Case("note_drawn", _note_drawn)
+
+
+CASES: tuple[Case, ...] = (*_attention(), *_small(), *_sampling())

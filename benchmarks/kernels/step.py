@@ -16,6 +16,8 @@ from benchmarks.kernels.timing import Contestant
 from torch import Tensor
 
 from paceline_kernels.paging import Sequences
+from paceline_kernels.sample.launch import Scratch, sample
+from paceline_kernels.sample.state import Asked, Drawn, State
 from paceline_planner.dtypes import Dtype
 from paceline_planner.shapes import ModelShape
 from paceline_workers.engine.gpu.cache import GpuCache
@@ -101,11 +103,15 @@ def _step(bench: Bench, model: GpuDecoder, cache: GpuCache, one: Decoded, pages:
     drawn = torch.arange(one.count, device=bench.device)
     step = Step(numbers(1), numbers(last), slots, drawn, singles, None, works)
     states, logits = model.room(one.count)
-    tokens = numbers(0)
+    state, counts = State.empty(one.count, bench.model.vocab, bench.device), numbers(one.length, torch.int32)
+    for slot in range(one.count):
+        state.join(slot, Asked(temperature=0.0), [1])
+    room = (state, Scratch.empty(one.count, bench.model.vocab, bench.device), Drawn.empty(one.count, bench.device))
+    seats = drawn.int()
 
     def call() -> Any:
         model.states(step, cache.layers, out=states)
-        return torch.argmax(model.logits(states, out=logits), dim=1, out=tokens)
+        return sample(model.logits(states, out=logits), seats, counts, *room)
 
     return Contestant([torch.inference_mode()(call)])
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from benchmarks.harness import Measured, Row, report
-from benchmarks.kernels import decode, prefill, small
+from benchmarks.kernels import decode, drawing, prefill, small
 from benchmarks.kernels.bench import Bench, described, on_gpu, require_gpu
 from benchmarks.kernels.climb import Climbed, climb
 from benchmarks.kernels.timing import Contestant
@@ -24,6 +24,7 @@ from triton.errors import TritonError
 
 from paceline_core.clock import SystemClock
 from paceline_kernels.paged_decode import launch as paged_decode
+from paceline_kernels.sample import launch as sample
 
 ALIKE = 0.05
 """What results of two launches may differ by, as a share of the result's length."""
@@ -48,6 +49,12 @@ SMALL: dict[str, dict[str, Sequence[int]]] = {
     "silu_mul": {"block": (256, 512, 1024, 2048, 4096), "warps": WARPS},
     "copy_blocks": {"block": (1024, 2048, 4096, 8192, 16384), "warps": WARPS},
 }
+SAMPLE: dict[str, Sequence[int]] = {
+    "chunk": (1024, 2048, 4096, 8192),
+    "warps": (4, 8, 16),
+    "tile": (2048, 4096, 8192),
+    "tile_warps": (8, 16, 32),
+}
 
 Work = Callable[[Any], Sequence[Contestant]]
 """What a launch is tried on: one contestant for each shape."""
@@ -65,7 +72,7 @@ class Sweep:
 
 def sweeps(bench: Bench) -> list[Sweep]:
     """All rows of all tables that `bench.model` uses."""
-    return [*_decode(bench), *_prefill(bench), *_small(bench, (small.MANY, small.FEW))]
+    return [*_decode(bench), *_prefill(bench), *_small(bench, (small.MANY, small.FEW)), *_sample(bench)]
 
 
 def swept(bench: Bench, sweep: Sweep) -> Climbed:
@@ -133,6 +140,22 @@ def _moved(bench: Bench, name: str, tokens: Sequence[int], launch: Any) -> list[
     torch.manual_seed(0)
     moved = [one for count in tokens for one in small.kernels(bench.model, count) if one.name.startswith(name)]
     return [Contestant([one.make(bench, launch) for _ in range(bench.copies(one.bytes))]) for one in moved]
+
+
+def _sample(bench: Bench) -> Iterator[Sweep]:
+    for rows in (1, 16, 64):
+        yield Sweep(f"sample, {rows} rows", sample.launch_for(rows), SAMPLE, partial(_sampled, bench, rows))
+
+
+def _sampled(bench: Bench, rows: int, launch: Any) -> list[Contestant]:
+    torch.manual_seed(0)
+    calls = [drawing.drawn(bench, rows, asked, launch) for asked in drawing.ASKED.values()]
+    return [Contestant([partial(_tokens, call)]) for call in calls]
+
+
+def _tokens(call: Callable[[], Any]) -> torch.Tensor:
+    found: torch.Tensor = call().tokens
+    return found
 
 
 def measure(names: Sequence[str] | None) -> Measured:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from benchmarks.harness import Row
-from benchmarks.kernels import cascade, decode, prefill, small
+from benchmarks.kernels import cascade, decode, drawing, prefill, small
 from benchmarks.kernels.bench import Bench
 from benchmarks.kernels.rivals import flex, sdpa
 from benchmarks.kernels.timing import Contestant, rounds
@@ -66,6 +66,13 @@ def test_a_prefix_in_common_is_read_once_in_the_one_row(bench: Bench) -> None:
 def test_the_small_kernels_give_rows(bench: Bench) -> None:
     rows = named(small.measure(bench, many=16, few=2))
     assert {name.partition(",")[0] for name in rows} >= {"rope_append", "add_rmsnorm", "silu_mul", "copy_blocks"}
+
+
+def test_drawing_gives_a_row_for_each_way_to_ask(bench: Bench) -> None:
+    rows = named(drawing.measure(bench, (2,)))
+    assert set(rows) == {
+        f"sample, 2 rows, {name} ({unit})" for name in drawing.ASKED for unit in ("us", "of copy rate")
+    }
 
 
 def test_each_round_begins_with_another_contestant() -> None:

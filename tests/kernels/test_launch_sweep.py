@@ -13,6 +13,7 @@ from tests.kernels.benched import benched
 
 from paceline_kernels.paged_decode import launch as paged_decode
 from paceline_kernels.paged_prefill import launch as paged_prefill
+from paceline_kernels.sample import launch as sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,6 @@ def test_every_ladder_names_numbers_that_its_launch_has(device: torch.device) ->
     tables: dict[Any, Mapping[str, Sequence[Any]]] = {
         type(starts[name]): ladders for name, ladders in sweep.SMALL.items()
     }
-    tables |= {paged_decode.Launch: sweep.DECODE, paged_prefill.Launch: sweep.PREFILL}
+    tables |= {paged_decode.Launch: sweep.DECODE, paged_prefill.Launch: sweep.PREFILL, sample.Launch: sweep.SAMPLE}
     for launch, ladders in tables.items():
         assert ladders.keys() <= {field.name for field in fields(launch)}
