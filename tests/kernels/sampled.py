@@ -1,4 +1,4 @@
-"""Requests whose next tokens the device and the engine's numpy sampler draw side by side."""
+"""Requests whose next tokens the kernels and their reference draw side by side."""
 
 import math
 from collections.abc import Sequence
@@ -7,13 +7,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tests.engine.shadow import request
 
+from paceline_kernels.sample import reference
 from paceline_kernels.sample.launch import Launch, Scratch, sample
 from paceline_kernels.sample.state import NO_ID, Asked, Drawn, State
-from paceline_workers.engine.sampling import sample as on_host
-from paceline_workers.engine.scheduling import Request, Sample
-from paceline_workers.messages import Sampling
 
 Rows = NDArray[np.float32]
 
@@ -34,17 +31,6 @@ class Case:
         """Tokens so far."""
         return len(self.prompt) + len(self.output)
 
-    def host(self) -> Request:
-        """The same for the numpy sampler."""
-        fields = asdict(self.asked)
-        made = request("a", list(self.prompt), 99, stop_ids=frozenset(self.stops), min_tokens=self.minimum)
-        made.tokens += self.output
-        made.choice = fields.pop("choice")
-        for name in ("stop_ids", "least", "end"):
-            del fields[name]
-        made.sampling = Sampling(**fields)
-        return made
-
     def join(self, state: State, slot: int) -> None:
         """The same for the device."""
         fields = {
@@ -56,9 +42,11 @@ class Case:
         state.join(slot, Asked(**fields), self.prompt, self.output)
 
 
-def expected(logits: Rows, cases: Sequence[Case]) -> list[Sample]:
-    """What the engine's numpy sampler says."""
-    return on_host(logits, [case.host() for case in cases])
+def expected(logits: Rows, cases: Sequence[Case]) -> Drawn:
+    """What the reference says."""
+    cpu = torch.device("cpu")
+    state, drawn = joined(cases, logits.shape[1], cpu), Drawn.empty(len(cases), cpu)
+    return reference.sample(torch.from_numpy(logits), slots(cases, cpu), positions(cases, cpu), state, drawn)
 
 
 def joined(cases: Sequence[Case], vocab: int, device: torch.device) -> State:
@@ -79,21 +67,20 @@ def positions(cases: Sequence[Case], device: torch.device) -> torch.Tensor:
     return torch.tensor([case.position for case in cases], dtype=torch.int32, device=device)
 
 
-def assert_same(drawn: Drawn, samples: Sequence[Sample]) -> None:
-    """Tokens, faults and log-probabilities are those of the numpy sampler."""
-    for row, told in enumerate(samples):
-        best = float(drawn.best[row])
-        assert math.isfinite(best) == (told.error == ""), row
-        if told.error:
-            assert (str(best) in told.error) or (best == -math.inf and "No token" in told.error), row
-            assert bool(drawn.stopped[row])
-            continue
-        assert int(drawn.tokens[row]) == told.token, row
-        if told.logprobs is not None:
-            chosen, top = told.logprobs
-            assert abs(float(drawn.logprob[row]) - chosen) <= 1e-5 * max(abs(chosen), 1)
-            assert drawn.top_ids[row, : len(top)].tolist() == [token for token, _ in top]
-            np.testing.assert_allclose(drawn.top_logprobs[row, : len(top)].cpu(), [v for _, v in top], 1e-5, 1e-5)
+def assert_same(drawn: Drawn, theirs: Drawn, cases: Sequence[Case]) -> None:
+    """The same tokens, ends and faults, and log-probabilities where they were asked for."""
+    assert drawn.tokens.tolist() == theirs.tokens.tolist()
+    assert drawn.stopped.tolist() == theirs.stopped.tolist()
+    np.testing.assert_allclose(drawn.best.cpu(), theirs.best, rtol=1e-6)
+    for row, case in enumerate(cases):
+        fine = math.isfinite(theirs.best[row]) and math.isfinite(theirs.logprob[row])  # a barred id may have any logit
+        if (told := case.asked.logprobs) >= 0 and fine:
+            np.testing.assert_allclose(drawn.logprob[row].cpu(), theirs.logprob[row], 1e-5, 1e-5)
+            assert drawn.top_ids[row, :told].tolist() == theirs.top_ids[row, :told].tolist()
+            known = int((theirs.top_ids[row, :told] >= 0).sum())
+            np.testing.assert_allclose(
+                drawn.top_logprobs[row, :known].cpu(), theirs.top_logprobs[row, :known], 1e-5, 1e-5
+            )
 
 
 SMALL = Launch(chunk=64, warps=1, tile=128, tile_warps=4)

@@ -1,4 +1,4 @@
-"""Sampling without sorting, in three launches: what the filters leave, the winner of each chunk, the winner of the row.
+"""Draws: the winner of each chunk of the vocabulary, then the winner of the row. What filters leave is in `borders`.
 
 A draw is the argmax of adjusted logits over temperature plus Gumbel noise. Float32 finds who could win, a chunk of the
 vocabulary a program, and float64 decides among these few (one, nearly always) as numpy does: so the draw is that of the
@@ -12,21 +12,17 @@ import triton.language as tl
 from paceline_kernels.sample import state
 
 TEMPERATURE = tl.constexpr(state.NUMBERS.index("temperature"))
-MIN_P = tl.constexpr(state.NUMBERS.index("min_p"))
-TOP_P = tl.constexpr(state.NUMBERS.index("top_p"))
 REPETITION = tl.constexpr(state.NUMBERS.index("repetition"))
 FREQUENCY = tl.constexpr(state.NUMBERS.index("frequency"))
 PRESENCE = tl.constexpr(state.NUMBERS.index("presence"))
-NUMBERS = tl.constexpr(len(state.NUMBERS))
+WORDS = tl.constexpr(state.WORDS)
 SEED = tl.constexpr(state.WHOLE.index("seed"))
 CHOICE = tl.constexpr(state.WHOLE.index("choice"))
-TOP_K = tl.constexpr(state.WHOLE.index("top_k"))
 LOGPROBS = tl.constexpr(state.WHOLE.index("logprobs"))
 LEAST = tl.constexpr(state.WHOLE.index("least"))
 END = tl.constexpr(state.WHOLE.index("end"))
 BIASED = tl.constexpr(state.WHOLE.index("biases"))
 STOPPING = tl.constexpr(state.WHOLE.index("stops"))
-WHOLE = tl.constexpr(len(state.WHOLE))
 BIASES = tl.constexpr(state.BIASES)
 STOPS = tl.constexpr(state.STOPS)
 TOP = tl.constexpr(state.TOP)
@@ -87,47 +83,47 @@ def _gumbel(raw):
 
 
 @triton.jit
-def _changes(slot, position, asked):
+def changes(slot, position, asked):
     """Whether the slot's request changes any logit before it is drawn."""
     numbers, whole, _bias_ids, _biases, _stop_ids, _counts = asked
-    barred = (position < tl.load(whole + slot * WHOLE + LEAST)) & (tl.load(whole + slot * WHOLE + STOPPING) > 0)
-    return barred | (tl.load(whole + slot * WHOLE + BIASED) > 0) | _penalized(slot, numbers)
+    barred = (position < tl.load(whole + slot * WORDS + LEAST)) & (tl.load(whole + slot * WORDS + STOPPING) > 0)
+    return barred | (tl.load(whole + slot * WORDS + BIASED) > 0) | _penalized(slot, numbers)
 
 
 @triton.jit
 def _penalized(slot, numbers):
-    at = numbers + slot * NUMBERS
+    at = numbers + slot * WORDS
     return (tl.load(at + REPETITION) != 1.0) | (tl.load(at + FREQUENCY) != 0.0) | (tl.load(at + PRESENCE) != 0.0)
 
 
 @triton.jit
-def _adjusted(x, ids, live, first, end, slot, position, asked, vocab):
+def adjusted(x, ids, live, first, end, slot, position, asked, vocab):
     """Logits of `ids` (all from `first` to `end`) after bias, penalties and what may not stop yet, in float64."""
     numbers, whole, bias_ids, biases, stop_ids, counts = asked
     y = x.to(tl.float64)
-    if tl.load(whole + slot * WHOLE + BIASED) > 0:
-        listed = tl.load(bias_ids + slot * BIASES + tl.arange(0, BIASES))
-        count = tl.load(whole + slot * WHOLE + BIASED).to(tl.int32)
+    if tl.load(whole + slot * WORDS + BIASED) > 0:
+        listed = tl.load(bias_ids + slot * 2 * WORDS + tl.arange(0, BIASES))
+        count = tl.load(whole + slot * WORDS + BIASED).to(tl.int32)
         before = tl.minimum(tl.sum((listed < first).to(tl.int32)), count)
         until = tl.minimum(tl.sum((listed < end).to(tl.int32)), count)
         for at in range(before, until):
-            bias = tl.load(biases + slot * BIASES + at)
-            y = tl.where(ids == tl.load(bias_ids + slot * BIASES + at), y + bias, y)
+            bias = tl.load(biases + slot * WORDS + at)
+            y = tl.where(ids == tl.load(bias_ids + slot * 2 * WORDS + at), y + bias, y)
     if _penalized(slot, numbers):
         y = _penalize(y, tl.load(counts + slot * vocab + ids, mask=live, other=0).to(tl.int32), slot, numbers)
-    if position < tl.load(whole + slot * WHOLE + LEAST):
-        for at in range(tl.load(whole + slot * WHOLE + STOPPING).to(tl.int32)):
-            y = tl.where(ids == tl.load(stop_ids + slot * STOPS + at), LOWEST, y)
+    if position < tl.load(whole + slot * WORDS + LEAST):
+        for at in range(tl.load(whole + slot * WORDS + STOPPING).to(tl.int32)):
+            y = tl.where(ids == tl.load(stop_ids + slot * 2 * WORDS + at), LOWEST, y)
     return y
 
 
 @triton.jit
 def _penalize(y, count, slot, numbers):
-    repetition = tl.load(numbers + slot * NUMBERS + REPETITION)
+    repetition = tl.load(numbers + slot * WORDS + REPETITION)
     made = count & MOST
     repeated = tl.where(y < 0, y * repetition, y / repetition)
-    lowered = repeated - tl.load(numbers + slot * NUMBERS + FREQUENCY) * made.to(tl.float64)
-    lowered = tl.where(made > 0, lowered - tl.load(numbers + slot * NUMBERS + PRESENCE), lowered)
+    lowered = repeated - tl.load(numbers + slot * WORDS + FREQUENCY) * made.to(tl.float64)
+    lowered = tl.where(made > 0, lowered - tl.load(numbers + slot * WORDS + PRESENCE), lowered)
     return tl.where(count != 0, lowered, y)
 
 
@@ -149,7 +145,7 @@ def draw_kernel(
     logits += row.to(tl.int64) * stride
     x = tl.load(logits + ids, mask=live, other=LOWEST).to(tl.float32)
     place = row * width + chunk
-    if tl.load(whole + slot * WHOLE + LOGPROBS) >= 0:
+    if tl.load(whole + slot * WORDS + LOGPROBS) >= 0:
         peak = tl.max(x, axis=0)
         tl.store(peaks + place, peak)
         tl.store(masses + place, tl.sum(tl.exp(x - tl.maximum(peak, FINITE)), axis=0))
@@ -160,8 +156,8 @@ def draw_kernel(
     token = tl.min(tl.where(x == best.to(tl.float32), ids, NO_ID), axis=0)
     depth = x - tl.maximum(best.to(tl.float32), FINITE)
     able = (x > floor) | ((x == floor) & (ids <= last))
-    if _changes(slot, position, asked):
-        y = _adjusted(x, ids, live, first, first + SIZE, slot, position, asked, vocab)
+    if changes(slot, position, asked):
+        y = adjusted(x, ids, live, first, first + SIZE, slot, position, asked, vocab)
         broken = tl.max((y != y).to(tl.int32), axis=0)
         best = tl.max(y, axis=0)
         token = tl.min(tl.where(y == best, ids, NO_ID), axis=0)
@@ -169,12 +165,12 @@ def draw_kernel(
         z = y.to(tl.float32)
         able = (z > floor) | ((z == floor) & (ids <= last))
 
-    temperature = tl.load(numbers + slot * NUMBERS + TEMPERATURE)
+    temperature = tl.load(numbers + slot * WORDS + TEMPERATURE)
     by_chance = (temperature >= GREEDY) & (best > LOWEST) & (best < float("inf"))
     score = tl.where(by_chance, LOWEST, best)
     if by_chance & (tl.max(able.to(tl.int32), axis=0) > 0):
-        seed = tl.load(whole + slot * WHOLE + SEED).to(tl.uint64)
-        choice = tl.load(whole + slot * WHOLE + CHOICE).to(tl.uint64)
+        seed = tl.load(whole + slot * WORDS + SEED).to(tl.uint64)
+        choice = tl.load(whole + slot * WORDS + CHOICE).to(tl.uint64)
         counter = position.to(tl.uint64)
         noise = _rough_gumbel(_bits(first, SIZE, counter, seed, choice))
         rough = tl.where(able & live, depth * (1.0 / temperature).to(tl.float32) + noise, LOWEST)
@@ -182,7 +178,7 @@ def draw_kernel(
         reach = near - SLACK
         while (near >= reach) & (near > LOWEST):
             at = tl.min(tl.where(rough == near, ids, NO_ID), axis=0)
-            y = _adjusted(tl.load(logits + at).to(tl.float32), at, True, at, at + 1, slot, position, asked, vocab)
+            y = adjusted(tl.load(logits + at).to(tl.float32), at, True, at, at + 1, slot, position, asked, vocab)
             exact = y / temperature + _gumbel(_bits_of(at, counter, seed, choice))
             wins = (exact > score) | ((exact == score) & (at < token))
             token = tl.where(wins, at, token)
@@ -192,163 +188,6 @@ def draw_kernel(
     tl.store(scores + place, score)
     tl.store(tokens + place, token)
     tl.store(tops + place, tl.where(broken > 0, float("nan"), best.to(tl.float32)))
-
-
-@triton.jit
-def border_kernel(
-    logits, stride, slots, positions, numbers, whole, bias_ids, biases, stop_ids, counts, floors, lasts, kept, vocab,
-    TILE: tl.constexpr,
-):  # fmt: skip
-    """What min-p, top-k and top-p leave of one row: logits above a floor, and those at it up to a last token id.
-
-    The adjusted logits are kept apart in float32, and of them, as the borders draw near, fewer and fewer.
-    """
-    row = tl.program_id(0)
-    slot = tl.load(slots + row).to(tl.int64)
-    if slot < 0:
-        return
-    at = numbers + slot * NUMBERS
-    temperature, min_p, top_p = tl.load(at + TEMPERATURE), tl.load(at + MIN_P), tl.load(at + TOP_P)
-    top_k = tl.load(whole + slot * WHOLE + TOP_K)
-    cuts = (top_k > 0) & (top_k < vocab)
-    tl.store(floors + row, LOWEST)
-    tl.store(lasts + row, NO_ID)
-    if (temperature < GREEDY) | ((min_p <= 0.0) & (top_p >= 1.0) & (cuts == 0)):
-        return
-    asked = (numbers, whole, bias_ids, biases, stop_ids, counts)
-    logits += row.to(tl.int64) * stride
-    kept += row.to(tl.int64) * vocab
-    low, high = _keep(kept, logits, slot, tl.load(positions + row), asked, vocab, TILE)
-    if (high == LOWEST) | (high == float("inf")):
-        return
-
-    rate = (1.0 / temperature).to(tl.float32)
-    floor, size = low, vocab
-    if min_p > 0.0:
-        floor = tl.maximum(floor, (high + temperature * tl.log(tl.minimum(min_p, 1.0))).to(tl.float32))
-    if cuts:
-        kth, size = _border(top_k.to(tl.float64), low, high, rate, False, kept, size, TILE)
-        floor = tl.maximum(floor, kth)
-    if top_p < 1.0:
-        total, _count, _least, _most = _weigh(floor, high, rate, True, kept, size, TILE)
-        floor, size = _border(top_p * total, floor, high, rate, True, kept, size, TILE)
-        needed, tied = _needed(top_p * total, floor, high, rate, kept, size, TILE)
-        if needed < tied:
-            tl.store(lasts + row, _last(needed, floor, logits, slot, tl.load(positions + row), asked, vocab, TILE))
-    tl.store(floors + row, floor)
-
-
-@triton.jit
-def _keep(kept, logits, slot, position, asked, vocab, TILE: tl.constexpr):
-    """Write down the row's adjusted logits; the lowest and the highest of them, but for -inf."""
-    lows = tl.full([TILE], float("inf"), tl.float32)
-    highs = tl.full([TILE], LOWEST, tl.float32)
-    for first in range(0, vocab, TILE):
-        y, ids = _tile(logits, first, slot, position, asked, vocab, TILE)
-        tl.store(kept + ids, y, mask=ids < vocab)
-        lows = tl.where(y > LOWEST, tl.minimum(lows, y), lows)
-        highs = tl.where(y > LOWEST, tl.maximum(highs, y), highs)
-    tl.debug_barrier()
-    return tl.min(lows, axis=0), tl.max(highs, axis=0)
-
-
-@triton.jit
-def _tile(logits, first, slot, position, asked, vocab, TILE: tl.constexpr):
-    """Adjusted logits from `first` on, rounded to float32, and their ids."""
-    ids = first + tl.arange(0, TILE)
-    live = ids < vocab
-    y = tl.load(logits + ids, mask=live, other=LOWEST).to(tl.float32)
-    if _changes(slot, position, asked):
-        y = _adjusted(y, ids, live, first, first + TILE, slot, position, asked, vocab).to(tl.float32)
-    return y, ids
-
-
-@triton.jit
-def _border(wanted, low, high, rate, by_share, kept, size, TILE: tl.constexpr):
-    """The highest logit such that at least `wanted` is at or above it, `low` where even all is less; and how many are
-    still kept, all that are not below it among them.
-
-    Halves the way between two logits of the row and goes on from those found next to the middle, so it ends when none
-    is left between, after some 15 rounds. Each is as long as what is kept.
-    """
-    best = high
-    while low < high:
-        middle = 0.5 * low + 0.5 * high
-        middle = tl.where(middle > low, middle, high)
-        reached, count, least, most = _weigh(middle, best, rate, by_share, kept, size, TILE)
-        if reached >= wanted:
-            low = least
-            if count <= size // 4:
-                size = _shrink(kept, size, low, TILE)
-        else:
-            high = most
-    return low, size
-
-
-@triton.jit
-def _weigh(border, best, rate, by_share, kept, size, TILE: tl.constexpr):
-    """How much is at or above a border: tokens, or their shares (the best one's is 1), and tokens in any case; and the
-    logits next to it."""
-    weights = tl.zeros([TILE], tl.float64)
-    tokens = tl.zeros([TILE], tl.int32)
-    least = tl.full([TILE], float("inf"), tl.float32)
-    most = tl.full([TILE], LOWEST, tl.float32)
-    for first in range(0, size, TILE):
-        at = first + tl.arange(0, TILE)
-        y = tl.load(kept + at, mask=at < size, other=LOWEST)
-        above = y >= border
-        share = tl.where(by_share, tl.exp((y - best) * rate), 1.0)
-        weights += tl.where(above, share, 0.0).to(tl.float64)
-        tokens += above.to(tl.int32)
-        least = tl.where(above, tl.minimum(least, y), least)
-        most = tl.where(y < border, tl.maximum(most, y), most)
-    return tl.sum(weights, axis=0), tl.sum(tokens, axis=0), tl.min(least, axis=0), tl.max(most, axis=0)
-
-
-@triton.jit
-def _shrink(kept, size, low, TILE: tl.constexpr):
-    """Keep only what is not below `low`, moved to the front; how many that are.
-
-    A tile is read whole before its scan is done, and written only behind that, at most where it was read.
-    """
-    left = size * 0
-    for first in range(0, size, TILE):
-        at = first + tl.arange(0, TILE)
-        y = tl.load(kept + at, mask=at < size, other=LOWEST)
-        stays = y >= low
-        place = left + tl.cumsum(stays.to(tl.int32), axis=0) - 1
-        tl.store(kept + place, y, mask=stays)
-        left += tl.sum(stays.to(tl.int32), axis=0)
-    tl.debug_barrier()
-    return left
-
-
-@triton.jit
-def _needed(wanted, floor, best, rate, kept, size, TILE: tl.constexpr):
-    """How many of the tokens at the floor the nucleus needs to reach what is wanted, and how many there are."""
-    above = tl.zeros([TILE], tl.float64)
-    tied = tl.zeros([TILE], tl.int32)
-    for first in range(0, size, TILE):
-        at = first + tl.arange(0, TILE)
-        y = tl.load(kept + at, mask=at < size, other=LOWEST)
-        above += tl.where(y > floor, tl.exp((y - best) * rate), 0.0).to(tl.float64)
-        tied += (y == floor).to(tl.int32)
-    share = tl.exp((floor - best) * rate).to(tl.float64)
-    return tl.maximum(tl.ceil((wanted - tl.sum(above, axis=0)) / share), 1.0), tl.sum(tied, axis=0)
-
-
-@triton.jit
-def _last(needed, floor, logits, slot, position, asked, vocab, TILE: tl.constexpr):
-    """The id of the `needed`-th token at the floor."""
-    last = tl.full([], NO_ID, tl.int32)
-    seen = tl.full([], 0, tl.int32)
-    for first in range(0, vocab, TILE):
-        y, ids = _tile(logits, first, slot, position, asked, vocab, TILE)
-        tied = (y == floor).to(tl.int32)
-        reached = seen + tl.cumsum(tied, axis=0)
-        last = tl.minimum(last, tl.min(tl.where((tied > 0) & (reached >= needed), ids, NO_ID), axis=0))
-        seen += tl.sum(tied, axis=0)
-    return last
 
 
 @triton.jit
@@ -377,14 +216,14 @@ def pick_kernel(
         token = tl.min(winners, axis=0)
         tl.store(drawn + row, token.to(tl.int64))
         position = tl.load(positions + row)
-        listed = tl.load(stop_ids + slot * STOPS + tl.arange(0, STOPS))
-        within = tl.arange(0, STOPS) < tl.load(whole + slot * WHOLE + STOPPING)
+        listed = tl.load(stop_ids + slot * 2 * WORDS + tl.arange(0, STOPS))
+        within = tl.arange(0, STOPS) < tl.load(whole + slot * WORDS + STOPPING)
         stops = tl.max(((listed == token) & within).to(tl.int32), axis=0) > 0
-        stops = stops & (position >= tl.load(whole + slot * WHOLE + LEAST))
-        over = position + 1 >= tl.load(whole + slot * WHOLE + END)
+        stops = stops & (position >= tl.load(whole + slot * WORDS + LEAST))
+        over = position + 1 >= tl.load(whole + slot * WORDS + END)
         tl.store(stopped + row, (stops | over).to(tl.int8))
         _note(slot, token, numbers, counts, vocab)
-        wanted = tl.load(whole + slot * WHOLE + LOGPROBS).to(tl.int32)
+        wanted = tl.load(whole + slot * WORDS + LOGPROBS).to(tl.int32)
         if wanted >= 0:
             peak = tl.load(peaks + place, mask=there, other=LOWEST)
             mass = tl.load(masses + place, mask=there, other=0.0)

@@ -9,7 +9,8 @@ import torch
 import triton
 from torch import Tensor
 
-from paceline_kernels.sample.kernel import border_kernel, draw_kernel, note_kernel, pick_kernel
+from paceline_kernels.sample.borders.kernel import border_kernel
+from paceline_kernels.sample.kernel import draw_kernel, note_kernel, pick_kernel
 from paceline_kernels.sample.state import Drawn, State
 
 __all__ = ["Launch", "Scratch", "launch_for", "note_drawn", "sample"]
@@ -82,6 +83,7 @@ def sample(
 
     `slots` [rows] int32, each slot at most once, -1: no request. `positions` [rows] int32: tokens that the request has
     so far, and so the position of the one to draw. Logits are float32, bfloat16 or float16, their row stride is free.
+    `drawn` and `scratch` may have more rows, of which the first are used.
     Raises ValueError for arguments that do not fit each other.
     """
     rows, vocab = logits.shape
@@ -125,5 +127,5 @@ def _check(
     room, ids = scratch.kept.shape
     if room < rows or ids != vocab or scratch.scores.shape[1] < triton.cdiv(vocab, launch.chunk):
         raise ValueError(f"scratch is for {room} rows of {ids} token ids, or for larger chunks")
-    if len(drawn.tokens) != rows:
+    if len(drawn.tokens) < rows:
         raise ValueError(f"drawn has {len(drawn.tokens)} rows, logits have {rows}")

@@ -31,6 +31,9 @@ FROM_PROMPT = -(1 << 15)
 """The bit of a count that says that the token is in the prompt; the others count the output, up to MOST."""
 MOST = (1 << 15) - 1
 NO_ID = (1 << 31) - 1
+_WIDTHS = [len(NUMBERS), len(WHOLE), STOPS // 2, BIASES // 2, BIASES]
+WORDS = sum(_WIDTHS)
+"""Of 8 bytes, for what one request asks; an even number, so that every slot begins at 16 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,34 +72,26 @@ def fits(asked: Asked) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Of every slot: `numbers` [slots, NUMBERS] float64, `whole` [slots, WHOLE] int64, `counts` [slots, vocab] int16.
+    """What was asked, [slots, WORDS] of 8 bytes in one piece (`packed`), and `counts` [slots, vocab] int16.
 
-    `bias_ids` [slots, BIASES] int32, ascending, and `biases` of them, float64; `stop_ids` [slots, STOPS] int32. NO_ID
-    fills both. Counts of a slot whose request is not penalized are not kept.
+    Views of a slot's words: `numbers` [slots, NUMBERS] float64, `whole` [slots, WHOLE] int64, `stop_ids` [slots, STOPS]
+    int32, `bias_ids` [slots, BIASES] int32, ascending and filled up with NO_ID, and `biases` of them, float64. What is
+    beyond a slot's numbers of stops and biases, and counts of a request that is not penalized, is of former owners.
     """
 
+    packed: Tensor
     numbers: Tensor
     whole: Tensor
+    stop_ids: Tensor
     bias_ids: Tensor
     biases: Tensor
-    stop_ids: Tensor
     counts: Tensor
 
     @classmethod
     def empty(cls, slots: int, vocab: int, device: torch.device | str) -> "State":
         """Room for so many requests; `counts` take the most of it, 2 bytes a token id of each slot."""
-
-        def filled(width: int, dtype: torch.dtype, value: float = 0) -> Tensor:
-            return torch.full((slots, width), value, dtype=dtype, device=device)
-
-        return cls(
-            filled(len(NUMBERS), torch.float64),
-            filled(len(WHOLE), torch.int64),
-            filled(BIASES, torch.int32, NO_ID),
-            filled(BIASES, torch.float64),
-            filled(STOPS, torch.int32, NO_ID),
-            filled(vocab, torch.int16),
-        )
+        packed = torch.zeros(slots, WORDS, dtype=torch.int64, device=device)
+        return cls(packed, *_views(packed), torch.zeros(slots, vocab, dtype=torch.int16, device=device))
 
     @property
     def vocab(self) -> int:
@@ -106,21 +101,19 @@ class State:
     def join(self, slot: int, asked: Asked, prompt: Sequence[int] = (), output: Sequence[int] = ()) -> None:
         """A request takes the slot, with what it has produced so far: when it is new, preempted or resumed.
 
-        Raises ValueError when it does not fit.
+        The device gets it behind what its stream has to do; the host waits for nothing. Raises ValueError when it does
+        not fit.
         """
         if not fits(asked):
             raise ValueError("more biases, stop_ids or logprobs than there is room for: sample on the host")
-        bias = sorted((token, value) for token, value in asked.bias.items() if 0 <= token < self.vocab)
-        stops = sorted(token for token in asked.stop_ids if 0 <= token < self.vocab)
-        self.numbers[slot] = torch.tensor([float(getattr(asked, name)) for name in NUMBERS], dtype=torch.float64)
-        self.whole[slot] = _whole(asked, len(bias), len(stops))
-        if bias:
-            self.bias_ids[slot] = _padded([token for token, _ in bias], BIASES)
-            self.biases[slot, : len(bias)] = torch.tensor([value for _, value in bias], dtype=torch.float64)
-        if stops:
-            self.stop_ids[slot] = _padded(stops, STOPS)
+        words = _words(asked, self.vocab)
+        self.packed[slot, : len(words)].copy_(self._staged(words), non_blocking=True)
         if asked.penalized:
-            self.counts[slot] = tally(prompt, output, self.vocab)
+            self.counts[slot].copy_(self._staged(tally(prompt, output, self.vocab)), non_blocking=True)
+
+    def _staged(self, words: Tensor) -> Tensor:
+        """Where the device can copy it from by itself: torch keeps pinned memory until that is over."""
+        return words.pin_memory() if self.packed.is_cuda else words
 
 
 def tally(prompt: Sequence[int], output: Sequence[int], vocab: int) -> Tensor:
@@ -173,11 +166,25 @@ class Drawn:
 _ROW_BYTES = 8 + 4 + 4 + 8 * TOP + 1
 
 
-def _whole(asked: Asked, biases: int, stops: int) -> Tensor:
+def _views(packed: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The fields in the words of slots, `numbers` to `biases`."""
+    numbers, whole, stop_ids, bias_ids, biases = torch.split(packed, _WIDTHS, dim=1)
+    narrow = torch.int32
+    return numbers.view(torch.float64), whole, stop_ids.view(narrow), bias_ids.view(narrow), biases.view(torch.float64)
+
+
+def _words(asked: Asked, vocab: int) -> Tensor:
+    """A slot's words, without those for biases where there are none."""
+    bias = sorted((token, value) for token, value in asked.bias.items() if 0 <= token < vocab)
+    stops = sorted(token for token in asked.stop_ids if 0 <= token < vocab)
     seed = asked.seed & (1 << 64) - 1
-    values = [seed - (seed >> 63 << 64), asked.choice, asked.top_k, asked.logprobs, asked.least, asked.end]
-    return torch.tensor([*values, biases, stops], dtype=torch.int64)
-
-
-def _padded(ids: Sequence[int], size: int) -> Tensor:
-    return torch.tensor([*ids, *[NO_ID] * (size - len(ids))], dtype=torch.int32)
+    whole = [seed - (seed >> 63 << 64), asked.choice, asked.top_k, asked.logprobs, asked.least, asked.end]
+    words = torch.zeros(1, WORDS, dtype=torch.int64)
+    numbers, whole_row, stop_ids, bias_ids, biases = (view[0] for view in _views(words))
+    numbers[:] = torch.tensor([float(getattr(asked, name)) for name in NUMBERS], dtype=torch.float64)
+    whole_row[:] = torch.tensor([*whole, len(bias), len(stops)])
+    stop_ids[: len(stops)] = torch.tensor(stops, dtype=torch.int32)
+    bias_ids[:] = NO_ID
+    bias_ids[: len(bias)] = torch.tensor([token for token, _ in bias], dtype=torch.int32)
+    biases[: len(bias)] = torch.tensor([value for _, value in bias], dtype=torch.float64)
+    return words[0] if bias else words[0, : sum(_WIDTHS[:3])]

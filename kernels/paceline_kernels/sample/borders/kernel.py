@@ -1,0 +1,174 @@
+"""What min-p, top-k and top-p leave of a row, found without sorting it: by halving the way to each border.
+
+One program a row, and only rows with filters do anything. Borders are compared in float32: where penalties or biases
+make logits that differ by less than its rounding, these count as equal. Shares of tokens are float32, their sums
+float64: where the nucleus ends within a millionth of what top-p asks, it may be one token longer or shorter than in
+float64.
+"""
+
+import triton
+import triton.language as tl
+
+from paceline_kernels.sample import state
+from paceline_kernels.sample.kernel import GREEDY, LOWEST, NO_ID, TEMPERATURE, WORDS, adjusted, changes
+
+MIN_P = tl.constexpr(state.NUMBERS.index("min_p"))
+TOP_P = tl.constexpr(state.NUMBERS.index("top_p"))
+TOP_K = tl.constexpr(state.WHOLE.index("top_k"))
+
+
+@triton.jit
+def border_kernel(
+    logits, stride, slots, positions, numbers, whole, bias_ids, biases, stop_ids, counts, floors, lasts, kept, vocab,
+    TILE: tl.constexpr,
+):  # fmt: skip
+    """What min-p, top-k and top-p leave of one row: logits above a floor, and those at it up to a last token id.
+
+    The adjusted logits are kept apart in float32, and of them, as the borders draw near, fewer and fewer.
+    """
+    row = tl.program_id(0)
+    slot = tl.load(slots + row).to(tl.int64)
+    if slot < 0:
+        return
+    at = numbers + slot * WORDS
+    temperature, min_p, top_p = tl.load(at + TEMPERATURE), tl.load(at + MIN_P), tl.load(at + TOP_P)
+    top_k = tl.load(whole + slot * WORDS + TOP_K)
+    cuts = (top_k > 0) & (top_k < vocab)
+    tl.store(floors + row, LOWEST)
+    tl.store(lasts + row, NO_ID)
+    if (temperature < GREEDY) | ((min_p <= 0.0) & (top_p >= 1.0) & (cuts == 0)):
+        return
+    asked = (numbers, whole, bias_ids, biases, stop_ids, counts)
+    logits += row.to(tl.int64) * stride
+    kept += row.to(tl.int64) * vocab
+    low, high = _keep(kept, logits, slot, tl.load(positions + row), asked, vocab, TILE)
+    if (high == LOWEST) | (high == float("inf")):
+        return
+
+    rate = (1.0 / temperature).to(tl.float32)
+    floor, size = low, vocab
+    if min_p > 0.0:
+        floor = tl.maximum(floor, (high + temperature * tl.log(tl.minimum(min_p, 1.0))).to(tl.float32))
+    if cuts:
+        kth, size = _border(top_k.to(tl.float64), low, high, rate, False, kept, size, TILE)
+        floor = tl.maximum(floor, kth)
+    if top_p < 1.0:
+        total, _count, _least, _most = _weigh(floor, high, rate, True, kept, size, TILE)
+        floor, size = _border(top_p * total, floor, high, rate, True, kept, size, TILE)
+        needed, tied = _needed(top_p * total, floor, high, rate, kept, size, TILE)
+        if needed < tied:
+            tl.store(lasts + row, _last(needed, floor, logits, slot, tl.load(positions + row), asked, vocab, TILE))
+    tl.store(floors + row, floor)
+
+
+@triton.jit
+def _keep(kept, logits, slot, position, asked, vocab, TILE: tl.constexpr):
+    """Write down the row's adjusted logits; the lowest and the highest of them, but for -inf."""
+    lows = tl.full([TILE], float("inf"), tl.float32)
+    highs = tl.full([TILE], LOWEST, tl.float32)
+    for first in range(0, vocab, TILE):
+        y, ids = _tile(logits, first, slot, position, asked, vocab, TILE)
+        tl.store(kept + ids, y, mask=ids < vocab)
+        lows = tl.where(y > LOWEST, tl.minimum(lows, y), lows)
+        highs = tl.where(y > LOWEST, tl.maximum(highs, y), highs)
+    tl.debug_barrier()
+    return tl.min(lows, axis=0), tl.max(highs, axis=0)
+
+
+@triton.jit
+def _tile(logits, first, slot, position, asked, vocab, TILE: tl.constexpr):
+    """Adjusted logits from `first` on, rounded to float32, and their ids."""
+    ids = first + tl.arange(0, TILE)
+    live = ids < vocab
+    y = tl.load(logits + ids, mask=live, other=LOWEST).to(tl.float32)
+    if changes(slot, position, asked):
+        y = adjusted(y, ids, live, first, first + TILE, slot, position, asked, vocab).to(tl.float32)
+    return y, ids
+
+
+@triton.jit
+def _border(wanted, low, high, rate, by_share, kept, size, TILE: tl.constexpr):
+    """The highest logit such that at least `wanted` is at or above it, `low` where even all is less; and how many are
+    still kept, all that are not below it among them.
+
+    Halves the way between two logits of the row and goes on from those found next to the middle, so it ends when none
+    is left between, after some 15 rounds. Each is as long as what is kept.
+    """
+    best = high
+    while low < high:
+        middle = 0.5 * low + 0.5 * high
+        middle = tl.where(middle > low, middle, high)
+        reached, count, least, most = _weigh(middle, best, rate, by_share, kept, size, TILE)
+        if reached >= wanted:
+            low = least
+            if count <= size // 4:
+                size = _shrink(kept, size, low, TILE)
+        else:
+            high = most
+    return low, size
+
+
+@triton.jit
+def _weigh(border, best, rate, by_share, kept, size, TILE: tl.constexpr):
+    """How much is at or above a border: tokens, or their shares (the best one's is 1), and tokens in any case; and the
+    logits next to it."""
+    weights = tl.zeros([TILE], tl.float64)
+    tokens = tl.zeros([TILE], tl.int32)
+    least = tl.full([TILE], float("inf"), tl.float32)
+    most = tl.full([TILE], LOWEST, tl.float32)
+    for first in range(0, size, TILE):
+        at = first + tl.arange(0, TILE)
+        y = tl.load(kept + at, mask=at < size, other=LOWEST)
+        above = y >= border
+        share = tl.where(by_share, tl.exp((y - best) * rate), 1.0)
+        weights += tl.where(above, share, 0.0).to(tl.float64)
+        tokens += above.to(tl.int32)
+        least = tl.where(above, tl.minimum(least, y), least)
+        most = tl.where(y < border, tl.maximum(most, y), most)
+    return tl.sum(weights, axis=0), tl.sum(tokens, axis=0), tl.min(least, axis=0), tl.max(most, axis=0)
+
+
+@triton.jit
+def _shrink(kept, size, low, TILE: tl.constexpr):
+    """Keep only what is not below `low`, moved to the front; how many that are.
+
+    A tile is read whole before its scan is done, and written only behind that, at most where it was read.
+    """
+    left = size * 0
+    for first in range(0, size, TILE):
+        at = first + tl.arange(0, TILE)
+        y = tl.load(kept + at, mask=at < size, other=LOWEST)
+        stays = y >= low
+        place = left + tl.cumsum(stays.to(tl.int32), axis=0) - 1
+        tl.store(kept + place, y, mask=stays)
+        left += tl.sum(stays.to(tl.int32), axis=0)
+    tl.debug_barrier()
+    return left
+
+
+@triton.jit
+def _needed(wanted, floor, best, rate, kept, size, TILE: tl.constexpr):
+    """How many of the tokens at the floor the nucleus needs to reach what is wanted, and how many there are."""
+    above = tl.zeros([TILE], tl.float64)
+    tied = tl.zeros([TILE], tl.int32)
+    for first in range(0, size, TILE):
+        at = first + tl.arange(0, TILE)
+        y = tl.load(kept + at, mask=at < size, other=LOWEST)
+        above += tl.where(y > floor, tl.exp((y - best) * rate), 0.0).to(tl.float64)
+        tied += (y == floor).to(tl.int32)
+    share = tl.exp((floor - best) * rate).to(tl.float64)
+    return tl.maximum(tl.ceil((wanted - tl.sum(above, axis=0)) / share), 1.0), tl.sum(tied, axis=0)
+
+
+@triton.jit
+def _last(needed, floor, logits, slot, position, asked, vocab, TILE: tl.constexpr):
+    """The id of the `needed`-th token at the floor."""
+    last = tl.full([], NO_ID, tl.int32)
+    seen = tl.full([], 0, tl.int32)
+    for first in range(0, vocab, TILE):
+        y, ids = _tile(logits, first, slot, position, asked, vocab, TILE)
+        tied = (y == floor).to(tl.int32)
+        reached = seen + tl.cumsum(tied, axis=0)
+        last = tl.minimum(last, tl.min(tl.where((tied > 0) & (reached >= needed), ids, NO_ID), axis=0))
+        seen += tl.sum(tied, axis=0)
+    return last
