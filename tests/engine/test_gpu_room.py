@@ -26,20 +26,23 @@ NARROW = ModelShape("narrow", 2, 90, 9, 3, 10, 96, 211, 512)
 
 def refusal(engine: dict[str, Any], shape: ModelShape = LLAMA_3_1_8B, gpu: Gpu = H100) -> str:
     with pytest.raises(InvalidInput) as refused:
-        check(EngineConfig(**engine), shape, gpu)
+        check(EngineConfig(**engine), shape, gpu, 1 << 20)
     return str(refused.value)
 
 
 def test_sizes_that_kernels_take_pass() -> None:
     for tokens in PAGE_TOKENS:
-        check(EngineConfig(page_tokens=tokens, kv_dtype="fp8"), LLAMA_3_1_8B, H100)
-    check(EngineConfig(kv_dtype="int8"), LLAMA_3_1_8B, AMPERE)
+        check(EngineConfig(page_tokens=tokens, kv_dtype="fp8"), LLAMA_3_1_8B, H100, 1 << 20)
+    check(EngineConfig(kv_dtype="int8", kv_bytes=2 << 20), LLAMA_3_1_8B, AMPERE, 1 << 20)
 
 
 def test_sizes_that_no_kernel_takes_are_refused_by_field() -> None:
     assert refusal({"page_tokens": 8}).startswith("engine.page_tokens: 8 is no size of page on GPUs; use one of 16, 32")
     assert refusal({"page_tokens": 48}).startswith("engine.page_tokens: 48 ")
     assert refusal({}, NARROW).startswith("model: its heads of 10 numbers are not computed on GPUs (16, 32, 64, 128")
+    assert refusal({"kv_bytes": (2 << 20) - 1}) == (
+        "engine.kv_bytes: 2097151 bytes do not hold two pages, 2097152; give more"
+    )
     assert refusal({"kv_dtype": "fp8"}, gpu=AMPERE).startswith("engine.kv_dtype: NVIDIA A100-SXM4-80GB does not ")
 
 
@@ -73,7 +76,9 @@ def test_pages_get_what_weights_others_and_a_step_leave_of_the_share() -> None:
 
 
 def test_a_device_that_holds_no_page_is_told_with_its_numbers_and_what_to_do() -> None:
-    check_room(1 << 20, 1 << 20, Left(80 * GIB, 20 * GIB), H100)
+    check_room(2 << 20, 1 << 20, Left(80 * GIB, 20 * GIB), H100)
+    with pytest.raises(InvalidInput, match="leave 1 MiB for pages"):
+        check_room((2 << 20) - 1, 1 << 20, Left(80 * GIB, 20 * GIB), H100)
     with pytest.raises(InvalidInput) as refused:
         check_room(-GIB, 1 << 20, Left(80 * GIB, 2 * GIB), H100)
     said = str(refused.value)

@@ -137,7 +137,7 @@ class _Load:
     def _settings(self, settings: config.ModelConfig) -> config.ModelConfig:
         """The model as it is computed here."""
         shape = sizing.shaped(self.engine, settings.shape, Dtype.BF16)
-        room.check(self.engine, shape, self.site.gpu)
+        room.check(self.engine, shape, self.site.gpu, page_bytes(shape, self.engine.page_tokens))
         return replace(settings, shape=shape, sights=sizing.sights(self.engine, settings.sights))
 
     def _model(self, folder: Path, settings: config.ModelConfig) -> GpuDecoder:

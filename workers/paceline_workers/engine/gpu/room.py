@@ -23,6 +23,8 @@ from paceline_workers.messages import Sampling
 
 HEAD_DIMS = (16, 32, 64, 128, 256)
 """Numbers in a head that the kernels take."""
+LEAST_PAGES = 2
+"""As many as a configuration must ask for: with one, a page could never be copied."""
 FP8 = (8, 9)
 """The compute capability from which on GPUs convert fp8 themselves (Ada)."""
 _DEAREST = Sampling(temperature=1.0, top_p=0.9, top_k=50, min_p=0.01, logprobs=20, repetition=1.1)
@@ -69,8 +71,11 @@ class CudaMemory:
         return torch.cuda.max_memory_allocated() - before
 
 
-def check(engine: EngineConfig, shape: ModelShape, gpu: Gpu) -> None:
+def check(engine: EngineConfig, shape: ModelShape, gpu: Gpu, page_bytes: int) -> None:
     """Raises InvalidInput where the kernels do not take what is asked for."""
+    least = LEAST_PAGES * page_bytes
+    if engine.kv_pages is None and engine.kv_bytes is not None and engine.kv_bytes < least:
+        raise InvalidInput("engine.kv_bytes", f"{engine.kv_bytes} bytes do not hold two pages, {least}; give more")
     if engine.page_tokens not in PAGE_TOKENS:
         sizes = ", ".join(map(str, PAGE_TOKENS))
         raise InvalidInput("engine.page_tokens", f"{engine.page_tokens} is no size of page on GPUs; use one of {sizes}")
@@ -89,8 +94,8 @@ def room(left: Left, peak: int) -> int:
 
 
 def check_room(size: int, page_bytes: int, left: Left, gpu: Gpu) -> None:
-    """Raises InvalidInput where `size` bytes hold no page."""
-    if size < page_bytes:
+    """Raises InvalidInput where `size` bytes do not hold two pages."""
+    if size < LEAST_PAGES * page_bytes:
         raise InvalidInput(
             "model",
             f"its weights and a full step leave {max(size, 0) >> 20} MiB for pages on {gpu.name}, which has "
