@@ -27,6 +27,7 @@ class Case:
         dtype: torch.dtype,
         device: torch.device,
         heads: int = 4,
+        least: int = 512,
     ) -> None:
         torch.manual_seed(0)
         used = sum(-(-length // PAGE) for length in tails) + sum(shared)
@@ -34,7 +35,7 @@ class Case:
         every = sequences([*tails, *(count * PAGE for count in shared)], PAGE, used, device)
         tables = every.table.tolist()
         prefixes = [tables[len(tails) + number][:count] for number, count in enumerate(shared)]
-        self.groups = Groups.of(members, prefixes, PAGE, device, heads // 2)
+        self.groups = Groups.of(members, prefixes, PAGE, device, heads // 2, least=least)
         self.tails = type(every)(every.table[: len(tails)], every.lengths[: len(tails)], every.dropped[: len(tails)])
         self.query = torch.randn(len(tails), 1, heads, 16, device=device).to(dtype)
         self.rule = Rule(0.25)
@@ -132,6 +133,24 @@ def test_a_window_is_refused(device: torch.device) -> None:
     case.rule = Rule(1.0, window=5)
     with pytest.raises(ValueError, match="rule: a prefix"):
         case.attend()
+
+
+def test_a_long_prefix_is_attended_to_in_parts(device: torch.device, dtype: torch.dtype) -> None:
+    case = Case([2, 1, 1], [7, 2, 0], [3, 20, 1, 5], dtype=dtype, device=device, heads=2, least=32)
+    assert case.groups.parts == 3
+    case.assert_right()
+
+
+@pytest.mark.parametrize(
+    ("members", "held", "programs", "parts"),
+    [(8, 100, 32, 25), (8, 16, 32, 4), (8, 3, 32, 1), (64, 100, 32, 16), (2000, 100, 32, 1), (8, 100, 4, 4)],
+)
+def test_prefixes_are_cut_so_that_programs_have_work(members: int, held: int, programs: int, parts: int) -> None:
+    groups = Groups.of([members], [range(held)], 128, "cpu", group=4, programs=programs)
+    assert groups.parts == parts
+    tables = zip(groups.prefixes.table.tolist(), groups.prefixes.lengths.tolist(), strict=True)
+    assert [page for table, length in tables for page in table[: length // 128]] == list(range(held))
+    assert groups.starts.tolist() == [members * part for part in range(parts + 1)]
 
 
 def test_groups_tell_their_rows_and_prefixes() -> None:

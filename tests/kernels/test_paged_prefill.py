@@ -230,7 +230,7 @@ def test_a_sink_alone_beside_one_key_halves_it(device: torch.device) -> None:
 @pytest.mark.parametrize("lengths", [[32, 16, 0], [17, 40, 1]])
 def test_rows_behind_a_context_see_all_of_it(lengths: list[int], device: torch.device, dtype: torch.dtype) -> None:
     case = Case([5, 3, 2], lengths, dtype=dtype, device=device)
-    case.causal = False
+    case.causal, case.sinks = False, torch.tensor([-3.0, 0.0, 2.0, 3.0], device=device)
     case.assert_right()
 
 
@@ -263,6 +263,19 @@ def test_pages_beyond_two_thousand_million_numbers_are_reached(bulk: bool, devic
     assert torch.equal(case.attend(launch=replace(BULK, bulk=bulk))[0], before)
 
 
+def test_an_answer_of_several_times_the_rows_takes_them_again(device: torch.device, dtype: torch.dtype) -> None:
+    case = Case([5, 3, 5, 3], [32, 16, 40, 17], dtype=dtype, device=device)
+    case.causal = False
+    case.query[8:] = case.query[:8]
+    twice, _ = case.attend()
+    tiles = Tiles.of(case.counts, case.lengths, device, case.group)
+    out = torch.empty_like(twice)
+    rest = (case.starts, case.pages, case.sequences, case.rule, tiles)
+    assert torch.equal(paged_prefill(case.query[:8], *rest, out=out, causal=False), twice)
+    with pytest.raises(ValueError, match="no multiple"):
+        paged_prefill(case.query[:7], *rest, out=out, causal=False)
+
+
 def test_the_pool_and_the_query_stay_as_they_were(device: torch.device, dtype: torch.dtype) -> None:
     case = Case([9, 2], [40, 20], dtype=dtype, device=device)
     before = case.pages.data.clone(), case.query.clone()
@@ -285,6 +298,7 @@ def test_a_step_without_rows_launches_nothing(device: torch.device, dtype: torch
         ("pages", {"pages": Pages(torch.zeros(3, 2, 2, 16, 16, dtype=torch.int8))}),
         ("sink_logits", {"sinks": torch.zeros(3)}),
         ("starts", {"starts": torch.zeros(3, dtype=torch.int32)}),
+        ("query", {"query": torch.zeros(3, 4, 32).transpose(0, 1)}),
         ("causal", {"causal": False, "rule": Rule(1.0, window=5)}),
     ],
 )

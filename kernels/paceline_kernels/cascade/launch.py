@@ -34,12 +34,12 @@ def cascade_decode(
         raise ValueError("rule: a prefix is not shared in layers with a window; attend without a cascade")
     expect("query", query, len(sequences), 1, *query.shape[2:])
     expect("out", out, *query.shape)
-    parts = torch.empty((2, *query.shape), dtype=torch.float32, device=query.device)
+    parts = torch.empty((groups.parts + 1, *query.shape), dtype=torch.float32, device=query.device)
     sums = torch.empty(parts.shape[:-1], dtype=torch.float32, device=query.device)
-    shared, own = (parts[0].squeeze(1), sums[0].squeeze(1)), (parts[1], sums[1])
+    shared, logarithms = parts[1:].flatten(0, 2), sums[1:].flatten(0, 2)
     rows, starts, tiles = query.squeeze(1), groups.starts, groups.tiles
-    paged_prefill(rows, starts, pages, groups.prefixes, rule, tiles, out=shared[0], lse=shared[1], causal=False)
+    paged_prefill(rows, starts, pages, groups.prefixes, rule, tiles, out=shared, lse=logarithms, causal=False)
     # the sinks join one part alone, since merging adds the sums: the tail, which nobody goes without
-    paged_decode(query, pages, sequences, rule, work, sink_logits=sink_logits, out=own[0], lse=own[1])
+    paged_decode(query, pages, sequences, rule, work, sink_logits=sink_logits, out=parts[0], lse=sums[0])
     merge_states(parts.flatten(1, 2), sums.flatten(1, 2), out.squeeze(1), None if lse is None else lse.squeeze(1))
     return out

@@ -25,13 +25,15 @@ def cascade_decode(
 
 
 def joined(groups: Groups, sequences: Sequences, page_tokens: int) -> Sequences:
-    """Each member's whole context."""
-    shared = groups.prefixes.lengths // page_tokens
-    members = torch.repeat_interleave(torch.arange(len(shared), device=shared.device), groups.starts.diff())
-    width = groups.prefixes.table.shape[1] + sequences.table.shape[1]
-    table = torch.full((len(sequences), width), -1, dtype=torch.int32, device=shared.device)
+    """Each member's whole context: the parts of its group's prefix, and its tail."""
+    device, number = sequences.table.device, len(groups.prefixes) // groups.parts
+    held = (groups.prefixes.lengths // page_tokens).tolist()
+    members = torch.repeat_interleave(torch.arange(number, device=device), groups.starts[: number + 1].diff())
+    width = groups.parts * groups.prefixes.table.shape[1] + sequences.table.shape[1]
+    table = torch.full((len(sequences), width), -1, dtype=torch.int32, device=device)
     for row, group in enumerate(members.tolist()):
-        pages = torch.cat([groups.prefixes.table[group, : shared[group]], sequences.table[row]])
+        parts = range(group, len(held), number)
+        pages = torch.cat([*(groups.prefixes.table[part, : held[part]] for part in parts), sequences.table[row]])
         table[row, : len(pages)] = pages
-    lengths = groups.prefixes.lengths[members] + sequences.lengths
-    return Sequences(table, lengths, torch.zeros_like(lengths))
+    lengths = groups.prefixes.lengths.view(groups.parts, number).sum(0)[members] + sequences.lengths
+    return Sequences(table, lengths.int(), torch.zeros_like(sequences.lengths))

@@ -104,10 +104,10 @@ def _attend(
 
 
 @triton.jit
-def _places(tiles, starts, tile, share, HEADS: tl.constexpr, PACK: tl.constexpr, ROWS: tl.constexpr):
-    """A tile's sequence, first and last token of its chunk, the first row's number, and rows [ROWS]: number behind the
-    first, token behind the first, and whether it is of the chunk.
+def _places(tiles, starts, tile, HEADS: tl.constexpr, PACK: tl.constexpr, ROWS: tl.constexpr):
+    """A tile's sequence, its chunk's first row and number of tokens, the first and the last of them in the tile.
 
+    Then of its rows [ROWS]: number and token, both behind the first, and whether the row is of the chunk.
     Called anew for the answer, with loads that cannot be shared: kept, addresses would take the loop's registers.
     """
     sequence, first = tl.load(tiles + 2 * tile, volatile=True), tl.load(tiles + 2 * tile + 1, volatile=True)
@@ -116,26 +116,30 @@ def _places(tiles, starts, tile, share, HEADS: tl.constexpr, PACK: tl.constexpr,
     last = tl.minimum(first + ROWS // PACK, end - begin) - 1
     token = tl.minimum(slot // PACK, last - first)
     valid = (slot // PACK <= last - first) & (slot < ROWS // PACK * PACK)
-    origin = (begin + first).to(tl.int64) * HEADS + share * PACK
-    return sequence, first, last, end - begin, origin, token * HEADS + slot % PACK, token, valid
+    return sequence, begin, end - begin, first, last, token * HEADS + slot % PACK, token, valid
 
 
-@triton.jit
+# wherever these begin in a buffer, and however many rows there are: one compilation
+@triton.jit(
+    do_not_specialize=["tokens", "table_stride"],
+    do_not_specialize_on_alignment=["starts", "table", "lengths", "dropped", "tiles", "sinks", "lse"],
+)
 def prefill_kernel(
-    query, starts, pool, bulk, scales, table, lengths, dropped, tiles, sinks, out, lse, scale, table_stride,
+    query, starts, pool, bulk, scales, table, lengths, dropped, tiles, sinks, out, lse, scale, tokens, table_stride,
     HEADS: tl.constexpr, KV: tl.constexpr, PACK: tl.constexpr, PAGE: tl.constexpr, DIM: tl.constexpr,
     ROWS: tl.constexpr, TILE: tl.constexpr, WINDOW: tl.constexpr, FIRST: tl.constexpr, CAP: tl.constexpr,
     CAUSAL: tl.constexpr, NARROW: tl.constexpr,
 ):  # fmt: skip
-    """Grid: tiles * (HEADS / PACK) programs. `WINDOW` 0: none."""
+    """Grid: tiles * (HEADS / PACK) programs. `WINDOW` 0: none. Row r of the answer is of query row r % `tokens`."""
     SHARES: tl.constexpr = HEADS // PACK
     HEAD: tl.constexpr = (FIRST + PAGE - 1) // PAGE if WINDOW else 0
     tile, share = tl.program_id(0) // SHARES, tl.program_id(0) % SHARES
     kv_head = share * PACK // (HEADS // KV)
-    sequence, first, last, count, origin, line, token, _ = _places(tiles, starts, tile, share, HEADS, PACK, ROWS)
+    sequence, begin, count, first, last, line, token, _ = _places(tiles, starts, tile, HEADS, PACK, ROWS)
     length, missing = tl.load(lengths + sequence), tl.load(dropped + sequence)
     table += sequence.to(tl.int64) * table_stride
     cells = line[:, None] * DIM + tl.arange(0, DIM)[None, :]
+    origin = (begin % tokens + first).to(tl.int64) * HEADS + share * PACK
     rows = tl.load(query + origin * DIM + cells)
 
     if CAUSAL:
@@ -176,7 +180,8 @@ def prefill_kernel(
             KV, PAGE, DIM, TILE, HEAD, WINDOW, FIRST, CAP, NARROW, False,
         )  # fmt: skip
 
-    _, _, _, _, origin, line, _, valid = _places(tiles, starts, tile, share, HEADS, PACK, ROWS)
+    _, begin, _, first, _, line, _, valid = _places(tiles, starts, tile, HEADS, PACK, ROWS)
+    origin = (begin + first).to(tl.int64) * HEADS + share * PACK
     cells = line[:, None] * DIM + tl.arange(0, DIM)[None, :]
     divisor = tl.where(total == 0.0, 1.0, total)
     mixed = mixed / divisor[:, None]
