@@ -284,6 +284,13 @@ class TestRefusals:
         _, pages, batch = batch_of(Shape(2, 2, 16, 16), [5], torch.float32, device)
         self.refused(match, torch.zeros(shape, device=device), pages, batch, Work.empty(1, 2, 8, 16, 2, device))
 
+    def test_results_of_another_shape_or_scattered(self, device: torch.device) -> None:
+        query, pages, batch = batch_of(Shape(2, 2, 16, 16), [5], torch.float32, device)
+        work = Work.empty(1, 2, 1, 16, 2, device)
+        for out in (torch.empty(1, 1, 3, 16, device=device), torch.empty(1, 1, 2, 32, device=device)[..., ::2]):
+            with pytest.raises(ValueError, match="out: "):
+                paged_decode(query, pages, batch, Rule(scale=1.0), work, out=out)
+
     def test_narrow_pages_without_scales(self, device: torch.device) -> None:
         query, pages, batch = batch_of(Shape(2, 2, 16, 16), [5], torch.float32, device, torch.int8)
         self.refused("pages: scales", query, Pages(pages.data), batch, Work.empty(1, 2, 1, 16, 2, device))

@@ -135,7 +135,7 @@ def test_a_long_context_among_short_ones_leaves_no_program_behind() -> None:
 
 def test_a_thousand_places_and_long_tables_are_planned(device: torch.device) -> None:
     lengths = torch.randint(0, 2**17, (1024,), dtype=torch.int32, device=device)
-    table = torch.zeros((1, 1), dtype=torch.int32, device=device).expand(1024, 2**13)
+    table = torch.zeros((1, 2**13), dtype=torch.int32, device=device).expand(1024, -1)
     work = planned(Sequences(table, lengths, torch.zeros_like(lengths)), Rule(scale=1.0), 40, kv_heads=8)
     total = int((-(-lengths // PAGE)).sum()) * 8
     assert int(work.entries[:, 0].sum()) == total

@@ -95,6 +95,8 @@ def paged_decode(
     the sinks' part; where a query sees nothing it gives 0 and minus infinity.
     """
     _check(query, pages, sequences, work)
+    if not (query.is_contiguous() and out.is_contiguous() and out.shape == query.shape):
+        raise ValueError(f"out: {tuple(out.shape)} and query: {tuple(query.shape)} are not contiguous and alike")
     _, queries, heads, head_dim = query.shape
     rows = heads // pages.kv_heads * queries
     launch = launch or launch_for(query.dtype, pages.data.dtype, head_dim, rows)
