@@ -98,7 +98,12 @@ def decode_kernel(
             weights *= tl.load(scales + token + PAGE + inside, mask=written, other=0.0)
         # What lies behind the last token is another's or nobody's: 0 * NaN would be NaN.
         values = tl.load(data + (token + PAGE) * DIM + (inside[:, None] * DIM + dims), mask=written[:, None], other=0.0)
-        mixed = tl.dot(weights.to(q.dtype), values.to(q.dtype), mixed * fade[:, None], input_precision="ieee")
+        values = values.to(q.dtype)
+        if NARROW:
+            # Nothing but a hint: widened before they are laid out for the product, bytes are copied and read by 16.
+            even, odd = tl.split(values.reshape(TILE, DIM // 2, 2))
+            values = tl.join(even, odd).reshape(TILE, DIM)
+        mixed = tl.dot(weights.to(q.dtype), values, mixed * fade[:, None], input_precision="ieee")
         top = higher
 
         ends = tile + 1 == tiles

@@ -59,11 +59,13 @@ in flight with 3 stages, and runs on over borders of heads and sequences. The nu
 carried into the iteration that loads the tile: loaded in it, it takes a stage of the pipeline for itself, and three
 stages keep one tile in flight. bf16, head_dim 128: 142 to 159 registers when told 168 (180 to 190 when told nothing),
 no spills, 73,728 bytes of shared memory, so three programs fit a multiprocessor (227 KiB) with 192 KiB in flight. fp8
-and int8: 168 registers, no spills if values are loaded behind the scores' products in the source, 58,880 bytes; values
-are copied by 8 bytes, since they are needed transposed and `ldmatrix` does not do that for bytes. Up to 32 rows are
-products of `mma`, 64 and more of `wgmma`; float32 is computed without tensor cores. Under Triton 3.6 nothing here
-spills but head_dim 256 with over 32 rows; under 3.9 so do 17 to 32 rows of 16 bits and of bytes with head_dim 64, up
-to 24 bytes.
+and int8: 160 to 168 registers, no spills if values are loaded behind the scores' products in the source, at most
+69,120 bytes. Values are needed transposed, which `ldmatrix` does not do for bytes: laid out for the product as they
+come, they are copied by 8 bytes (3.9; by 4 and 8 under 3.6) and read one by one; widened first, as a hint in the
+kernel makes 3.6 do, by 16. A tile of bytes takes about twice the instructions of one of 16 bits, so narrow pages are
+near the limit of issue. Up to 32 rows are products of `mma`, 64 and more of `wgmma`; float32 is computed without tensor
+cores. Nothing here spills but head_dim 256 with over 32 rows and, by up to 24 bytes, bytes with head_dim 64 and 17 to
+32 rows; under 3.9 16 bits with head_dim 128 and so many rows, too.
 """
 
 
