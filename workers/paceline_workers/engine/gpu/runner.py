@@ -5,34 +5,30 @@ without waiting for anything. Only where the host must draw such a token (`drawi
 before is collected: its copies are made, and it begins when that token is known.
 
 Each step in flight has a staging buffer and a place for its results of its own: there are two of both.
+Known hole: a step with chunks of several tokens is launched kernel by kernel, so while requests come and go a small
+model's steps take as long as the host needs for that.
 """
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from paceline_kernels.paging import Sequences
 from paceline_kernels.sample.state import Drawn
 from paceline_workers.engine.backend import Executed
-from paceline_workers.engine.gpu.buffers import NOBODY, Buffers, Fields, Form, Staged
+from paceline_workers.engine.gpu.buffers import NOBODY, Staged
 from paceline_workers.engine.gpu.cache import GpuCache
-from paceline_workers.engine.gpu.decoder import GpuDecoder, Spans, Step
+from paceline_workers.engine.gpu.decoder import GpuDecoder
 from paceline_workers.engine.gpu.device import Mark
-from paceline_workers.engine.gpu.drawing import Drawing, Read
-from paceline_workers.engine.gpu.graphs import Graphs
-from paceline_workers.engine.gpu.layout import Rows, fill
+from paceline_workers.engine.gpu.drawing import Read
+from paceline_workers.engine.gpu.layout import Rows
+from paceline_workers.engine.gpu.steps import Steps
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.sampling import Sampler
-from paceline_workers.engine.scheduling import NO_TOKEN, Chunk, Limits, Plan, Request, Sample
-from paceline_workers.messages import Sampling
-
-_SPANS = (2, 8, 16, 32, 64, 128)
-"""Lengths of chunks that the warm-up tries, since kernels for prefill are compiled by it."""
+from paceline_workers.engine.scheduling import NO_TOKEN, Limits, Plan, Request, Sample
 
 
 @dataclass(slots=True)
@@ -53,23 +49,12 @@ class GpuRunner:
     """At most two steps in flight."""
 
     def __init__(self, decoder: GpuDecoder, cache: GpuCache, sampler: Sampler, limits: Limits) -> None:
-        shape, device = decoder.config.shape, decoder.device
-        most, pages = limits.slots, limits.pages(limits.max_model_len)
-        self._decoder = decoder
+        self._steps = Steps(decoder, cache, limits)
         self._cache = cache
         self._sampler = sampler
-        self._device = device
-        self._limits = limits
-        self._group = shape.heads // shape.kv_heads
-        self._graphs = Graphs(device, most, pages)
-        self._buffers = Buffers(
-            device, Form.of(limits.step_tokens, most, most, most, limits.step_tokens * self._group, pages)
-        )
-        self._drawing = Drawing(most, shape.vocab, device, decoder.kernels)
-        self._works = decoder.works(most)
-        self._states, self._logits = decoder.room(most)
-        size = self._drawing.drawn.packed.shape
-        self._reads = [Drawn.of(device.pinned(size, torch.uint8), most) for _ in range(2)]
+        self._device = decoder.device
+        size = self._steps.drawing.drawn.packed.shape
+        self._reads = [Drawn.of(self._device.pinned(size, torch.uint8), limits.slots) for _ in range(2)]
         self._flights: deque[_Flight] = deque()
 
     @torch.inference_mode()
@@ -99,36 +84,23 @@ class GpuRunner:
             self._flights.append(following)
         return Executed(list(samples.values()), seconds=flight.begin.seconds_to(flight.end))
 
+    @torch.inference_mode()
     def warm(self, progress: Callable[[], None]) -> None:
         """Run each kind of step once, so that all kernels are compiled, and record those of single tokens.
 
         Pages 0 and 1 are written. `progress` is called in between and may raise.
         """
         self._cache.copy([Copy(CopyKind.DEVICE, 0, 1)])
-        longest = min(self._limits.step_tokens, self._limits.max_model_len)
-        for count in sorted({min(count, longest) for count in (*_SPANS, longest)}, reverse=True):
-            self._try(1, count)
+        for plan in self._steps.rehearsals():
+            self.launch(plan)
+            rows = self._flights[0].rows
+            self.collect()
+            if rows.tiles is None:
+                self._steps.record(rows)
             progress()
-        for form in reversed(self._graphs.forms):
-            self._try(form.singles, 1)
-            with torch.inference_mode():
-                self._graphs.record(form, partial(self._compute, form))
-            progress()
-
-    def _try(self, chunks: int, count: int) -> None:
-        pages = [0] * self._limits.pages(count)
-        sampling = Sampling(temperature=0.0)
-        requests = [Request(f"warm{place}", count, [0] * count, 1, sampling, 0.0) for place in range(chunks)]
-        for request in requests:
-            request.pages = pages
-        self.launch(Plan(tuple(Chunk(request, 0, count, True) for request in requests)))
-        self.collect()
 
     def _laid_out(self, plan: Plan) -> _Flight:
-        rows = Rows.of(plan, self._graphs, self._group)
-        staged = self._buffers.stage(rows.form)
-        self._drawing.renew()
-        fill(staged, rows, self._cache.page_tokens, self._drawing.seat)
+        rows, staged = self._steps.stage(plan)
         seats = staged.fields.seats
         seated = {request: row for request, row in rows.samples.items() if seats[row] != NOBODY}
         others = {request: row for request, row in rows.samples.items() if seats[row] == NOBODY}
@@ -145,33 +117,15 @@ class GpuRunner:
         return True
 
     def _begin(self, flight: _Flight) -> None:
+        steps = self._steps
         flight.begin = self._device.mark()
-        self._buffers.send(flight.staged)
-        form = flight.rows.form
-        self._graphs.run(form, partial(self._compute, form, flight.rows))
+        steps.run(flight.rows, flight.staged)
         if flight.seated:
-            flight.read.packed.copy_(self._drawing.drawn.packed, non_blocking=True)
+            flight.read.packed.copy_(steps.drawing.drawn.packed, non_blocking=True)
         for request, row in flight.others.items():
-            found = (self._states if request.embed else self._logits)[row]
+            found = (steps.states if request.embed else steps.logits)[row]
             flight.copied[request] = self._device.pinned(found.shape, found.dtype).copy_(found, non_blocking=True)
         flight.end = self._device.mark()
-
-    def _compute(self, form: Form, rows: Rows | None = None) -> None:
-        """What is on the device becomes states, logits and tokens there; nothing else is read."""
-        fields = self._buffers.inputs(form)
-        drawn = self._drawing.drawn.tokens[fields.sources.clamp(min=0)]
-        tokens = torch.where(fields.sources < 0, fields.tokens, drawn)
-        singles, tiles = form.singles, None if rows is None else rows.tiles
-        spans = None
-        if tiles is not None:
-            spans = Spans(fields.starts, _sequences(fields, slice(form.first, None)), replace(tiles, list=fields.tiles))
-        first = _sequences(fields, slice(singles))
-        step = Step(tokens, fields.positions, fields.slots, fields.drawn, first, spans, self._works)
-        states, logits = self._states[: form.drawn], self._logits[: form.drawn]
-        self._decoder.states(step, self._cache.layers, out=states)
-        if form.drawn:
-            self._decoder.logits(states, out=logits)
-            self._drawing.draw(logits, fields.seats, fields.counts)
 
     def _samples(self, flight: _Flight) -> dict[Request, Sample]:
         """By request, in the plan's order."""
@@ -191,7 +145,3 @@ class GpuRunner:
                 vector = normalize(flight.copied[request].float(), dim=-1)
                 found[request] = Sample(NO_TOKEN, vector=vector.numpy().tobytes())
         return found
-
-
-def _sequences(fields: Fields[Tensor], places: slice) -> Sequences:
-    return Sequences(fields.table[places], fields.lengths[places], fields.dropped[places])

@@ -1,0 +1,100 @@
+"""One step on a device: from what the host lays out to states, logits and tokens there.
+
+Everything that a step reads or writes lies where the step before had it, so that the same work can be recorded once for
+each size of a batch of single tokens; what has longer chunks runs as it comes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from paceline_kernels.paged_prefill import Tiles
+from paceline_kernels.paging import Sequences
+from paceline_workers.engine.gpu.buffers import Buffers, Fields, Form, Staged
+from paceline_workers.engine.gpu.cache import GpuCache
+from paceline_workers.engine.gpu.decoder import GpuDecoder, Spans, Step
+from paceline_workers.engine.gpu.drawing import Drawing
+from paceline_workers.engine.gpu.graphs import Graphs
+from paceline_workers.engine.gpu.layout import Rows, fill
+from paceline_workers.engine.scheduling import Chunk, Limits, Plan, Request
+from paceline_workers.messages import Sampling
+
+_SPANS = (2, 8, 16, 32, 64, 128)
+"""Lengths of chunks that a warm-up tries: kernels for prefill are compiled by it."""
+
+
+class Steps:
+    """`drawing`, `states` [rows, hidden] and `logits` [rows, vocabulary] hold what the last step has left."""
+
+    def __init__(self, decoder: GpuDecoder, cache: GpuCache, limits: Limits) -> None:
+        shape, device = decoder.config.shape, decoder.device
+        most, pages = limits.slots, limits.pages(limits.max_model_len)
+        self.drawing = Drawing(most, shape.vocab, device, decoder.kernels)
+        self.states, self.logits = decoder.room(most)
+        self._decoder = decoder
+        self._cache = cache
+        self._limits = limits
+        self._group = shape.heads // shape.kv_heads
+        tiles = limits.step_tokens * self._group
+        self._buffers = Buffers(device, Form.of(limits.step_tokens, most, most, most, tiles, pages))
+        self._graphs = Graphs(device, most, pages)
+        self._works = decoder.works(most)
+
+    def stage(self, plan: Plan) -> tuple[Rows, Staged]:
+        """Lay a plan out on the host; behind the last step but one."""
+        rows = Rows.of(plan, self._graphs, self._group)
+        staged = self._buffers.stage(rows.form)
+        self.drawing.renew()
+        fill(staged, rows, self._cache.page_tokens, self.drawing.seat)
+        return rows, staged
+
+    def run(self, rows: Rows, staged: Staged) -> None:
+        """Send it to the device and begin."""
+        self._buffers.send(staged)
+        self._graphs.run(rows.form, partial(self._compute, rows.form, rows.tiles))
+
+    def record(self, rows: Rows) -> None:
+        """Of single tokens alone, and it has been run."""
+        self._graphs.record(rows.form, partial(self._compute, rows.form, None))
+
+    def rehearsals(self) -> Iterator[Plan]:
+        """One step of each kind, the largest first: after these no step needs a kernel that is not compiled.
+
+        They write into page 0.
+        """
+        longest = min(self._limits.step_tokens, self._limits.max_model_len)
+        for count in sorted({min(count, longest) for count in (*_SPANS, longest)}, reverse=True):
+            yield self._rehearsal(1, count)
+        for form in reversed(self._graphs.forms):
+            yield self._rehearsal(form.singles, 1)
+
+    def _rehearsal(self, chunks: int, count: int) -> Plan:
+        pages = [0] * self._limits.pages(count)
+        sampling = Sampling(temperature=0.0)
+        requests = [Request(f"warm{place}", count, [0] * count, 1, sampling, 0.0) for place in range(chunks)]
+        for request in requests:
+            request.pages = pages
+        return Plan(tuple(Chunk(request, 0, count, True) for request in requests))
+
+    def _compute(self, form: Form, tiles: Tiles | None) -> None:
+        """What is on the device becomes states, logits and tokens there; nothing else is read."""
+        fields = self._buffers.inputs(form)
+        drawn = self.drawing.drawn.tokens[fields.sources.clamp(min=0)]
+        tokens = torch.where(fields.sources < 0, fields.tokens, drawn)
+        spans = None
+        if tiles is not None:
+            spans = Spans(fields.starts, _sequences(fields, slice(form.first, None)), replace(tiles, list=fields.tiles))
+        singles = _sequences(fields, slice(form.singles))
+        step = Step(tokens, fields.positions, fields.slots, fields.drawn, singles, spans, self._works)
+        states, logits = self.states[: form.drawn], self.logits[: form.drawn]
+        self._decoder.states(step, self._cache.layers, out=states)
+        if form.drawn:
+            self._decoder.logits(states, out=logits)
+            self.drawing.draw(logits, fields.seats, fields.counts)
+
+
+def _sequences(fields: Fields[Tensor], places: slice) -> Sequences:
+    return Sequences(fields.table[places], fields.lengths[places], fields.dropped[places])
