@@ -289,6 +289,11 @@ def test_a_step_without_rows_launches_nothing(device: torch.device, dtype: torch
     assert not len(out)
 
 
+def test_the_copy_engine_is_not_asked_for_more_than_a_page(device: torch.device) -> None:
+    with pytest.raises(ValueError, match="launch: the copy engine"):
+        Case([3], [5], dtype=torch.float32, device=device).attend(launch=replace(BULK, tile=32))
+
+
 @pytest.mark.parametrize(
     ("named", "change"),
     [

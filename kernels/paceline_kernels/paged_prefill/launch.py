@@ -117,6 +117,8 @@ def _descriptor(pages: Pages, numbers: Launch) -> TensorDescriptor | None:
     """The pool as rows of keys or values, by which the copy engine finds a tile of them."""
     if not numbers.bulk:
         return None
+    if numbers.tile > pages.page_tokens:
+        raise ValueError(f"launch: the copy engine brings {numbers.tile} tokens from pages of {pages.page_tokens}")
     rows = pages.data.view(-1, pages.head_dim)
     return TensorDescriptor(rows, list(rows.shape), list(rows.stride()), [numbers.tile, pages.head_dim])
 
