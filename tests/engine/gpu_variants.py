@@ -48,8 +48,8 @@ def both(launch: Callable[..., Any], reference: Callable[..., Any]) -> Callable[
 
 
 def kernels() -> Kernels:
-    own = {entry.name: (getattr(LAUNCHES, entry.name), getattr(REFERENCES, entry.name)) for entry in fields(Kernels)}
-    return Kernels(**{name: pair[0] if name == "scratch" else both(*pair) for name, pair in own.items()})
+    names = [entry.name for entry in fields(Kernels)]
+    return Kernels(**{name: both(getattr(LAUNCHES, name), getattr(REFERENCES, name)) for name in names})
 
 
 def serve(backend: TritonBackend) -> None:
