@@ -268,6 +268,7 @@ def test_an_answer_of_several_times_the_rows_takes_them_again(device: torch.devi
     case.causal = False
     case.query[8:] = case.query[:8]
     twice, _ = case.attend()
+    case.query[8:] = torch.nan
     tiles = Tiles.of(case.counts, case.lengths, device, case.group)
     out = torch.empty_like(twice)
     rest = (case.starts, case.pages, case.sequences, case.rule, tiles)
