@@ -145,14 +145,20 @@ class Desk:
         self, number: int, tenant: ResolvedTenant, admission: Admission, deadline: float, *, writes: bool
     ) -> Ticket:
         """A place in the queue for this tenant's request; `writes`: its answer has output tokens."""
-        name, size = admission.request_class, len(admission.body)
-        tokens = 0 if admission.counts else self.prompt_tokens(size)
-        ticket = Ticket(number, name, tokens, size, deadline, stream=admission.stream)
-        ticket.tenant, ticket.weight = tenant.name, tenant.weight
-        ticket.expected_output = self.expected_output(name, admission.max_tokens) if writes else 0
-        if admission.prefix is not None:
-            ticket.keys, ticket.prompt_bytes = admission.prefix.keys, admission.prefix.size
-        return ticket
+        name, size, prefix = admission.request_class, len(admission.body), admission.prefix
+        return Ticket(
+            number,
+            name,
+            0 if admission.counts else self.prompt_tokens(size),
+            size,
+            deadline,
+            stream=admission.stream,
+            tenant=tenant.name,
+            weight=tenant.weight,
+            expected_output=self.expected_output(name, admission.max_tokens) if writes else 0,
+            keys=() if prefix is None else prefix.keys,
+            prompt_bytes=0 if prefix is None else prefix.size,
+        )
 
     def takes(self, ticket: Ticket, now: float) -> bool:
         """Whether it may wait here without anybody's having to go."""
@@ -185,7 +191,7 @@ class Desk:
 
     def ended(self, record: Record, verdicts: Verdicts, name: RequestClass, size: int, choices: int = 1) -> None:
         """One that arrived has ended."""
-        kept = all(verdict is _GOOD for _, verdict in verdicts) if verdicts else None
+        kept = all([verdict is _GOOD for _, verdict in verdicts]) if verdicts else None
         output = record.meter.output if record.outcome is _OK else 0
         self.tallies[name].ended(kept, output)
         self.tally(name, record.tenant).ended(kept, output)

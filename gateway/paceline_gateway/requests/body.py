@@ -12,7 +12,7 @@ from paceline_core.nesting import check_depth, not_json, too_deep
 
 MOST = (1 << 63) - 1
 """Beyond it JSON readers disagree on what a number is."""
-_LIMITS = ("max_completion_tokens", "max_tokens")
+_NEW_LIMIT, _LIMIT = "max_completion_tokens", "max_tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def parse(body: bytes) -> Asked:
         raise _wrong("model", "must be the name of a model; GET /v1/models lists those you may use")
     if stream is not None and not isinstance(stream, bool):
         raise _wrong("stream", "must be true or false")
-    field = next((name for name in _LIMITS if data.get(name) is not None), _LIMITS[-1])
+    field = _LIMIT if data.get(_NEW_LIMIT) is None else _NEW_LIMIT
     return Asked(model, bool(stream), _whole(field, data.get(field)), field, data, _choices(data))
 
 
@@ -58,13 +58,17 @@ def rename_model(body: bytes, old: str, new: str) -> bytes:
 
 
 def _choices(data: dict[str, Any]) -> int:
-    """How many answers are asked for; what makes no sense counts as one, and is the worker's to refuse."""
-    asked = [data.get("n"), data.get("best_of")]
-    each = max((n for n in asked if isinstance(n, int) and n > 0), default=1)
+    """How many answers are asked for."""
+    each = max(_number(data.get("n")), _number(data.get("best_of")))
     prompt = data.get("prompt")
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
-        return int(each) * len(prompt)
-    return int(each)
+        return each * len(prompt)
+    return each
+
+
+def _number(asked: Any) -> int:
+    """What makes no sense counts as one, and is the worker's to refuse."""
+    return int(asked) if isinstance(asked, int) and asked > 0 else 1
 
 
 def _unreadable(body: bytes, error: orjson.JSONDecodeError) -> RequestError:

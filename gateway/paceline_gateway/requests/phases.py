@@ -16,14 +16,15 @@ def phases(record: Record) -> dict[Phase, float]:
     """Seconds by phase; empty if the request was not let into the queue."""
     if record.queued is None:
         return {}
-    if record.sent is None or record.waited is None:
+    waited = record.waited
+    if record.sent is None or waited is None:
         return {ADMIT: record.queued - record.received, QUEUE: record.ended - record.queued}
     upstream = record.ended - record.sent
     worker = record.meter.worker or _guess(record, upstream)
     return {
         ADMIT: record.queued - record.received,
         TOKENIZE: worker.tokenize,
-        QUEUE: record.waited + worker.queue,
+        QUEUE: waited + worker.queue,
         BATCH_WAIT: worker.batch_wait,
         PREFILL: worker.prefill + record.earlier.prefill,
         DECODE: worker.decode + record.earlier.decode,
