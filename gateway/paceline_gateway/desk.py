@@ -191,7 +191,7 @@ class Desk:
 
     def ended(self, record: Record, verdicts: Verdicts, name: RequestClass, size: int, choices: int = 1) -> None:
         """One that arrived has ended."""
-        kept = all([verdict is _GOOD for _, verdict in verdicts]) if verdicts else None
+        kept = all(verdict is _GOOD for _, verdict in verdicts) if verdicts else None
         output = record.meter.output if record.outcome is _OK else 0
         self.tallies[name].ended(kept, output)
         self.tally(name, record.tenant).ended(kept, output)

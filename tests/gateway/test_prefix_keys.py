@@ -1,6 +1,7 @@
 """What names a prompt's beginnings: the same bytes for the same conversation, and nothing that others could share."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -11,7 +12,7 @@ from tests.gateway.manifests import route, service, tenant
 from tests.gateway.pieces import picture
 
 from paceline_core.wire import PrefixKeys
-from paceline_core.wire.prefix import BLOCK, KEYS_LIMIT
+from paceline_core.wire.prefix import BLOCK, REACHES
 from paceline_gateway.admission import admit
 from paceline_gateway.routing.prefix_keys import canonical, prefix_keys
 
@@ -92,11 +93,26 @@ def test_a_body_nested_too_deep_to_be_written_has_none_and_does_not_fail() -> No
     assert prefix_keys({"messages": [{"content": deep}, {"content": LONG}]}, "team") is None
 
 
-def test_a_key_stands_for_whole_blocks_and_there_are_at_most_so_many() -> None:
-    found = prefix_keys({"prompt": "x" * (BLOCK * (KEYS_LIMIT + 3) + 5)}, "team")
+def test_a_key_stands_for_a_whole_reach_and_there_are_at_most_so_many() -> None:
+    found = prefix_keys({"prompt": "x" * (REACHES[-1] + 5)}, "team")
     assert found is not None
-    assert (found.size, len(found.keys)) == (BLOCK * (KEYS_LIMIT + 3) + 5, KEYS_LIMIT)
-    assert len(keys({"prompt": "x" * BLOCK})) == 1
+    assert (found.size, len(found.keys)) == (REACHES[-1] + 5, len(REACHES))
+    assert [len(keys({"prompt": "x" * (size * BLOCK)})) for size in (1, 32, 35, 36, 64, 71, 72)] == [
+        1, 32, 32, 33, 40, 40, 41,
+    ]  # fmt: skip
+
+
+def test_keys_stand_an_eighth_apart_at_most_beyond_the_first_that_do_by_the_kib() -> None:
+    assert REACHES[:32] == tuple(range(BLOCK, 33 * BLOCK, BLOCK))
+    assert all(near < far <= near * 9 / 8 for near, far in pairwise(REACHES[31:]))
+
+
+@pytest.mark.parametrize("size", [40_000, 130_000, 220_000])
+def test_what_long_prompts_share_is_known_to_an_eighth(size: int) -> None:
+    text = "".join(map(str, range(size)))[:size]
+    ours, theirs = keys({"prompt": text + "a" * 50_000}), keys({"prompt": text + "b" * 50_000})
+    shared = sum(a == b for a, b in zip(ours, theirs, strict=True))
+    assert size * 8 / 9 < REACHES[shared - 1] <= size
 
 
 @given(MESSAGES, MESSAGES)

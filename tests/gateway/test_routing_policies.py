@@ -10,7 +10,7 @@ from tests.gateway.pieces import endpoint, report
 
 from paceline_core.registry import RequestClass
 from paceline_core.wire import KVLoad, PrefixDelta, StepTime, WorkerState
-from paceline_core.wire.prefix import BLOCK
+from paceline_core.wire.prefix import BLOCK, reaches
 from paceline_gateway.routing.balance import LIMIT, SLACK_S
 from paceline_gateway.routing.fleet import Fleet
 from paceline_gateway.routing.policies import Name, make
@@ -137,6 +137,17 @@ def test_a_worker_that_joins_or_leaves_moves_about_its_share_of_new_prompts(coun
     moved = [new for old, new in zip(before, after, strict=True) if old != new]
     assert set(moved) == {names[-1]}
     assert 0.6 < len(moved) / (len(prompts) / (count + 1)) < 1.4
+
+
+@given(st.integers(BLOCK, 1_000_000), st.integers(1, 300_000))
+def test_how_many_keys_are_known_follows_from_the_tokens_that_they_cover(size: int, tokens: int) -> None:
+    count = len(reaches(size))
+    asked = Ask(tokens, keys=("a" * 16,) * count, prompt_bytes=size)
+    for known in range(count + 1):
+        covered = asked.tokens(known)
+        found = asked.known(covered)
+        assert asked.tokens(found) == covered <= tokens
+        assert found <= known
 
 
 def test_what_was_just_dispatched_counts_as_cached_there() -> None:

@@ -1,23 +1,30 @@
 """How a gateway names the beginnings of a prompt that it has not tokenized, so that a worker can tell which it has.
 
-A key is 16 hex digits, chained: it stands for the first BLOCK bytes of the prompt as the gateway writes it down, the
-next one for the first two blocks, and so on, under the tenant's salt. The header PREFIX carries how many bytes there
+A key is 16 hex digits, chained: the first one stands for the first of REACHES bytes of the prompt as the gateway writes
+it down, the next one for the second, and so on, under the tenant's salt. The header PREFIX carries how many bytes there
 are in all and the keys in order: `5300;5f0c...,8a1e...`. Only the gateway knows how keys are made. A worker takes a
 key to cover the same share of the prompt's tokens as of its bytes; that is near enough to say which pages it is about.
+Within the first 32 KiB every KiB has its key; beyond, keys stand an eighth of a power of two apart, so that the
+longest prompt has not many of them, and what two prompts share is known to an eighth.
 """
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
+from typing import Final
 
 PREFIX = "x-paceline-prefix"
 BLOCK = 1024
-KEYS_LIMIT = 128
+_FINE = 32 * BLOCK
+_COARSE = tuple((_FINE << double) * eighths // 8 for double in range(8) for eighths in range(9, 17))
+REACHES: Final = (*range(BLOCK, _FINE + 1, BLOCK), *_COARSE)
+"""How many bytes each key stands for, up to 8 MiB."""
 _HEADER = re.compile(r"(\d{1,9});([0-9a-f]{16}(?:,[0-9a-f]{16})*)")
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixKeys:
-    """Keys of the first blocks of a prompt of `size` bytes, the shortest beginning first; at most KEYS_LIMIT."""
+    """Keys of the beginnings of a prompt of `size` bytes, the shortest first."""
 
     size: int
     keys: tuple[str, ...]
@@ -29,7 +36,7 @@ class PrefixKeys:
         if found is None:
             return None
         size, keys = int(found[1]), tuple(found[2].split(","))
-        return cls(size, keys) if len(keys) <= min(size // BLOCK, KEYS_LIMIT) else None
+        return cls(size, keys) if len(keys) <= len(reaches(size)) else None
 
     def header(self) -> str:
         """What `read` reads."""
@@ -37,4 +44,9 @@ class PrefixKeys:
 
     def tokens(self, count: int) -> list[tuple[str, int]]:
         """Each key, and how many of a prompt's `count` tokens it covers."""
-        return [(key, count * BLOCK * number // self.size) for number, key in enumerate(self.keys, 1)]
+        return [(key, count * reach // self.size) for key, reach in zip(self.keys, REACHES, strict=False)]
+
+
+def reaches(size: int) -> tuple[int, ...]:
+    """What keys of a prompt of so many bytes stand for."""
+    return REACHES[: bisect_right(REACHES, size)]

@@ -4,7 +4,7 @@ Estimated seconds to the first token = what is ahead of it + its own uncached to
 + the wait for a slot there; and a convex price on KV memory, which grows without bound as it fills up. What a worker
 has cached counts as not to be computed, unless the worker is hot (`balance`).
 
-Among those within TOLERANCE of the best the prompt's first unknown block decides by rendezvous, so that gateways that
+Among those within TOLERANCE of the best the prompt's first unknown key decides by rendezvous, so that gateways that
 know the same send the same beginning to the same worker without talking, and a worker that joins or leaves moves few.
 A prompt without keys goes to the emptier one, and equals take turns.
 
@@ -65,11 +65,11 @@ def seconds(candidate: Candidate, ask: Ask, place: int) -> float:
 
 
 def _unknown(candidates: Sequence[Candidate], ask: Ask) -> str:
-    """The key of the first block that nobody has cached; the last one if somebody has them all."""
+    """The first key that nobody has cached; the last one if somebody has them all."""
     if not ask.keys:
         return ""
     most = max(candidate.cached_tokens for candidate in candidates)
-    return ask.keys[min(ask.blocks(most), len(ask.keys) - 1)]
+    return ask.keys[min(ask.known(most), len(ask.keys) - 1)]
 
 
 def _turn(candidate: Candidate, key: str) -> tuple[int, int, int]:

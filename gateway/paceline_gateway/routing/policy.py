@@ -1,10 +1,11 @@
 """Which of the workers that could take a request does. Policies are interchangeable: one method, plain data."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from paceline_core.registry.enums import RequestClass
-from paceline_core.wire.prefix import BLOCK
+from paceline_core.wire.prefix import REACHES
 from paceline_gateway.routing.worker import Worker
 
 
@@ -20,13 +21,13 @@ class Ask(NamedTuple):
     keys: tuple[str, ...] = ()
     prompt_bytes: int = 0
 
-    def tokens(self, blocks: int) -> int:
-        """How many of its tokens the first so many blocks cover."""
-        return self.prompt_tokens * blocks * BLOCK // self.prompt_bytes if blocks else 0
+    def tokens(self, known: int) -> int:
+        """How many of its tokens the first so many keys cover."""
+        return self.prompt_tokens * REACHES[known - 1] // self.prompt_bytes if known else 0
 
-    def blocks(self, tokens: int) -> int:
+    def known(self, tokens: int) -> int:
         """The inverse."""
-        return round(tokens * self.prompt_bytes / (BLOCK * self.prompt_tokens))
+        return bisect_left(range(len(self.keys)), tokens, key=self.tokens)
 
 
 class Candidate(NamedTuple):

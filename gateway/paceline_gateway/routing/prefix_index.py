@@ -60,7 +60,7 @@ class PrefixIndex:
         self._trim(known)
 
     def cached(self, worker: str, keys: Sequence[str], now: float) -> int:
-        """How many blocks of a prompt with these keys the worker probably has."""
+        """How many of a prompt's keys the worker probably has."""
         known = self._workers.get(worker)
         if not known or not keys:
             return 0

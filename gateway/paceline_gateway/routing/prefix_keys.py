@@ -1,13 +1,14 @@
 """How a prompt's beginnings are named without a tokenizer: keys chained over its canonical bytes (`wire.prefix`).
 
 The canonical bytes of a longer conversation begin with those of the shorter one, whatever order its fields came in:
-what a chat template writes first (the tools) comes first, then the messages, keys sorted. Each KiB's key is its xxh3
-seeded with the key before; the first seed is the tenant's, because workers share prefixes inside a tenant alone. It
-separates and hides nothing: keys go to our own workers only, and no client ever sees one.
+what a chat template writes first (the tools) comes first, then the messages, keys sorted. A key is the xxh3 of what it
+stands for beyond the key before, seeded with that one; the first seed is the tenant's, because workers share prefixes
+inside a tenant alone. It separates and hides nothing: keys go to our own workers only, and no client ever sees one.
 Known hole: the same text as a string and as a list of parts has different keys.
 """
 
 from collections.abc import Mapping
+from itertools import pairwise
 from struct import pack
 from typing import Any
 
@@ -15,7 +16,7 @@ import orjson
 from xxhash import xxh3_64_intdigest
 
 from paceline_core.wire import PrefixKeys
-from paceline_core.wire.prefix import BLOCK, KEYS_LIMIT
+from paceline_core.wire.prefix import BLOCK, reaches
 
 
 def prefix_keys(body: Mapping[str, Any], tenant: str) -> PrefixKeys | None:
@@ -23,8 +24,8 @@ def prefix_keys(body: Mapping[str, Any], tenant: str) -> PrefixKeys | None:
     prompt = canonical(body)
     if prompt is None or len(prompt) < BLOCK:
         return None
-    key, starts = xxh3_64_intdigest(tenant.encode()), range(0, min(len(prompt) // BLOCK, KEYS_LIMIT) * BLOCK, BLOCK)
-    chain = [key := xxh3_64_intdigest(prompt[start : start + BLOCK], key) for start in starts]
+    key, ends = xxh3_64_intdigest(tenant.encode()), reaches(len(prompt))
+    chain = [key := xxh3_64_intdigest(prompt[start:end], key) for start, end in pairwise((0, *ends))]
     keys = pack(f">{len(chain)}Q", *chain).hex(",", 8).split(",")
     return PrefixKeys(len(prompt), tuple(keys))
 
