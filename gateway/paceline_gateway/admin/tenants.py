@@ -49,7 +49,7 @@ def _reserved(reservations: Iterable[Reservation], names: Container[str]) -> dic
     for reservation in reservations:
         if reservation.tenant in names:
             sums = found.setdefault(reservation.tenant, [0.0] * SIZE)
-            for kind, amount in enumerate(reservation.use.vector):
+            for kind, amount in enumerate(reservation.use):
                 sums[kind] += amount
     return found
 

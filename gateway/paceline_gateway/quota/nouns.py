@@ -23,16 +23,12 @@ CLOSE: Final = 1e-6
 
 
 class Use(NamedTuple):
-    """What a request needs, or has used."""
+    """What a request needs, or has used, as a vector. `slots`: the one that each takes."""
 
     requests: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-
-    @property
-    def vector(self) -> Vector:
-        """With the one slot that a request takes."""
-        return (self.requests, self.input_tokens, self.output_tokens, 1)
+    slots: int = 1
 
 
 class Reservation(NamedTuple):

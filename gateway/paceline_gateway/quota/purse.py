@@ -111,7 +111,7 @@ class Purse:
         """A request has ended: what it did not use comes back as far as there is room, what it used beyond is owed."""
         self.open -= 1
         self._duration += (now - reservation.since - self._duration) * _FADE
-        reserved, levels = reservation.use.vector, self.levels(now)
+        reserved, levels = reservation.use, self.levels(now)
         for kind in reservation.kinds:
             if kind == SLOTS:
                 self.have[SLOTS] = min(self.have[SLOTS] + 1.0, max(self.limits[SLOTS] - self.open, 0.0))

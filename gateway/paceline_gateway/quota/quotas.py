@@ -5,7 +5,8 @@ difference to what it used comes back or is charged. A gateway that is alone has
 each has a slice of the Pool that they share, and asks it through `send` for more. While the slice suffices nobody
 waits; else a request waits until `answered` or `lost`. While the shared pool is away a tenant's `onStoreFailure`
 counts: `open` is served from an own pool of a part of the limits, and what it lends is paid back; `closed` is refused.
-Invariant: reserved = settled + refunded + open (`Totals`), each reservation settled once, whatever the store does.
+Invariant: reserved = settled + refunded + what open reservations hold (`Totals`), each of them settled once, whatever
+the store does.
 """
 
 from collections import deque
@@ -42,16 +43,18 @@ class Totals:
     reserved: list[float] = field(default_factory=lambda: [0.0] * SIZE)
     settled: list[float] = field(default_factory=lambda: [0.0] * SIZE)
     refunded: list[float] = field(default_factory=lambda: [0.0] * SIZE)
-    open: list[float] = field(default_factory=lambda: [0.0] * SIZE)
+
+    @property
+    def open(self) -> list[float]:
+        """What is set aside now."""
+        return list(map(sub, map(sub, self.reserved, self.settled), self.refunded))
 
     def reserve(self, amounts: Vector) -> None:
         """So much is set aside."""
         self.reserved = list(map(add, self.reserved, amounts))
-        self.open = list(map(add, self.open, amounts))
 
     def settle(self, reserved: Vector, used: Vector) -> None:
         """What was set aside is open no more, and so much of it was used."""
-        self.open = list(map(sub, self.open, reserved))
         self.settled = list(map(add, self.settled, used))
         self.refunded = list(map(add, self.refunded, map(sub, reserved, used)))
 
@@ -102,7 +105,7 @@ class Quotas:
         """
         purse = self._purse(tenant, now)
         purse.refresh(now)
-        if not purse.waiters and purse.fits(use.vector):
+        if not purse.waiters and purse.fits(use):
             self._take(purse, use, then, now)
             if self._send is not None:
                 self._top_up(purse, now)
@@ -121,9 +124,8 @@ class Quotas:
     def settle(self, reservation: Reservation, used: Use, now: float) -> None:
         """The request has ended: charge what it used instead of what was reserved."""
         purse = self._purses[reservation.tenant]
-        amounts = used.vector
-        self.totals.settle(reservation.use.vector, amounts)
-        purse.give(reservation, amounts, now)
+        self.totals.settle(reservation.use, used)
+        purse.give(reservation, used, now)
         if self._send is not None and self._stranded(purse):
             self._exchange(purse, now)
 
@@ -137,7 +139,7 @@ class Quotas:
         purse = self._purses[reservation.tenant]
         left = list(purse.left(now))
         for kind in reservation.kinds:
-            back = reservation.use.vector[kind] - used.vector[kind]
+            back = reservation.use[kind] - used[kind]
             left[kind] = min(left[kind] + back, purse.limits[kind])
         return self._fields(purse, left)
 
@@ -200,14 +202,13 @@ class Quotas:
         return purse
 
     def _take(self, purse: Purse, use: Use, then: Then, now: float) -> None:
-        amounts = use.vector
-        purse.take(amounts, now)
-        self.totals.reserve(amounts)
+        purse.take(use, now)
+        self.totals.reserve(use)
         then(Reservation(purse.tenant.name, use, purse.kinds, now, self._fields(purse, purse.left(now))))
 
     def _here(self, purse: Purse, use: Use, then: Then, now: float) -> None:
         """Without the shared pool: decide by what is there, or out of a part of the limits while it is away."""
-        if self._send is None or purse.fits(use.vector):
+        if self._send is None or purse.fits(use):
             self._decide(purse, use, then, now)
         elif purse.tenant.on_store_failure == "closed":
             then(no_store(RETRY_S))
@@ -216,17 +217,17 @@ class Quotas:
 
     def _borrow(self, purse: Purse, use: Use, then: Then, now: float) -> None:
         """Serve out of this gateway's own share of the limits."""
-        ask = purse.share_ask(next(self._sequence), use.vector, self.gateways, now)
+        ask = purse.share_ask(next(self._sequence), use, self.gateways, now)
         grant = self._own.exchange(ask, now)
         purse.lend(grant)
-        if purse.fits(use.vector):
+        if purse.fits(use):
             self.lent += 1
             self._take(purse, use, then, now)
         else:
             then(_over(purse, use, ask.limits, grant.levels))
 
     def _decide(self, purse: Purse, use: Use, then: Then, now: float) -> None:
-        if purse.fits(use.vector):
+        if purse.fits(use):
             self._take(purse, use, then, now)
         else:
             then(_over(purse, use, purse.limits, purse.levels(now)))
@@ -243,8 +244,8 @@ class Quotas:
         for waiter in waiters:
             if waiter.gone:
                 continue
-            undecided = waiter.asked < ASKS and (not waiter.asked or purse.wait(waiter.use.vector, now)[0] <= 0)
-            if purse.waiters or (undecided and not purse.fits(waiter.use.vector)):
+            undecided = waiter.asked < ASKS and (not waiter.asked or purse.wait(waiter.use, now)[0] <= 0)
+            if purse.waiters or (undecided and not purse.fits(waiter.use)):
                 purse.waiters.append(waiter)
             else:
                 self._decide(purse, waiter.use, waiter.then, now)
@@ -265,7 +266,7 @@ class Quotas:
         target = purse.target(self.gateways) if keeps else NOTHING
         for waiter in purse.waiters:
             waiter.asked += 1
-        needs = [waiter.use.vector for waiter in purse.waiters if not waiter.gone]
+        needs = [waiter.use for waiter in purse.waiters if not waiter.gone]
         purse.asked = purse.ask(next(self._sequence), self._holder, target, needs, now)
         self._send(purse.asked)
 
@@ -285,9 +286,8 @@ class Quotas:
 
 def _over(purse: Purse, use: Use, limits: Vector, levels: Vector) -> RequestError:
     """What a tenant lacks most beside a pool of these limits that has these levels."""
-    need = use.vector
-    wait, kind = purse.wait_at(need, limits, levels)
-    return over_limit(max(wait, LEAST_S), kind, limits[kind], need[kind], purse.have[kind] + levels[kind])
+    wait, kind = purse.wait_at(use, limits, levels)
+    return over_limit(max(wait, LEAST_S), kind, limits[kind], use[kind], purse.have[kind] + levels[kind])
 
 
 def _due(purse: Purse, now: float) -> bool:
