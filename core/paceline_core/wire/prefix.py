@@ -10,8 +10,7 @@ longest prompt has not many of them, and what two prompts share is known to an e
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 PREFIX = "x-paceline-prefix"
 BLOCK = 1024
@@ -22,8 +21,7 @@ REACHES: Final = (*range(BLOCK, _FINE + 1, BLOCK), *_COARSE)
 _HEADER = re.compile(r"(\d{1,9});([0-9a-f]{16}(?:,[0-9a-f]{16})*)")
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixKeys:
+class PrefixKeys(NamedTuple):
     """Keys of the beginnings of a prompt of `size` bytes, the shortest first."""
 
     size: int

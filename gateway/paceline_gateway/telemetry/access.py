@@ -29,11 +29,13 @@ class AccessLog:
         if self._outlet is None:
             return
         terms, meter = record.terms, record.meter
-        line = self._start(request_id, path)
-        line["tenant"] = record.tenant
-        if terms is not None:
-            line |= {"service": terms.service, "class": terms.request_class, "stream": terms.stream}
-        line |= {
+        asked = (
+            {} if terms is None else {"service": terms.service, "class": terms.request_class, "stream": terms.stream}
+        )
+        line = {
+            **self._start(request_id, path),
+            "tenant": record.tenant,
+            **asked,
             "status": record.status,
             "outcome": record.outcome,
             "code": record.code or "",
