@@ -7,13 +7,14 @@ scaled from the rate that it was set for (`ISSUE_COPY`, `ISSUE_MATMUL`).
 
 import argparse
 import sys
+import traceback
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-import torch
-from benchmarks.harness import Measured, Row, report
+from benchmarks.harness import Bar, Measured, Row, report
 from benchmarks.kernels import cascade, decode, drawing, prefill, small
-from benchmarks.kernels.bench import Part, described, on_gpu, require_gpu
+from benchmarks.kernels.bench import Bench, Part, described, on_gpu, require_gpu
 
 from paceline_core.clock import SystemClock
 
@@ -37,23 +38,29 @@ def main() -> None:
     chosen = parser.parse_args()
     require_gpu()
     suffix = ".part" if chosen.only else ".quick" if chosen.quick else ""
-    report("kernels", lambda: measure(chosen.only or list(PARTS), quick=chosen.quick), SystemClock(), suffix)
+    report("kernels", lambda: _measured(chosen.only or list(PARTS), quick=chosen.quick), SystemClock(), suffix)
 
 
-def measure(names: list[str], *, quick: bool) -> Measured:
-    """The rows of these parts, and what they were measured on."""
-    bench = on_gpu(quick=quick)
+def measure(names: Sequence[str], bench: Bench, parts: Mapping[str, Part] = PARTS) -> list[Row]:
+    """The rows of these parts. One that fails leaves a row that misses its bar, and takes no other with it."""
     rows: list[Row] = []
-    missing: dict[str, str] = {}
     for name in names:
         print(f"{name} ...", file=sys.stderr, flush=True)
         try:
-            rows += PARTS[name](bench)
-        except ModuleNotFoundError as error:
-            missing[name] = f"needs the Python package {error.name}"
-            print(f"{name}: {missing[name]}; left out", file=sys.stderr)
-        torch.cuda.empty_cache()
-    return rows, described(bench) | {"left_out": missing}
+            found = parts[name](bench)
+        except Exception:  # noqa: BLE001 - a GPU is at hand too seldom to lose the other parts
+            traceback.print_exc()
+            found = [Row(f"{name}: did not finish", 1, "failures", bar=Bar(0))]
+        for row in found:
+            print(f"  {row.name}: {row.value:.4g} {row.unit} {row.bar or ''}", file=sys.stderr, flush=True)
+        rows += found
+    return rows
+
+
+def _measured(names: Sequence[str], *, quick: bool) -> Measured:
+    bench = on_gpu(quick=quick)
+    rows = measure(names, bench)
+    return rows, described(bench)
 
 
 def _engine(module: str) -> Any:

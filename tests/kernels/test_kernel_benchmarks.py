@@ -6,6 +6,7 @@ import pytest
 import torch
 from benchmarks.harness import Row
 from benchmarks.kernels import cascade, decode, drawing, prefill, small
+from benchmarks.kernels.__main__ import measure
 from benchmarks.kernels.bench import Bench
 from benchmarks.kernels.rivals import flex, sdpa
 from benchmarks.kernels.timing import Contestant, rounds
@@ -73,6 +74,17 @@ def test_drawing_gives_a_row_for_each_way_to_ask(bench: Bench) -> None:
     assert set(rows) == {
         f"sample, 2 rows, {name} ({unit})" for name in drawing.ASKED for unit in ("us", "of copy rate")
     }
+
+
+def test_a_part_that_fails_misses_its_bar_and_leaves_the_others_their_rows(bench: Bench) -> None:
+    def broken(bench: Bench) -> list[Row]:
+        raise RuntimeError("out of order")
+
+    def sound(bench: Bench) -> list[Row]:
+        return [Row("sound", 2, "us")]
+
+    rows = measure(["broken", "sound"], bench, {"broken": broken, "sound": sound})
+    assert [(row.name, row.passed) for row in rows] == [("broken: did not finish", False), ("sound", None)]
 
 
 def test_each_round_begins_with_another_contestant() -> None:
