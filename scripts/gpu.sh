@@ -30,10 +30,13 @@ for word in "$@"; do
     esac
 done
 
-PYTHONPATH=core:planner:kernels:workers:.
+PYTHONPATH=core:planner:kernels:workers:.${PYTHONPATH:+:$PYTHONPATH}
 TRITON_INTERPRET=0
 PYTHONUNBUFFERED=1
 export PYTHONPATH TRITON_INTERPRET PYTHONUNBUFFERED
+
+processes=$(nproc)
+[ "$processes" -gt 8 ] && processes=8 # each takes some of the GPU's memory; most of their time goes into compiling
 
 has() {
     for module in "$@"; do
@@ -49,7 +52,7 @@ tests() {
     shift
     has pytest hypothesis || return 1
     beside=
-    has xdist 2> /dev/null && beside="-n 4 --dist worksteal"
+    has xdist 2> /dev/null && beside="-n $processes --dist worksteal"
     # shellcheck disable=SC2086
     timeout -k 10 "$seconds" "$python" -m pytest -q -o addopts="--import-mode=importlib --strict-markers" \
         --continue-on-collection-errors --durations=10 $beside "$@"
