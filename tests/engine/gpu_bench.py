@@ -36,9 +36,9 @@ class GpuBench:
 
     facts: Facts
     device: Device
-    decoder: GpuDecoder
     cache: GpuCache
     runner: GpuRunner
+    sampler: Sampler
 
     def launch(self, plan: Plan, since: float) -> None:
         self.runner.launch(plan)
@@ -61,5 +61,6 @@ def bench(
     pages = (facts.pages, facts.limits.page_tokens, facts.host_pages)
     cache = GpuCache(config.shape, *pages, cast("PageFiles | None", facts.disk), device=device)
     mine = GpuDecoder(model, device, facts.limits.max_model_len, kernels)
-    runner = GpuRunner(mine, cache, Sampler(cast("Grammars | None", facts.grammars)), facts.limits)
-    return GpuBench(replace(facts, ahead=True), device, mine, cache, runner)
+    sampler = Sampler(cast("Grammars | None", facts.grammars))
+    runner = GpuRunner(mine, cache, sampler, facts.limits)
+    return GpuBench(replace(facts, ahead=True), device, cache, runner, sampler)

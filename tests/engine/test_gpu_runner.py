@@ -155,7 +155,8 @@ def test_rows_of_the_host_and_of_the_device_share_steps(pair: Pair, ahead: bool)
 @AHEAD
 def test_a_grammar_is_followed_though_its_tokens_are_drawn_by_the_host(ahead: bool) -> None:
     room = {**ROOM, "page_tokens": 64, "max_model_len": 256}
-    backends: tuple[Backend, ...] = (load(demo.FOLDER, **room), bench(demo.FOLDER, **room))
+    device = bench(demo.FOLDER, **room)
+    backends: tuple[Backend, ...] = (load(demo.FOLDER, **room), device)
     texts = []
     for each, late in zip(backends, (False, ahead), strict=True):
         run = Driver(each, ahead=late)
@@ -165,6 +166,7 @@ def test_a_grammar_is_followed_though_its_tokens_are_drawn_by_the_host(ahead: bo
         texts.append((run.text("free"), run.text("bound")))
     assert texts[0] == texts[1]
     assert len(texts[0][1]) > 2
+    assert device.sampler.kept == 0
 
 
 def test_recorded_steps_give_the_same_tokens(folder: Reference) -> None:

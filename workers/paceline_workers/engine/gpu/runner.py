@@ -135,10 +135,12 @@ class GpuRunner:
         return {request: drawn[request] for request in flight.rows.samples}
 
     def _by_host(self, flight: _Flight) -> dict[Request, Sample]:
-        found = {}
+        found: dict[Request, Sample] = {}
         asked = [request for request in flight.others if not request.embed]
-        if asked:
-            logits = torch.stack([flight.copied[request].float() for request in asked])
+        if asked or self._sampler.kept:  # what belongs to requests that do not run any more is dropped by any call
+            logits = torch.empty((len(asked), self._steps.logits.shape[1]))
+            for row, request in zip(logits, asked, strict=True):
+                row.copy_(flight.copied[request])
             found = dict(zip(asked, self._sampler(logits.numpy(), asked), strict=True))
         for request in flight.others:
             if request.embed:
