@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kernels import pools
 from tests.kernels.conftest import CUDA
@@ -17,6 +17,8 @@ from paceline_kernels.work_list.reference import Split, first_tiles, plan, text_
 
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 PAGE = 16
+FEW = settings(max_examples=15)
+"""An example takes the interpreter some 50 ms."""
 
 
 def planned(
@@ -55,6 +57,7 @@ rules = st.builds(
 batches = st.lists(st.integers(0, 200) | st.sampled_from([0, 1, PAGE - 1, PAGE, PAGE + 1]), min_size=1, max_size=12)
 
 
+@FEW
 @given(batches, rules, st.integers(1, 20), st.integers(1, 3), st.integers(1, 4), st.integers(1, 8))
 def test_every_tile_in_sight_is_walked_once_in_equal_shares_that_leave_two_partials(
     lengths: list[int], rule: Rule, programs: int, kv_heads: int, least: int, queries: int
@@ -81,6 +84,7 @@ def test_every_tile_in_sight_is_walked_once_in_equal_shares_that_leave_two_parti
         assert parts in ([], [True], [False], [True, False])  # the end of a head, the beginning of another
 
 
+@FEW
 @given(batches, rules, st.integers(1, 20), st.integers(1, 3), st.integers(1, 4), st.integers(1, 8))
 def test_the_kernel_writes_what_the_reference_says(
     lengths: list[int], rule: Rule, programs: int, kv_heads: int, least: int, queries: int
