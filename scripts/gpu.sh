@@ -4,19 +4,6 @@
 set -u
 cd "$(dirname "$0")/.."
 
-python=
-for candidate in "${PYTHON:-}" python3 .venv/bin/python; do
-    if [ -n "$candidate" ] && "$candidate" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2> /dev/null; then
-        python=$candidate
-        break
-    fi
-done
-if [ -z "$python" ]; then
-    echo "error: gpu: no Python here (PYTHON, python3, .venv/bin/python) has a torch that finds a CUDA device" >&2
-    echo "Run this on a machine with one. Without: make kernels (interpreter), python -m benchmarks.kernels.compiled" >&2
-    exit 2
-fi
-
 quick=
 parts=
 for word in "$@"; do
@@ -30,7 +17,20 @@ for word in "$@"; do
     esac
 done
 
-PYTHONPATH=core:planner:kernels:workers:.${PYTHONPATH:+:$PYTHONPATH}
+python=
+for candidate in "${PYTHON:-}" python3 .venv/bin/python; do
+    if [ -n "$candidate" ] && "$candidate" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2> /dev/null; then
+        python=$candidate
+        break
+    fi
+done
+if [ -z "$python" ]; then
+    echo "error: gpu: no Python here (PYTHON, python3, .venv/bin/python) has a torch that finds a CUDA device" >&2
+    echo "Run this on a machine with one. Without: make kernels (interpreter), python -m benchmarks.kernels.compiled" >&2
+    exit 2
+fi
+
+PYTHONPATH=$PWD/core:$PWD/planner:$PWD/kernels:$PWD/workers:$PWD${PYTHONPATH:+:$PYTHONPATH}
 TRITON_INTERPRET=0
 PYTHONUNBUFFERED=1
 export PYTHONPATH TRITON_INTERPRET PYTHONUNBUFFERED

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import torch
+from benchmarks.kernels.segments import fixed_segments
 from torch import Tensor
 
 from paceline_kernels.add_rmsnorm.launch import add_rmsnorm
@@ -152,4 +153,15 @@ def _sampling() -> Iterator[Case]:
     yield Case("note_drawn", _note_drawn)
 
 
-CASES: tuple[Case, ...] = (*_attention(), *_small(), *_sampling())
+def _ablation(rows: int) -> object:
+    query, numbers = blank(rows, 1, HEADS, HEAD_DIM), blank(rows, dtype=I32)
+    sequences = Sequences(blank(rows, 512, dtype=I32), numbers, numbers)
+    return fixed_segments(query, blank_pages(), sequences, 0.1, out=query)
+
+
+def _rivals() -> Iterator[Case]:
+    yield Case("fixed segments, cut", partial(_ablation, 8))
+    yield Case("fixed segments, whole", partial(_ablation, TOKENS))
+
+
+CASES: tuple[Case, ...] = (*_attention(), *_small(), *_sampling(), *_rivals())

@@ -1,16 +1,21 @@
 """The benchmark itself, tried without a GPU: each contestant runs on a small model, and a made-up clock times it."""
 
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from benchmarks.harness import Row
 from benchmarks.kernels import cascade, decode, drawing, prefill, small
 from benchmarks.kernels.__main__ import measure
-from benchmarks.kernels.bench import Bench
+from benchmarks.kernels.bench import Bench, require_gpu
 from benchmarks.kernels.rivals import flex, sdpa
 from benchmarks.kernels.timing import Contestant, rounds
 from tests.kernels.benched import MadeUp, benched
+from tests.kernels.conftest import CUDA
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -85,6 +90,24 @@ def test_a_part_that_fails_misses_its_bar_and_leaves_the_others_their_rows(bench
 
     rows = measure(["broken", "sound"], bench, {"broken": broken, "sound": sound})
     assert [(row.name, row.passed) for row in rows] == [("broken: did not finish", False), ("sound", None)]
+
+
+if not CUDA:
+
+    def test_without_a_gpu_it_says_what_is_missing_and_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as ended:
+            require_gpu()
+        assert ended.value.code == 2
+        assert "finds no CUDA device" in capsys.readouterr().err
+
+
+@pytest.mark.real
+def test_make_gpu_names_the_parts_that_there_are() -> None:
+    done = subprocess.run(
+        [ROOT / "scripts" / "gpu.sh", "decode"], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stderr == "error: gpu: decode: known are --quick, kernels, engine, benchmarks\n"
 
 
 def test_each_round_begins_with_another_contestant() -> None:
