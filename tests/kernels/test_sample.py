@@ -66,20 +66,23 @@ def test_the_noise_of_each_id_is_right_to_a_rounding_of_float64(device: torch.de
     np.testing.assert_allclose(found.scores.max(dim=1).values.cpu(), theirs, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("first", [False, True])
-def test_less_than_float32_can_tell_decides_as_in_float64(first: bool, device: torch.device) -> None:
-    """Two tokens of one chunk, one raised until it is just behind, or just before, the other with its noise."""
-    vocab, tried = 64, range(1, 5)
-    made = np.full((len(tried), vocab), -np.inf, dtype=np.float32)
-    for row, seed in enumerate(tried):
-        gap = np.subtract(*gumbel(bits(seed, 0, 1, TOKEN, vocab)).numpy()[[20, 7]])
-        made[row, 20] = 1.0
-        near = np.float32(1.0 + gap)
-        made[row, 7] = near if (float(near) > 1.0 + gap) == first else np.nextafter(near, np.inf * (1 if first else -1))
-    wishes = [Case(Asked(seed=seed)) for seed in tried]
+LUCKY = {1: 20, 2: 20, 419: 56, 1637: 15}
+"""Seeds, and a token under each; the noise of the last two is above 12, which float32 only gets right from 1 - u."""
+
+
+@pytest.mark.parametrize("seventh", [False, True])
+def test_less_than_float32_can_tell_decides_as_in_float64(seventh: bool, device: torch.device) -> None:
+    """The seventh token's logit is raised until, with noise, it is just before the other one, or just behind it."""
+    made = np.full((len(LUCKY), 64), -np.inf, dtype=np.float32)
+    for row, (seed, token) in enumerate(LUCKY.items()):
+        found = gumbel(bits(seed, 0, 1, TOKEN, 64)).numpy()
+        level = 1.0 + found[token] - found[7]
+        made[row, token], made[row, 7] = 1.0, level
+        if (float(made[row, 7]) > level) != seventh:
+            made[row, 7] = np.nextafter(made[row, 7], np.float32(np.inf if seventh else -np.inf))
+    wishes = [Case(Asked(seed=seed)) for seed in LUCKY]
     drawn = draw(made, wishes, device)
-    assert drawn.tokens.tolist() == [7 if first else 20] * len(tried)
-    assert_same(drawn, expected(made, wishes), wishes)
+    assert drawn.tokens.tolist() == ([7] * len(LUCKY) if seventh else list(LUCKY.values()))
 
 
 def kept(asked: dict[str, Any], row: list[float], device: torch.device) -> list[int]:
@@ -109,6 +112,8 @@ def kept(asked: dict[str, Any], row: list[float], device: torch.device) -> list[
         ({"min_p": 1.0, "top_p": 0.4}, [2, 2, 2, 1], [0, 1]),
         ({"top_p": 0.6}, [0] * 130, list(range(78))),
         ({"top_k": 2}, [*[-5] * 90, 1, *[-5] * 60, 2, 1], [90, 151, 152]),
+        ({"top_k": 4}, [5, 4, *[-5] * 150, 3, *[-5] * 150, 2, *[-5] * 90, 1], [0, 1, 152, 303]),
+        ({"top_k": 2}, [1.0, 1.0000001, 1.0], [0, 1, 2]),
     ],
     ids=str,
 )
@@ -116,6 +121,17 @@ def test_filters_leave_what_their_words_say(
     asked: dict[str, Any], row: list[float], left: list[int], device: torch.device
 ) -> None:
     assert kept(asked, row, device) == left
+
+
+def test_of_equals_only_those_that_the_nucleus_needs_are_drawn(device: torch.device) -> None:
+    wishes = [Case(Asked(seed=seed, top_p=0.6)) for seed in range(6)]
+    assert set(draw(np.zeros((6, 3), dtype=np.float32), wishes, device).tokens.tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("token", [0, 63, 64, 127, 128, 129])
+def test_a_bias_reaches_the_first_and_the_last_id_of_each_chunk(token: int, device: torch.device) -> None:
+    wish = Case(Asked(0.0, bias={1: 1.0, 66: 1.0, token: 2.0}))
+    assert draw(np.zeros((1, 130), dtype=np.float32), [wish], device).tokens.tolist() == [token]
 
 
 def test_a_chunk_of_which_filters_leave_nothing_wins_nothing(device: torch.device) -> None:
