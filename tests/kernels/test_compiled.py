@@ -30,11 +30,12 @@ def compiled() -> list[dict[str, Any]]:
 def test_every_kernel_compiles_for_sm_90_fits_and_spills_no_register() -> None:
     rows = compiled()
     assert {row["case"]: row["fault"] for row in rows if row["fault"]} == {}
-    launched = {row["kernel"]: row["instructions"] for row in rows if row["instructions"]}
+    launched = {row["kernel"] for row in rows}
     sources = ROOT.glob("kernels/paceline_kernels/*/kernel.py")
     written = {name for path in sources for name in re.findall(r"^def (\w+_kernel)\(", path.read_text(), re.MULTILINE)}
-    assert written <= set(launched), "benchmarks/kernels/cases.py launches none of these"
-    decode, prefill = launched["decode_kernel"], launched["prefill_kernel"]
+    assert written <= launched, "benchmarks/kernels/cases.py launches none of these"
+    watched = {row["kernel"]: row["instructions"] for row in rows if row["instructions"]}
+    decode, prefill = watched["decode_kernel"], watched["prefill_kernel"]
     assert decode["mma"], "a decode step's products are left to scalar units"
     assert decode["cp.async"], "a decode step's pages are not read ahead"
     assert prefill["wgmma"], "a prefill's products are not those of warp groups"
