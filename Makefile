@@ -15,7 +15,7 @@ TOGETHER := -j2 --output-sync=target
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up test check static lint types layers generated quick gpu nightly real cluster-tests generate bench demo-model tools cluster clean
+.PHONY: help venv up test check static lint types layers generated quick kernels gpu nightly real cluster-tests generate bench demo-model tools cluster clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
