@@ -159,12 +159,14 @@ def test_the_same_install_takes_everything_up_again(page: Page) -> None:
 def test_the_way_out_removes_everything(page: Page) -> None:
     _, first, *rest = _commands("The way out")
     assert first.startswith("kubectl delete inferenceservices")
-    for line in (first, *rest):
+    page.shell(first)
+    assert [item for item in _left(page) if "ownerReferences" in item["metadata"]] == []
+    for line in rest:
         page.shell(line)
     assert _crds(page) == []
     for kind in ("clusterroles", "clusterrolebindings"):
         assert page.bench.kubectl.json("get", kind, "-l", "app.kubernetes.io/part-of=paceline")["items"] == []
-    wait_until("the garbage collector has taken what the service owned", lambda: _left(page) == [], (), 60)
+    wait_until("nothing is left where the service was", lambda: _left(page) == [], (), 60)
 
 
 def test_two_installs_watch_their_own_namespaces_and_nothing_of_the_cluster(page: Page) -> None:
