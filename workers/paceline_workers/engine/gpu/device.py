@@ -152,8 +152,8 @@ class Cuda:
     """One GPU. All graphs share one pool of memory, since steps never overlap."""
 
     def __init__(self, device: torch.device) -> None:
-        torch.cuda.set_device(device)
-        self.where = torch.device("cuda", torch.cuda.current_device())
+        self.where = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+        torch.cuda.set_device(self.where)  # which takes none without a number
         self.processors = torch.cuda.get_device_properties(self.where).multi_processor_count
         self._side = torch.cuda.Stream(self.where)  # type: ignore[no-untyped-call]
         self._graphs = torch.cuda.graph_pool_handle()
