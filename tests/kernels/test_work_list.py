@@ -132,6 +132,11 @@ def test_few_tiles_keep_programs_idle_rather_than_splitting_below_the_least() ->
     assert work.entries[:, 0].tolist() == [2, 2, 2, 0, 0, 0, 0, 0]
 
 
+def test_idle_programs_stand_at_the_first_sequence_whatever_an_earlier_larger_batch_left_there() -> None:
+    work = planned(contexts([3 * PAGE]), Rule(scale=1.0), 4, least=2)
+    assert work.entries[:, 4].tolist() == [0] * 4
+
+
 def test_a_long_context_among_short_ones_leaves_no_program_behind() -> None:
     work = planned(contexts([1000 * PAGE, *[PAGE] * 63]), Rule(scale=1.0), 16)
     assert work.entries[:, 0].tolist() == [133] * 15 + [2126 - 15 * 133]

@@ -87,7 +87,8 @@ def plan_kernel(
     tl.store(entry + 1, segment, mask=busy)
     tl.store(entry + 2, tile, mask=busy)
     tl.store(entry + 3, page, mask=busy)
-    tl.store(entry + 4, sequence, mask=busy)
+    # An idle program reads a query too: the first one is there, one of an earlier, larger batch may not be.
+    tl.store(entry + 4, tl.where(busy, sequence, 0), mask=mine)
     tl.store(entry + 5, length, mask=busy)
     tl.store(entry + 6, tiles, mask=busy)
     tl.store(entry + 7, gone, mask=busy)

@@ -17,7 +17,8 @@ from paceline_kernels.paging import Rule, Sequences
 ENTRY = ("count", "segment", "tile", "page", "sequence", "length", "tiles", "dropped")
 """What a program starts with: so many tiles, from this one of `segment` on, which lies in `page` of the pool.
 
-A segment is a kv head of a sequence: place in `live` * kv heads + head. Behind it stands that place's row.
+A segment is a kv head of a sequence: place in `live` * kv heads + head. Behind it stands that place's row. A program
+without work has a `count` and a `sequence` of 0; the rest of its entry is what an earlier step left there.
 """
 LIVE = ("sequence", "length", "tiles", "dropped")
 """A sequence with something in sight: its number, its tokens, tiles in sight of one head, pages missing."""
