@@ -1,13 +1,17 @@
 """What a step is told: which row is whose, what pads a bucket, and what is written anew."""
 
+from collections.abc import Iterable
+
 import pytest
 import torch
 from tests.engine.shadow import request
 
+from paceline_kernels.paged_prefill import Tiles
 from paceline_workers.engine.gpu.buffers import NOBODY, Buffers, Form, Staged
 from paceline_workers.engine.gpu.device import Host
 from paceline_workers.engine.gpu.graphs import Graphs, buckets
 from paceline_workers.engine.gpu.layout import Rows, fill
+from paceline_workers.engine.gpu.steps import SPANS
 from paceline_workers.engine.scheduling import Chunk, Plan, Request
 
 PAGE = 16
@@ -23,6 +27,14 @@ def test_buckets_double_and_then_grow_by_a_stride_up_to_the_most(most: int, size
     graphs = Graphs(Host(), most, 3)
     assert [graphs.form(count).singles for count in sizes] == list(sizes)
     assert graphs.form(max(most - 1, 1)).singles >= most - 1
+
+
+@pytest.mark.parametrize("group", range(1, 33))
+def test_a_warm_up_tries_every_size_of_tile_that_a_chunk_can_ask_for(group: int) -> None:
+    def sizes(counts: Iterable[int]) -> set[tuple[int, int]]:
+        return {(tiles.rows, tiles.packed) for tiles in (Tiles.of([size], [size], "cpu", group) for size in counts)}
+
+    assert sizes(SPANS) == sizes(range(2, 200))
 
 
 def known(name: str, length: int, pages: list[int], dropped: int = 0) -> Request:

@@ -22,8 +22,8 @@ from paceline_workers.engine.gpu.layout import Rows, fill
 from paceline_workers.engine.scheduling import Chunk, Limits, Plan, Request
 from paceline_workers.messages import Sampling
 
-_SPANS = (2, 8, 16, 32, 64, 128)
-"""Lengths of chunks that a warm-up tries: kernels for prefill are compiled by it."""
+SPANS = (2, 4, 8, 16, 32, 64, 128)
+"""Lengths of chunks that a warm-up tries: with however many heads in a group, tiles of all sizes are compiled by it."""
 
 
 class Steps:
@@ -66,7 +66,7 @@ class Steps:
         They write into page 0.
         """
         longest = min(self._limits.step_tokens, self._limits.max_model_len)
-        for count in sorted({min(count, longest) for count in (*_SPANS, longest)}, reverse=True):
+        for count in sorted({min(count, longest) for count in (*SPANS, longest)}, reverse=True):
             yield self._rehearsal(1, count)
         for form in reversed(self._graphs.forms):
             yield self._rehearsal(form.singles, 1)
