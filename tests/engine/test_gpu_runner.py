@@ -218,6 +218,28 @@ def test_a_step_that_cannot_be_begun_costs_its_own_requests_and_not_the_one_in_f
     assert run.text("first") == run.text("r0")[:1]
 
 
+def test_a_step_that_waited_for_its_token_and_cannot_begin_then_leaves_the_one_before_it_its_tokens(
+    folder: Reference,
+) -> None:
+    armed: list[int] = []
+
+    def failing(*args: Any, **named: Any) -> Any:
+        if armed:
+            raise RuntimeError("injected")
+        return KERNELS.silu_mul(*args, **named)
+
+    run = Driver(bench(folder.folder, kernels=replace(KERNELS, silu_mul=failing), **ROOM), ahead=True)
+    run.submit("biased", prompts(20)["r0"], 6, Sampling(temperature=0.0, bias=dict.fromkeys(range(2000), 1.0)))
+    first = run.core.step(0.0)
+    run.backend.launch(first, 0.0)
+    second = run.core.step(0.0)
+    run.backend.launch(second, 0.0)
+    armed.append(1)
+    assert len(run.backend.collect().samples) == 1
+    with pytest.raises(RuntimeError, match="injected"):
+        run.backend.collect()
+
+
 @pytest.mark.parametrize(("pages", "waits"), [([5], True), ([6], False)])
 def test_a_step_begins_when_the_pages_that_it_sees_are_there(folder: Reference, pages: list[int], waits: bool) -> None:
     lines = Lines()

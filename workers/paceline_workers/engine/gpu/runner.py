@@ -33,7 +33,10 @@ from paceline_workers.engine.scheduling import NO_TOKEN, Limits, Plan, Request, 
 
 @dataclass(slots=True)
 class _Flight:
-    """A step. Of the requests that sample, by row of what is drawn: those `seated` on the device, and the `others`."""
+    """A step. Of the requests that sample, by row of what is drawn: those `seated` on the device, and the `others`.
+
+    `fault`: why it could not begin when the step before it was collected, which is not to pay for that.
+    """
 
     rows: Rows
     staged: Staged
@@ -43,6 +46,7 @@ class _Flight:
     begin: Mark | None = None
     end: Mark | None = None
     copied: dict[Request, Tensor] = field(default_factory=dict)
+    fault: Exception | None = None
 
 
 class GpuRunner:
@@ -72,15 +76,15 @@ class GpuRunner:
         """Samples of the oldest step. If it raises, nothing is in flight any more."""
         flight, waiting = self._flights.popleft(), list(self._flights)
         self._flights.clear()
+        if flight.fault is not None:
+            raise flight.fault
         assert flight.begin is not None
         assert flight.end is not None
         flight.end.wait()
         samples = self._samples(flight)
         for following in waiting:
             if following.begin is None:
-                for request, row in following.rows.lacking.items():
-                    following.staged.fields.tokens[row] = samples[request].token
-                self._begin(following)
+                self._go_on(following, samples)
             self._flights.append(following)
         return Executed(list(samples.values()), seconds=flight.begin.seconds_to(flight.end))
 
@@ -126,6 +130,15 @@ class GpuRunner:
             found = (steps.states if request.embed else steps.logits)[row]
             flight.copied[request] = self._device.pinned(found.shape, found.dtype).copy_(found, non_blocking=True)
         flight.end = self._device.mark()
+
+    def _go_on(self, flight: _Flight, samples: dict[Request, Sample]) -> None:
+        """Begin a step with the tokens that it waited for."""
+        for request, row in flight.rows.lacking.items():
+            flight.staged.fields.tokens[row] = samples[request].token
+        try:
+            self._begin(flight)
+        except Exception as fault:  # noqa: BLE001 - whatever it is, it is raised when this step is collected
+            flight.fault = fault
 
     def _samples(self, flight: _Flight) -> dict[Request, Sample]:
         """By request, in the plan's order."""
