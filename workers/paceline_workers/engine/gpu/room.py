@@ -14,6 +14,7 @@ import torch
 
 from paceline_core.errors import InvalidInput
 from paceline_kernels.paging import PAGE_TOKENS
+from paceline_kernels.work_list.launch import MOST_SEQUENCES
 from paceline_planner.memory import USABLE
 from paceline_planner.shapes import ModelShape
 from paceline_workers.config import EngineConfig
@@ -76,6 +77,8 @@ def check(engine: EngineConfig, shape: ModelShape, gpu: Gpu, page_bytes: int) ->
     least = LEAST_PAGES * page_bytes
     if engine.kv_pages is None and engine.kv_bytes is not None and engine.kv_bytes < least:
         raise InvalidInput("engine.kv_bytes", f"{engine.kv_bytes} bytes do not hold two pages, {least}; give more")
+    if min(engine.max_seqs, engine.step_tokens) > MOST_SEQUENCES:
+        raise InvalidInput("engine.max_seqs", f"{engine.max_seqs} is over the {MOST_SEQUENCES} of GPUs; lower it")
     if engine.page_tokens not in PAGE_TOKENS:
         sizes = ", ".join(map(str, PAGE_TOKENS))
         raise InvalidInput("engine.page_tokens", f"{engine.page_tokens} is no size of page on GPUs; use one of {sizes}")
