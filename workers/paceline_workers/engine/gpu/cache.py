@@ -1,9 +1,9 @@
 """Pages of keys and values on a device, page-locked slots for them in host memory, and files behind those.
 
 What leaves the device is gathered in the compute stream, so that its page may be overwritten right behind that, and
-goes on to its slot beside the steps. What comes back is put into its page beside the steps, behind all that was
-launched before; a step waits for such pages only if they are in its tables (`hold`). Slots are read and written in one
-line, in order. Copies that do not depend on each other are made together (`waves`). A slot and its file meet on the
+goes on to its slot beside the steps. What comes back is fetched beside the steps and put into its page behind all that
+was launched before; a step waits for such pages only if they are in its tables (`hold`). Slots are read and written in
+one line, in order. Copies that do not depend on each other are made together (`waves`). A slot and its file meet on the
 host, which waits for that slot's last copy alone.
 
 A slot holds a page's bytes as a file does: keys and values of all layers, then their scales where pages are narrow.
@@ -135,10 +135,10 @@ class GpuCache:
     def _back(self, pairs: Sequence[tuple[int, int]]) -> None:
         before = self._device.mark()
         with self._device.beside():
-            before.hold()
             for row, (_, slot) in enumerate(pairs):
                 self._arriving[row].copy_(self._host[slot], non_blocking=True)
             pages = self._told([page for page, _ in pairs])
+            before.hold()  # the pages are another's until then, what is staged is nobody's
             for pool, staged in self._staged(self._arriving, len(pairs)):
                 scatter_pages(pool, pages, staged)
             mark = self._device.mark()
