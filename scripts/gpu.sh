@@ -63,9 +63,12 @@ kernels() {
 }
 
 engine() {
+    has numpy pydantic msgspec llguidance safetensors || return 1
     # shellcheck disable=SC2046
-    has numpy pydantic msgspec llguidance safetensors &&
-        tests 240 -m kernels $(grep -l "mark.kernels" tests/engine/test_*.py)
+    tests 180 -m kernels $(grep -l "mark.kernels" tests/engine/test_*.py)
+    found=$?
+    processes=1 # a load takes nearly all of the GPU's memory
+    tests 90 -k cuda tests/engine/test_gpu_load.py && return "$found"
 }
 
 benchmarks() {
