@@ -291,6 +291,15 @@ class TestRefusals:
             with pytest.raises(ValueError, match="out: "):
                 paged_decode(query, pages, batch, Rule(scale=1.0), work, out=out)
 
+    def test_pages_with_gaps_and_other_shapes_of_sums_and_sinks(self, device: torch.device) -> None:
+        query, pages, batch = batch_of(Shape(2, 2, 16, 16), [5], torch.float32, device)
+        work, rule, out = Work.empty(1, 2, 1, 16, 2, device), Rule(scale=1.0), torch.empty_like(query)
+        self.refused("pages: 16 tokens", query, Pages(pages.data.mT.contiguous().mT), batch, work)
+        with pytest.raises(ValueError, match="lse has the shape"):
+            paged_decode(query, pages, batch, rule, work, out=out, lse=torch.empty(1, 2, device=device))
+        with pytest.raises(ValueError, match="sink_logits has the shape"):
+            paged_decode(query, pages, batch, rule, work, out=out, sink_logits=torch.zeros(1, device=device))
+
     def test_narrow_pages_without_scales(self, device: torch.device) -> None:
         query, pages, batch = batch_of(Shape(2, 2, 16, 16), [5], torch.float32, device, torch.int8)
         self.refused("pages: scales", query, Pages(pages.data), batch, Work.empty(1, 2, 1, 16, 2, device))

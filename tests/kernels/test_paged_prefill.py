@@ -295,6 +295,15 @@ def test_the_copy_engine_is_not_asked_for_more_than_a_page(device: torch.device)
         Case([3], [5], dtype=torch.float32, device=device).attend(launch=replace(BULK, tile=32))
 
 
+def test_tiles_whose_heads_share_no_kv_head_are_refused(device: torch.device) -> None:
+    case = Case([3], [5], dtype=torch.float32, device=device)
+    tiles = Tiles.of([3], [5], device, group=4)
+    with pytest.raises(ValueError, match=r"^tiles: 4 heads in each; 2 share"):
+        paged_prefill(
+            case.query, case.starts, case.pages, case.sequences, case.rule, tiles, out=torch.empty_like(case.query)
+        )
+
+
 @pytest.mark.parametrize(
     ("named", "change"),
     [

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from triton import next_power_of_2
 
+from paceline_kernels.checks import expect
 from paceline_kernels.merge_splits.launch import merge_splits
 from paceline_kernels.paged_decode.kernel import decode_kernel
 from paceline_kernels.paging import PAGE_TOKENS, Pages, Rule, Sequences
@@ -100,6 +101,10 @@ def paged_decode(
     if not (query.is_contiguous() and out.is_contiguous() and out.shape == query.shape):
         raise ValueError(f"out: {tuple(out.shape)} and query: {tuple(query.shape)} are not contiguous and alike")
     _, queries, heads, head_dim = query.shape
+    if lse is not None:
+        expect("lse", lse, *query.shape[:3])
+    if sink_logits is not None:
+        expect("sink_logits", sink_logits, heads)
     rows = heads // pages.kv_heads * queries
     launch = launch or launch_for(query.dtype, pages.data.dtype, head_dim, rows)
     decode_kernel[(work.programs,)](
@@ -148,8 +153,8 @@ def _check(query: Tensor, pages: Pages, sequences: Sequences, work: Work) -> Non
         raise ValueError(f"query: head_dim {head_dim} is not a power of two up to {MOST_HEAD_DIM}")
     if head_dim != pages.head_dim or places != len(sequences):
         raise ValueError(f"query: {tuple(query.shape)} does not fit {len(sequences)} sequences of {pages.head_dim}")
-    if pages.page_tokens not in PAGE_TOKENS:
-        raise ValueError(f"pages: {pages.page_tokens} tokens in a page, none of {PAGE_TOKENS}")
+    if pages.page_tokens not in PAGE_TOKENS or not pages.data.is_contiguous():
+        raise ValueError(f"pages: {pages.page_tokens} tokens in a page; contiguous ones of {PAGE_TOKENS} are taken")
     if (pages.data.dtype in NARROW) != (pages.scales is not None):
         raise ValueError(f"pages: scales go with {NARROW}, not with {pages.data.dtype}")
     if work.kv_heads != pages.kv_heads or work.partials.shape[2] != head_dim or work.partials.shape[1] < rows:

@@ -71,11 +71,13 @@ def paged_prefill(
     `out` and `lse` may have several times the query's rows: row r is of query row r % tokens, and `starts` counts rows
     of `out`. So parts of one context are attended to apart (a cascade's).
     """
-    check_pages(query, pages, sink_logits)
+    _check_pages(query, pages, sink_logits)
     _check(query, starts, sequences, out, lse)
     if not causal and rule.window is not None:
         raise ValueError("causal: rows behind a context have no place in a window; attend with causal=True")
     heads, numbers = query.shape[1], launch or launch_for(tiles.rows, query.dtype, pages)
+    if heads // pages.kv_heads % tiles.packed:
+        raise ValueError(f"tiles: {tiles.packed} heads in each; {heads // pages.kv_heads} share a kv head")
     if not len(tiles.list):
         return out
     prefill_kernel[(len(tiles.list) * (heads // tiles.packed),)](
@@ -123,7 +125,7 @@ def _descriptor(pages: Pages, numbers: Launch) -> TensorDescriptor | None:
     return TensorDescriptor(rows, list(rows.shape), list(rows.stride()), [numbers.tile, pages.head_dim])
 
 
-def check_pages(query: Tensor, pages: Pages, sink_logits: Tensor | None) -> None:
+def _check_pages(query: Tensor, pages: Pages, sink_logits: Tensor | None) -> None:
     """ValueError if queries do not fit these pages."""
     *_, heads, head_dim = query.shape
     if head_dim != pages.head_dim or head_dim < 16 or head_dim & (head_dim - 1):

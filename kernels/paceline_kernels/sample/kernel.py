@@ -2,8 +2,9 @@
 
 A draw is the argmax of adjusted logits over temperature plus Gumbel noise. Float32 finds who could win, a chunk of the
 vocabulary a program, and float64 decides among these few (one, nearly always) as numpy does: so the draw is that of the
-engine's numpy sampler, bit for bit in its noise, at float32's price. Adjusted logits are computed in float64 wherever
-they are needed and are never written down; rows that change none read theirs as they are.
+engine's numpy sampler at float32's price. Random bits are the same, noise is so but for the last bits of a logarithm.
+Adjusted logits are computed in float64 wherever they are needed and are never written down; rows that change none read
+theirs as they are.
 """
 
 import triton
