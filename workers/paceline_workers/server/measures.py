@@ -15,7 +15,7 @@ from paceline_workers.messages import Heartbeat, Started, StepStats
 from paceline_workers.server.backlog import backlog_seconds
 from paceline_workers.server.engine_client import EngineClient, EngineState
 from paceline_workers.server.request_measures import RequestMeasures
-from paceline_workers.server.tracing import Tracing
+from paceline_workers.server.trace import Tracing
 
 _TERMS = ("base", "prefill", "sequence", "kv", "context")
 SHED = ("crowded", "backlog", "deadline")

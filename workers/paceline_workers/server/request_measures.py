@@ -13,7 +13,7 @@ from paceline_core.telemetry import Histogram, Metrics
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.phases import Phases, Stopwatch, TokenMeter
 from paceline_workers.server.run import Run
-from paceline_workers.server.tracing import Ended, Tracing
+from paceline_workers.server.trace import Ended, Tracing
 
 FINISHES = ("stop", "length", "content_filter", "abort", "error")
 _OURS = frozenset({Code.ENGINE_FAILED, Code.INTERNAL_ERROR, Code.STREAM_LOST})

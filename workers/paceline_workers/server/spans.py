@@ -22,7 +22,7 @@ from paceline_core.registry import Phase
 from paceline_core.telemetry.resource import resource
 from paceline_core.telemetry.span_queue import SpanQueue
 from paceline_workers.config import WorkerConfig
-from paceline_workers.server.tracing import Ended
+from paceline_workers.server.trace import Ended
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _OPERATIONS = {"chat.completion": "chat", "text_completion": "text_completion"}

@@ -1,51 +1,16 @@
-"""Whether requests are traced, and what a traced one is known by when it has ended.
+"""Whether requests are traced.
 
-Off (`paceline_core.telemetry.tracing`), nothing of OpenTelemetry is imported and no request does anything for it. Spans
-are made of plain timestamps after the last byte.
+Off (`paceline_core.telemetry.tracing`), nothing of OpenTelemetry is imported and no request does anything for it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Protocol
 
 from paceline_core.telemetry import get_logger
 from paceline_core.telemetry.tracing import collector_named, wished
 from paceline_workers.config import WorkerConfig
-from paceline_workers.server.callers import Caller
-from paceline_workers.server.phases import Phases
-from paceline_workers.server.run import Run
+from paceline_workers.server.trace import Tracing
 
 _log = get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A request that is over: `now` and `utc` are the same moment, `error` is "" or the code it ended with."""
-
-    run: Run
-    caller: Caller
-    spent: Phases
-    now: float
-    utc: datetime
-    error: str
-
-
-class Tracing(Protocol):
-    """Where ended requests go."""
-
-    @property
-    def dropped(self) -> int:
-        """Spans that were lost so far."""
-        ...
-
-    def record(self, ended: Ended) -> None:
-        """Queue the spans of a request; never waits, never raises."""
-        ...
-
-    def close(self) -> None:
-        """Send what is queued, for a moment; blocks."""
-        ...
 
 
 def tracing(config: WorkerConfig, environ: Mapping[str, str]) -> Tracing | None:

@@ -21,7 +21,7 @@ from paceline_workers.server.load import LoadBoard
 from paceline_workers.server.measures import Measures
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.tokenizer import Tokenizer
-from paceline_workers.server.tracing import Tracing
+from paceline_workers.server.trace import Tracing
 from paceline_workers.server.warming import WarmPrefixes
 from paceline_workers.source import locate
 
