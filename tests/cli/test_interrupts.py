@@ -1,10 +1,19 @@
 import asyncio
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
 from paceline_cli.up.interrupts import interrupts
+
+
+@pytest.fixture(autouse=True)
+def _no_nohup() -> Iterator[None]:
+    """The tests themselves may run under it, which ignores SIGHUP."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize(
@@ -32,12 +41,9 @@ async def test_the_first_signal_asks_and_every_further_one_insists(pair: tuple[s
 
 
 async def test_under_nohup_a_closed_terminal_changes_nothing() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with interrupts(lambda: None, lambda: None):
-            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with interrupts(lambda: None, lambda: None):
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 async def test_afterwards_the_signals_are_pythons_again() -> None:
