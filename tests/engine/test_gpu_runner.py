@@ -23,6 +23,7 @@ from paceline_workers.engine.backend import Backend
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.sight import Sight
 from paceline_workers.engine.scheduling import Chunk, Plan, Request
+from paceline_workers.engine.scheduling.request import State
 from paceline_workers.engine.scheduling.search import Search
 from paceline_workers.engine.torch_cpu import TorchBackend
 from paceline_workers.messages import Sampling
@@ -216,6 +217,39 @@ def test_a_step_that_cannot_be_begun_costs_its_own_requests_and_not_the_one_in_f
     serve(run, asked, 6)
     tally.check_all(folder, run, asked, 6)
     assert run.text("first") == run.text("r0")[:1]
+
+
+def test_a_step_that_cannot_be_begun_takes_no_place_for_results_from_the_one_in_flight(folder: Reference) -> None:
+    """Two more steps behind it, while the first one's results are still to be read."""
+    armed: list[int] = []
+
+    def failing(*args: Any, **named: Any) -> Any:
+        if armed.pop() if armed else 0:
+            raise RuntimeError("injected")
+        return KERNELS.silu_mul(*args, **named)
+
+    asked, run = prompts(20, 33, 41), Driver(bench(folder.folder, kernels=replace(KERNELS, silu_mul=failing), **ROOM))
+    serve(run, asked, 1)
+    first, bad, *more = (Plan((Chunk(paged(prompt), 0, len(prompt), True),)) for prompt in (*asked.values(), [1, 2]))
+    run.backend.launch(first, 0.0)
+    armed.append(1)
+    with pytest.raises(RuntimeError, match="injected"):
+        run.backend.launch(bad, 0.0)
+    run.backend.launch(more[0], 0.0)
+    assert drawn_by(run) == run.text("r0")
+    run.backend.launch(more[1], 0.0)
+    assert drawn_by(run) == run.text("r2")
+
+
+def paged(prompt: list[int]) -> Request:
+    """A running request whose pages are the first ones."""
+    entry = request("by hand", prompt, 1)
+    entry.state, entry.sampling, entry.pages = State.RUNNING, Sampling(temperature=0.0), list(range(3))
+    return entry
+
+
+def drawn_by(run: Driver) -> list[int]:
+    return [sample.token for sample in run.backend.collect().samples]
 
 
 def test_a_step_that_waited_for_its_token_and_cannot_begin_then_leaves_the_one_before_it_its_tokens(

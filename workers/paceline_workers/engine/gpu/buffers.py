@@ -2,7 +2,7 @@
 
 A step's sizes (`Form`) say where each of its fields lies, so those of one bucket always lie at the same addresses and a
 recorded graph finds them there. The host fills one staging buffer while the other one is on its way; each is filled
-anew only behind its last copy.
+anew only behind its last copy. Which of the two is the runner's to say, who knows what is in flight.
 
 Rows that pad a bucket have no place in any page (slot -1), see nothing (length 0) and draw nothing (seat -1).
 A block table is written row by row where it differs from what the staging buffer holds already, since most requests go
@@ -127,19 +127,17 @@ class Buffers:
         self._memory = torch.zeros(most.size, dtype=torch.uint8, device=device.where)
         self._halves = [_Half(device.pinned((most.size,), torch.uint8)) for _ in range(2)]
         self._device = device
-        self._turn = 0
 
-    def stage(self, form: Form) -> "Staged":
-        """A staging buffer to fill, of the two the one that was filled longer ago; behind its last copy."""
-        self._turn ^= 1
-        half = self._halves[self._turn]
+    def stage(self, form: Form, turn: int) -> "Staged":
+        """The staging buffer `turn`, 0 or 1, to fill; behind its last copy."""
+        half = self._halves[turn]
         if half.sent is not None:
             half.sent.wait()
         if half.form != form:
-            half.form, half.tables = form, [[] for _ in range(form.places)]
             half.fields = _arrays(form.within(half.memory))
+            half.form, half.tables = form, [[] for _ in range(form.places)]
         assert half.fields is not None
-        return Staged(form, half.fields, half.tables, self._turn)
+        return Staged(form, half.fields, half.tables, turn)
 
     def send(self, staged: "Staged") -> None:
         """One copy to the device, behind all that the compute stream has been given."""

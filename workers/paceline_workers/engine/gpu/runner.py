@@ -103,8 +103,13 @@ class GpuRunner:
                 self._steps.record(rows)
             progress()
 
+    @property
+    def _turn(self) -> int:
+        """Of the two staging buffers and places for results, the one that no step in flight holds."""
+        return self._flights[-1].staged.turn ^ 1 if self._flights else 0
+
     def _laid_out(self, plan: Plan) -> _Flight:
-        rows, staged = self._steps.stage(plan)
+        rows, staged = self._steps.stage(plan, self._turn)
         seats = staged.fields.seats
         seated = {request: row for request, row in rows.samples.items() if seats[row] != NOBODY}
         others = {request: row for request, row in rows.samples.items() if seats[row] == NOBODY}

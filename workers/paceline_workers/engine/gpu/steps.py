@@ -43,10 +43,10 @@ class Steps:
         self._graphs = Graphs(device, most, pages)
         self._works = decoder.works(most)
 
-    def stage(self, plan: Plan) -> tuple[Rows, Staged]:
-        """Lay a plan out on the host; behind the last step but one."""
+    def stage(self, plan: Plan, turn: int) -> tuple[Rows, Staged]:
+        """Lay a plan out on the host, in one of the two staging buffers."""
         rows = Rows.of(plan, self._graphs, self._group)
-        staged = self._buffers.stage(rows.form)
+        staged = self._buffers.stage(rows.form, turn)
         self.drawing.renew()
         fill(staged, rows, self._cache.page_tokens, self.drawing.seat)
         return rows, staged
