@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from paceline_workers.engine.gpu.device import Host, Mark
+from paceline_workers.engine.gpu.device import Host, Mark, Way
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Lines(Host):
         return self.marks[-1]
 
     @contextmanager
-    def beside(self) -> Iterator[None]:
-        self.line.append("side")
+    def beside(self, way: Way) -> Iterator[None]:
+        self.line.append(way)
         yield
         self.line.pop()
 

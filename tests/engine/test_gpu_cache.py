@@ -106,18 +106,27 @@ def test_a_page_counts_its_scales() -> None:
     assert page_bytes(shape(Dtype.INT8), 16) == 2 * 2 * 16 * (16 + 4)
 
 
+def told(*steps: list[Copy]) -> list[str]:
+    """Who waits for whom, of copies of one step after another."""
+    lines = Lines()
+    made = cache(device=lines)
+    for copies in steps:
+        made.copy(copies)
+    return lines.log
+
+
 def test_a_step_waits_for_the_pages_in_its_tables_that_are_on_their_way_and_for_no_others() -> None:
     lines = Lines()
     made = cache(device=lines)
     made.copy([Copy(IN, 0, 3)])
     made.copy([Copy(IN, 1, 4)])
-    assert lines.log == ["side waits for compute1", "side waits for compute3"]
+    assert lines.log == ["back waits for compute1", "back waits for compute4"]
     made.hold([[0, 1], [2]])
     assert len(lines.log) == 2
     made.hold([[0], [1, 3]])
     made.hold([[3]])
     made.hold([[4, 0]])
-    assert lines.log[2:] == ["compute waits for side2", "compute waits for side4"]
+    assert lines.log[2:] == ["compute waits for back3", "compute waits for back6"]
 
 
 def test_the_last_page_that_a_step_waits_for_stands_for_those_before_it() -> None:
@@ -127,7 +136,7 @@ def test_the_last_page_that_a_step_waits_for_stands_for_those_before_it() -> Non
     made.copy([Copy(IN, 1, 4)])
     made.hold([[3, 4]])
     made.hold([[3]])
-    assert lines.log[2:] == ["compute waits for side4"]
+    assert lines.log[2:] == ["compute waits for back6"]
 
 
 def test_what_leaves_is_gathered_in_the_compute_line_so_that_its_page_may_be_overwritten_at_once() -> None:
@@ -135,27 +144,57 @@ def test_what_leaves_is_gathered_in_the_compute_line_so_that_its_page_may_be_ove
     made = cache(device=lines)
     made.copy([Copy(OUT, 2, 0)])
     made.hold([[2]])
-    assert lines.log == ["side waits for compute1"]
-    made.copy([Copy(OUT, 3, 1)])
-    assert lines.log[1:] == ["compute waits for side2", "side waits for compute3"]
+    assert lines.log == ["out waits for compute1"]
+
+
+def test_a_second_group_is_gathered_when_the_first_has_left_the_memory_that_both_pass_through() -> None:
+    assert told([Copy(OUT, 2, 0)], [Copy(OUT, 3, 1)])[1:] == ["compute waits for out2", "out waits for compute3"]
 
 
 def test_a_page_on_its_way_back_is_waited_for_before_it_leaves_again() -> None:
-    lines = Lines()
-    made = cache(device=lines)
-    made.copy([Copy(IN, 0, 3)])
-    made.copy([Copy(OUT, 3, 1)])
-    assert lines.log == ["side waits for compute1", "compute waits for side2", "side waits for compute3"]
+    log = told([Copy(IN, 0, 3)], [Copy(OUT, 3, 1)])
+    assert log == ["back waits for compute1", "compute waits for back3", "out waits for compute4"]
 
 
-def test_a_file_waits_for_the_last_copy_of_its_own_slot(tmp_path: Path) -> None:
+def test_pages_that_leave_and_pages_that_come_back_do_not_wait_for_each_other() -> None:
+    log = told([Copy(IN, 0, 3), Copy(OUT, 2, 1)], [Copy(IN, 2, 4)])
+    assert log == ["out waits for compute1", "back waits for compute3", "back waits for compute6"]
+
+
+def test_a_slot_is_read_when_it_has_been_written() -> None:
+    log = told([Copy(OUT, 2, 0), Copy(OUT, 4, 1)], [Copy(IN, 1, 3), Copy(IN, 0, 4)])
+    assert log[1:] == ["back waits for out2", "back waits for compute3"]
+
+
+def test_a_slot_is_written_when_it_has_been_read_and_not_only_when_that_page_is_in_its_place() -> None:
+    log = told([Copy(IN, 0, 3)], [Copy(OUT, 2, 0)], [Copy(OUT, 1, 0)])
+    assert log[1:3] == ["out waits for compute4", "out waits for back2"]
+    assert log[3:] == ["compute waits for out5", "out waits for compute6"]
+
+
+def test_a_file_waits_for_the_copies_of_its_own_slot_that_it_would_meet(tmp_path: Path) -> None:
     lines = Lines()
     files = PageFiles.open(tmp_path, b"kind", page_bytes(shape(), 16), 4)
     assert files is not None
     made = cache(files=files, device=lines)
     made.copy([Copy(OUT, 2, 0)])
-    made.copy([Copy(OUT, 3, 1)])
+    made.copy([Copy(OUT, 3, 1), Copy(IN, 0, 4)])
     begin = len(lines.log)
     made.copy([Copy(CopyKind.SAVE, 0, 7), Copy(CopyKind.SAVE, 2, 8), Copy(CopyKind.SAVE, 0, 9)])
-    assert lines.log[begin:] == ["host waits for side2"]
+    assert lines.log[begin:] == ["host waits for out2"]
+    files.close()
+
+
+def test_what_was_read_of_a_file_waits_for_who_still_reads_or_writes_its_slot(tmp_path: Path) -> None:
+    lines, name = Lines(), bytes(range(16))
+    files = PageFiles.open(tmp_path, b"kind", page_bytes(shape(), 16), 4)
+    assert files is not None
+    made = cache(files=files, device=lines)
+    made.copy([Copy(OUT, 2, 0), Copy(CopyKind.SAVE, 0, number_of(name)), Copy(OUT, 1, 0), Copy(IN, 0, 3)])
+    until(lambda: list(tmp_path.rglob(name.hex())), 20)
+    assert files.fetch([name]) == {name}
+    until(files.arrived, 20)
+    begin = len(lines.log)
+    made.copy([Copy(CopyKind.LOAD, number_of(name), 0)])
+    assert lines.log[begin:] == ["host waits for out4", "host waits for back6"]
     files.close()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.kernels.conftest import CUDA
 
-from paceline_workers.engine.gpu.device import Device, Host, opened
+from paceline_workers.engine.gpu.device import Device, Host, Way, opened
 
 pytestmark = pytest.mark.kernels
 
@@ -42,13 +42,14 @@ def test_host_memory_goes_to_the_device_and_back(device: Device, locked: bool) -
     assert torch.equal(back, 2 * there)
 
 
-def test_a_line_that_holds_a_mark_sees_what_stood_before_it(device: Device) -> None:
+@pytest.mark.parametrize("way", ["out", "back"])
+def test_a_line_that_holds_a_mark_sees_what_stood_before_it(device: Device, way: Way) -> None:
     rounds, size = 30, 500
     made, seen = torch.eye(size, device=device.where), torch.zeros(size, size, device=device.where)
     for _ in range(rounds):
         made = made * 2 @ torch.eye(size, device=device.where)
     mark = device.mark()
-    with device.beside():
+    with device.beside(way):
         mark.hold()
         seen.copy_(made)
         copied = device.mark()

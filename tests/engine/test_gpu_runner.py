@@ -281,8 +281,8 @@ def test_a_step_begins_when_the_pages_that_it_sees_are_there(folder: Reference, 
     entry = request("a", [1, 2, 3])
     entry.pages = pages
     backend.launch(Plan((Chunk(entry, 0, 3, True),), copies=(Copy(CopyKind.IN, 0, 5),)), 0.0)
-    begun = lines.log.index("side waits for compute1")
-    assert lines.log[begun:] == ["side waits for compute1", *["compute waits for side2"] * waits]
+    begun = lines.log.index("back waits for compute1")
+    assert lines.log[begun:] == ["back waits for compute1", *["compute waits for back3"] * waits]
     backend.collect()
     assert lines.log[-1].startswith("host waits for compute")
 

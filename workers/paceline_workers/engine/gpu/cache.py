@@ -1,10 +1,15 @@
 """Pages of keys and values on a device, page-locked slots for them in host memory, and files behind those.
 
 What leaves the device is gathered in the compute stream, so that its page may be overwritten right behind that, and
-goes on to its slot beside the steps. What comes back is fetched beside the steps and put into its page behind all that
-was launched before; a step waits for such pages only if they are in its tables (`hold`). Slots are read and written in
-one line, in order. Copies that do not depend on each other are made together (`waves`). A slot and its file meet on the
-host, which waits for that slot's last copy alone.
+goes on to its slot in the line `out`. What comes back is fetched in the line `back` and put into its page behind all
+that was launched before; a step waits for such pages only if they are in its tables (`hold`). Copies that do not depend
+on each other are made together (`waves`). What orders the lines:
+
+- A page is gathered before anything overwrites it: both are in the compute stream, or, if the page comes back from
+  somewhere, in `back` behind a mark in the compute stream. One on its way back is gathered only when it is there.
+- `_leaving` is filled again when `out` has emptied it, `_arriving` by the line that empties it, `back`.
+- A slot is read by `back` when `out` has written it, and written by `out` when `back` has read it.
+- A slot and its file meet on the host, which waits for what writes that slot and, to write it itself, for who reads it.
 
 A slot holds a page's bytes as a file does: keys and values of all layers, then their scales where pages are narrow.
 Known holes: more than _GROUP pages out at once make the compute stream wait for the first of them; bytes for a file
@@ -12,7 +17,7 @@ are taken from their slot on the loop's thread, at the speed of a plain copy.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 
 import torch
@@ -71,7 +76,8 @@ class GpuCache:
         self._leaving, self._arriving = torch.empty(staging, dtype=torch.uint8, device=where)
         self._left: Mark | None = None
         self._coming: deque[tuple[Mark, frozenset[int]]] = deque()
-        self._used: dict[int, Mark] = {}
+        self._written: dict[int, Mark] = {}
+        self._read: dict[int, Mark] = {}
 
     @property
     def _pools(self) -> tuple[Tensor, ...]:
@@ -125,24 +131,29 @@ class GpuCache:
         for pool, staged in self._staged(self._leaving, len(pairs)):
             gather_pages(pool, pages, staged)
         gathered = self._device.mark()
-        with self._device.beside():
+        slots = [slot for _, slot in pairs]
+        with self._device.beside("out"):
             gathered.hold()
-            for row, (_, slot) in enumerate(pairs):
+            _hold(self._read.pop(slot, None) for slot in slots)
+            for row, slot in enumerate(slots):
                 self._host[slot].copy_(self._leaving[row], non_blocking=True)
             self._left = self._device.mark()
-        self._used.update((slot, self._left) for _, slot in pairs)
+        self._written.update(dict.fromkeys(slots, self._left))
 
     def _back(self, pairs: Sequence[tuple[int, int]]) -> None:
         before = self._device.mark()
-        with self._device.beside():
-            for row, (_, slot) in enumerate(pairs):
+        slots = [slot for _, slot in pairs]
+        with self._device.beside("back"):
+            _hold(self._written.get(slot) for slot in slots)
+            for row, slot in enumerate(slots):
                 self._arriving[row].copy_(self._host[slot], non_blocking=True)
+            read = self._device.mark()
             pages = self._told([page for page, _ in pairs])
             before.hold()  # the pages are another's until then, what is staged is nobody's
             for pool, staged in self._staged(self._arriving, len(pairs)):
                 scatter_pages(pool, pages, staged)
             mark = self._device.mark()
-        self._used.update((slot, mark) for _, slot in pairs)
+        self._read.update(dict.fromkeys(slots, read))
         self._coming.append((mark, frozenset(page for page, _ in pairs)))
 
     def _staged(self, rows: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -166,17 +177,27 @@ class GpuCache:
             return
         match copy.kind:
             case CopyKind.SAVE:
-                self._files.save(digest_of(copy.target), self._slot(copy.source).numpy().tobytes())
+                _wait(self._written.pop(copy.source, None))
+                self._files.save(digest_of(copy.target), self._host[copy.source].numpy().tobytes())
             case CopyKind.LOAD:
                 data = torch.frombuffer(self._files.take(digest_of(copy.source)), dtype=torch.uint8)
-                self._slot(copy.target).copy_(data)
+                _wait(self._written.pop(copy.target, None), self._read.pop(copy.target, None))
+                self._host[copy.target].copy_(data)
             case CopyKind.ERASE:
                 self._files.erase(digest_of(copy.source))
 
-    def _slot(self, slot: int) -> Tensor:
-        if (mark := self._used.pop(slot, None)) is not None:
+
+def _hold(marks: Iterable[Mark | None]) -> None:
+    """The current line goes on behind all of these, most of which are one and the same."""
+    for mark in {id(mark): mark for mark in marks}.values():
+        if mark is not None:
+            mark.hold()
+
+
+def _wait(*marks: Mark | None) -> None:
+    for mark in marks:
+        if mark is not None:
             mark.wait()
-        return self._host[slot]
 
 
 def _numbered(copy: Copy, pages: int) -> tuple[int, int]:

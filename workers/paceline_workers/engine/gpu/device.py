@@ -1,7 +1,8 @@
 """What a GPU does beside its host, as a seam: streams, marks in them, page-locked memory, recorded graphs.
 
-There are two lines of work: the compute stream, which is whatever stream is current, and one beside it for pages that
-move. Each does its own work in order; a mark stands behind all that the line it was made in has been given.
+There are three lines of work: the compute stream, which is whatever stream is current, and two beside it, for pages
+that leave the device and for pages that come back, since a GPU copies both ways at once. Each does its own work in
+order, and nothing is in order between them but by marks; a mark stands behind all that its line has been given.
 `Host` is the CPU in a GPU's place, where everything is over when it returns, so that the same code runs in tests.
 """
 
@@ -10,10 +11,13 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
+
+Way = Literal["out", "back"]
+"""From the device to the host, or from there to the device."""
 
 
 class Mark(Protocol):
@@ -61,8 +65,8 @@ class Device(Protocol):
         """Behind all that the current line has been given."""
         ...
 
-    def beside(self) -> AbstractContextManager[None]:
-        """What is given within goes into the line beside the compute stream."""
+    def beside(self, way: Way) -> AbstractContextManager[None]:
+        """What is given within goes into this line beside the compute stream."""
         ...
 
     def record(self, compute: Callable[[], None]) -> Callable[[], None]:
@@ -118,7 +122,7 @@ class Host:
         """It is over."""
         return _Past()
 
-    def beside(self) -> AbstractContextManager[None]:
+    def beside(self, way: Way) -> AbstractContextManager[None]:  # noqa: ARG002 - there is nothing beside it
         """At once."""
         return nullcontext()
 
@@ -155,7 +159,8 @@ class Cuda:
         self.where = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
         torch.cuda.set_device(self.where)  # which takes none without a number
         self.processors = torch.cuda.get_device_properties(self.where).multi_processor_count
-        self._side = torch.cuda.Stream(self.where)  # type: ignore[no-untyped-call]
+        ways: tuple[Way, ...] = ("out", "back")
+        self._sides = {way: torch.cuda.Stream(self.where) for way in ways}  # type: ignore[no-untyped-call]
         self._graphs = torch.cuda.graph_pool_handle()
 
     def pinned(self, size: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -177,9 +182,9 @@ class Cuda:
         event.record()
         return _Event(event)
 
-    def beside(self) -> AbstractContextManager[None]:
-        """The side stream."""
-        return torch.cuda.stream(self._side)
+    def beside(self, way: Way) -> AbstractContextManager[None]:
+        """Each way has a stream."""
+        return torch.cuda.stream(self._sides[way])
 
     def record(self, compute: Callable[[], None]) -> Callable[[], None]:
         """A CUDA graph."""
@@ -189,5 +194,5 @@ class Cuda:
         return graph.replay
 
     def finish(self) -> None:
-        """Both streams."""
+        """All streams."""
         torch.cuda.synchronize(self.where)
