@@ -14,7 +14,7 @@ from tests.engine.gpu_references import REFERENCES
 from tests.kernels.conftest import CUDA
 
 from paceline_planner.dtypes import Dtype
-from paceline_workers.engine.backend import Executed, Facts
+from paceline_workers.engine.backend import Alive, Executed, Facts, unheard
 from paceline_workers.engine.gpu.cache import GpuCache
 from paceline_workers.engine.gpu.decoder import GpuDecoder
 from paceline_workers.engine.gpu.device import Device, opened
@@ -43,8 +43,8 @@ class GpuBench:
     def launch(self, plan: Plan, since: float) -> None:
         self.runner.launch(plan)
 
-    def collect(self) -> Executed:
-        return self.runner.collect()
+    def collect(self, alive: Alive = unheard) -> Executed:
+        return self.runner.collect(alive)
 
 
 def bench(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from paceline_workers.engine.devices import Gpu
 from paceline_workers.engine.gpu.backend import Site
-from paceline_workers.engine.gpu.device import Host
+from paceline_workers.engine.gpu.device import Device, Host
 from paceline_workers.engine.gpu.kernels import LAUNCHES, Kernels
 from paceline_workers.engine.gpu.room import Left
 
@@ -29,5 +29,7 @@ class Told:
         return self.step
 
 
-def site(left: Left, step: int = 0, *, gpu: Gpu = H100, kernels: Kernels = LAUNCHES) -> Site:
-    return Site(gpu, Host(), Told(left, step), kernels)
+def site(
+    left: Left, step: int = 0, *, gpu: Gpu = H100, kernels: Kernels = LAUNCHES, device: Device | None = None
+) -> Site:
+    return Site(gpu, device or Host(), Told(left, step), kernels)

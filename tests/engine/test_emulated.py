@@ -55,6 +55,19 @@ def test_the_cold_start_takes_its_stages_time_before_the_backend_is_ready() -> N
     assert facts.emulated
 
 
+def test_a_step_that_lasts_says_so_again_and_again() -> None:
+    timer = ManualTimer()
+    slow = backend(timer, emulate=EmulateConfig(accelerator="l4", model="llama-3.1-8b"))
+    entry = request("a", [9] * 16_000)
+    slow.launch(Plan((Chunk(entry, 0, 16_000, True),)), timer.now())
+    signs: list[float] = []
+    executed = slow.collect(lambda: signs.append(timer.now()))
+    assert executed.seconds is not None
+    assert executed.seconds > 2.0
+    assert len(signs) == int(executed.seconds)
+    assert executed.lateness == pytest.approx(0.0)
+
+
 def test_the_pool_is_what_the_accelerators_memory_leaves() -> None:
     facts = backend(ManualTimer()).facts
     assert facts.page_bytes == 64 * 128 * 1024

@@ -12,7 +12,7 @@ from tests.engine.shadow import next_token
 from paceline_core.errors import PacelineError
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
-from paceline_workers.engine.backend import Executed, Facts
+from paceline_workers.engine.backend import Alive, Executed, Facts, unheard
 from paceline_workers.engine.channel import Channel, PeerGone
 from paceline_workers.engine.compiling import Compiler
 from paceline_workers.engine.loop import ATTEMPTS, BEAT, EngineLoop
@@ -25,10 +25,11 @@ LIMITS = Limits(max_model_len=200, vocab_size=50, page_tokens=4, max_seqs=8, ste
 
 @dataclass
 class Scripted:
-    """Ten milliseconds a step; raises while `faults` says so."""
+    """Ten milliseconds a step, longer by BEAT for each of its `signs` of life; raises while `faults` says so."""
 
     timer: ManualTimer
     faults: int = 0
+    signs: int = 0
     ahead: bool = False
     plans: list[Plan] = field(default_factory=list)
     flights: list[tuple[Plan, float]] = field(default_factory=list)
@@ -48,8 +49,11 @@ class Scripted:
         begin = self.flights[-1][1] if self.flights else since
         self.flights.append((plan, begin + 0.01))
 
-    def collect(self) -> Executed:
+    def collect(self, alive: Alive = unheard) -> Executed:
         plan, end = self.flights.pop(0)
+        for _ in range(self.signs):
+            self.timer.until(self.timer.now() + BEAT)
+            alive()
         self.timer.until(end)
         if self.faults:
             self.faults -= 1
@@ -169,6 +173,22 @@ def test_a_heartbeat_carries_the_steps_since_the_last_one_and_the_fit(bench: Ben
     assert beats[-1].steps == 3
     assert beats[-1].step_time[5] == 3.0
     assert (beats[-1].pages_free + beats[-1].pages_cached, beats[-1].lookup_tokens) == (50, 3)
+
+
+def test_heartbeats_go_out_while_a_step_lasts_that_gets_on(bench: Bench) -> None:
+    bench.backend.signs = 5
+    bench.peer.send(submit("a", [1, 2, 3], 1))
+    bench.turn()
+    assert len(bench.peer.beats) >= 5
+
+
+def test_a_peer_that_goes_while_a_step_lasts_ends_the_loop_and_is_no_failed_step(bench: Bench) -> None:
+    bench.backend.signs = 1
+    bench.peer.send(submit("a", [1, 2, 3], 1))
+    bench.peer.socket.shutdown(socket.SHUT_RD)
+    with pytest.raises(PeerGone):
+        bench.turn()
+    assert not bench.backend.flights
 
 
 def test_a_heartbeat_tells_what_held_pages_could_still_take(bench: Bench) -> None:

@@ -287,6 +287,22 @@ def test_a_step_begins_when_the_pages_that_it_sees_are_there(folder: Reference, 
     assert lines.log[-1].startswith("host waits for compute")
 
 
+def test_a_step_with_long_chunks_tells_by_its_layers_that_it_gets_on_and_others_are_over_soon(
+    folder: Reference,
+) -> None:
+    lines = Lines()
+    backend = bench(folder.folder, kernels=REFERENCES, device=lines, **ROOM)
+    entry = request("a", [1, 2, 3])
+    entry.pages = [0]
+    told = []
+    for start, count in ((0, 3), (2, 1)):
+        backend.launch(Plan((Chunk(entry, start, count, True),)), 0.0)
+        begin = len(lines.log)
+        backend.collect(lambda: lines.log.append("alive"))
+        told.append([line.rstrip("0123456789") for line in lines.log[begin:]])
+    assert told == [["host waits for compute", "alive", "host waits for compute"], ["host waits for compute"]]
+
+
 def _pages(run: Driver, name: str) -> list[int]:
     found: Request = next(entry for entry in run.core.running if entry.id == name)
     return found.pages

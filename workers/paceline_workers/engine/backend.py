@@ -12,6 +12,12 @@ from paceline_workers.engine.scheduling import Limits, Plan, Sample
 
 Pause = Callable[[float], None]
 """Wait that many seconds (0: only look) while loading; raises PeerGone as soon as the API process is gone."""
+Alive = Callable[[], None]
+"""Tell the API process that a step gets on; raises PeerGone."""
+
+
+def unheard() -> None:
+    """For those whom nobody watches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +77,10 @@ class Backend(Protocol):
         """
         ...
 
-    def collect(self) -> Executed:
+    def collect(self, alive: Alive = unheard) -> Executed:
         """Wait for the oldest step in flight, whose requests know all tokens before the ones to draw now.
 
-        What this raises costs the same, and the step launched after it is dropped.
+        Whoever waits without using the CPU calls `alive` whenever it sees that the step gets on. What this raises
+        costs the same, and the step launched after it is dropped.
         """
         ...

@@ -25,7 +25,7 @@ from paceline_planner.shapes import ModelShape
 from paceline_workers import demo
 from paceline_workers.config import EmulateConfig, EngineConfig
 from paceline_workers.engine import sizing
-from paceline_workers.engine.backend import Executed, Facts, Pause
+from paceline_workers.engine.backend import Alive, Executed, Facts, Pause, unheard
 from paceline_workers.engine.memory.copies import CopyKind
 from paceline_workers.engine.memory.sight import ALL
 from paceline_workers.engine.scheduling import Plan, Request, Sample
@@ -35,6 +35,8 @@ _WORD = re.compile("Ġ[a-z]{2,}")
 _MEMORY = 4
 HOST_LINK = 50e9
 """Bytes a second between host and device: an assumption, four fifths of what PCIe 5.0 x16 carries one way."""
+_SIGN_S = 1.0
+"""How often a step that lasts says that it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +117,13 @@ class EmulatedBackend:
         seconds = self._seconds(plan) + self._copying(plan)
         self._flights.append(_Flight(plan, seconds, begin + seconds))
 
-    def collect(self) -> Executed:
+    def collect(self, alive: Alive = unheard) -> Executed:
         """Draw the words, then wait until the step's time is over."""
         flight = self._flights.popleft()
         samples = [self.vocabulary.draw(chunk.request) for chunk in flight.plan.chunks if chunk.samples]
+        while flight.end - self.timer.now() > _SIGN_S:
+            self.timer.until(self.timer.now() + _SIGN_S)
+            alive()
         self.timer.until(flight.end)
         return Executed(samples, max(self.timer.now() - flight.end, 0.0), flight.seconds)
 

@@ -4,8 +4,9 @@ Where a backend computes beside the host (`facts.ahead`), the next step is plann
 results are taken in one step late. It is planned as late as the step-time model and the host's own pace allow, since
 who comes after that waits one step longer.
 
-Everything happens here, heartbeats too, so that a loop which hangs falls silent and the watchdog sees it. A step that
-raises costs its requests, not the engine, unless ATTEMPTS in a row do: then the process ends and the next one is tried.
+Everything happens here, heartbeats too, so that a loop which hangs falls silent and the watchdog sees it; while one
+step lasts, its backend says whether it gets on. A step that raises costs its requests, not the engine, unless ATTEMPTS
+in a row do: then the process ends and the next one is tried.
 """
 
 from collections import deque
@@ -16,7 +17,7 @@ from typing import NoReturn
 from paceline_core.errors import PacelineError
 from paceline_core.telemetry import get_logger
 from paceline_workers.engine.backend import Backend, Facts
-from paceline_workers.engine.channel import Channel
+from paceline_workers.engine.channel import Channel, PeerGone
 from paceline_workers.engine.compiling import Compiling
 from paceline_workers.engine.lobby import Lobby
 from paceline_workers.engine.memory.disk import DiskIndex
@@ -151,7 +152,9 @@ class EngineLoop:
     def _collect(self) -> None:
         flight = self._flights.popleft()
         try:
-            executed = self._backend.collect()
+            executed = self._backend.collect(self._alive)
+        except PeerGone:
+            raise
         except Exception as error:  # noqa: BLE001 - the same
             self._fail(flight.plan, error)
             while self._flights:
@@ -165,6 +168,10 @@ class EngineLoop:
             other.since = now
         self._tell(self._scheduler.commit(flight.plan, executed.samples, now))
         self._note(flight.plan, executed.seconds or now - flight.since, executed.lateness)
+
+    def _alive(self) -> None:
+        self._beat()
+        self._channel.flush()
 
     def _fail(self, plan: Plan, error: Exception) -> None:
         _log.error("a step failed", exc_info=error, extra={"requests": len(plan.chunks)})

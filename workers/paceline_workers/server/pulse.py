@@ -4,6 +4,7 @@ An engine is silent while it computes one step, and may be silent while it has n
 from the later of its last frame and the moment work arrived, and only while there is work. A step may be long, a first
 one may compile: while its process uses the CPU it is at work, and only silence without work is short of patience. One
 that computes and says nothing for PATIENCE times as long is hung too: it runs in circles.
+An engine that sleeps while a GPU computes says by itself that its step gets on.
 Known hole: a process that spins while it waits for a device counts as at work.
 """
 

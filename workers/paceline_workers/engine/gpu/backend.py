@@ -19,7 +19,7 @@ from paceline_planner.dtypes import Dtype
 from paceline_planner.shapes import ModelShape
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
-from paceline_workers.engine.backend import Executed, Facts, Pause
+from paceline_workers.engine.backend import Alive, Executed, Facts, Pause, unheard
 from paceline_workers.engine.devices import Gpu
 from paceline_workers.engine.free_memory import free_memory
 from paceline_workers.engine.gpu import room, toolchain
@@ -80,9 +80,9 @@ class TritonBackend:
         """The copies and one forward pass, behind the step in flight."""
         self.runner.launch(plan)
 
-    def collect(self) -> Executed:
+    def collect(self, alive: Alive = unheard) -> Executed:
         """One sample for each chunk that closes its request's gap."""
-        return self.runner.collect()
+        return self.runner.collect(alive)
 
 
 @dataclass(frozen=True, slots=True)

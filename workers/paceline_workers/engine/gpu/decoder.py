@@ -15,11 +15,15 @@ from paceline_kernels.paged_decode.launch import launch_for
 from paceline_kernels.paged_prefill import Tiles
 from paceline_kernels.paging import Pages, Rule, Sequences
 from paceline_kernels.work_list.launch import Work
+from paceline_workers.engine.backend import Alive, unheard
 from paceline_workers.engine.gpu.device import Device
 from paceline_workers.engine.gpu.kernels import LAUNCHES, Kernels
 from paceline_workers.engine.memory.sight import Sight
 from paceline_workers.engine.model.decoder import Decoder, Layer
 from paceline_workers.engine.model.weights import TORCH_TYPES
+
+SIGN_LAYERS = 4
+"""A step that may last shows by so many layers that it gets on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,11 @@ class GpuDecoder:
         shape, weight = self.config.shape, self._model.embedding
         return weight.new_zeros(rows, shape.hidden), weight.new_zeros(rows, shape.vocab)
 
-    def states(self, step: Step, pages: tuple[Pages, ...], *, out: Tensor) -> Tensor:
-        """Compute a step, write its keys and values; hidden states after the final norm [drawn rows, hidden]."""
+    def states(self, step: Step, pages: tuple[Pages, ...], *, out: Tensor, passed: Alive = unheard) -> Tensor:
+        """Compute a step, write its keys and values; hidden states after the final norm [drawn rows, hidden].
+
+        `passed` is called whenever some more layers have been launched.
+        """
         kernels, model = self.kernels, self._model
         if len(step.singles):
             for sight, rule in self._rules.items():
@@ -90,6 +97,8 @@ class GpuDecoder:
             rows = self._norm(x, residual, layer.attention_norm.weight)
             x = self._attention(index, rows, step, angles, pages[index])
             x = self._mlp(layer, self._norm(x, residual, layer.mlp_norm.weight))
+            if index % SIGN_LAYERS == 0:
+                passed()
         x = None if x is None else x.index_select(0, step.drawn)
         return self._norm(x, residual.index_select(0, step.drawn), model.norm.weight, out)
 

@@ -136,6 +136,9 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class _Event:
+    """The host sleeps until it is over: one that span would count as at work, and the watchdog wait ten times as long
+    for a kernel that hangs. It is woken some microseconds later, which the step behind hides."""
+
     event: torch.cuda.Event
 
     def over(self) -> bool:
@@ -178,7 +181,7 @@ class Cuda:
 
     def mark(self) -> Mark:
         """An event."""
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event = torch.cuda.Event(enable_timing=True, blocking=True)  # type: ignore[no-untyped-call]
         event.record()
         return _Event(event)
 

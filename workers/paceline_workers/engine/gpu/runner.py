@@ -5,8 +5,11 @@ without waiting for anything. Only where the host must draw such a token (`drawi
 before is collected: its copies are made, and it begins when that token is known.
 
 Each step in flight has a staging buffer and a place for its results of its own: there are two of both.
-Known hole: a step with chunks of several tokens is launched kernel by kernel, so while requests come and go a small
-model's steps take as long as the host needs for that.
+The host sleeps while it waits for a step; one with long chunks tells by its layers that it gets on, so that a kernel
+that hangs is noticed as soon as anything else that does (`server.pulse`).
+Known holes: launches behind a kernel that hangs, more than the driver's queue takes, spin and pass for work. A wait for
+a slot whose file is read or written, in `launch`, gives no sign of life. A step with chunks of several tokens is
+launched kernel by kernel, so while requests come and go a small model's steps take as long as the host needs for that.
 """
 
 from collections import deque
@@ -18,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from paceline_kernels.sample.state import Drawn
-from paceline_workers.engine.backend import Executed
+from paceline_workers.engine.backend import Alive, Executed, unheard
 from paceline_workers.engine.gpu.buffers import NOBODY, Staged
 from paceline_workers.engine.gpu.cache import GpuCache
 from paceline_workers.engine.gpu.decoder import GpuDecoder
@@ -35,7 +38,8 @@ from paceline_workers.engine.scheduling import NO_TOKEN, Limits, Plan, Request, 
 class _Flight:
     """A step. Of the requests that sample, by row of what is drawn: those `seated` on the device, and the `others`.
 
-    `fault`: why it could not begin when the step before it was collected, which is not to pay for that.
+    It begins at `begin`, gives `signs` of life if it may last, and is over at `end`. `fault`: why it could not begin
+    when the step before it was collected, which is not to pay for that.
     """
 
     rows: Rows
@@ -44,6 +48,7 @@ class _Flight:
     others: dict[Request, int]
     read: Drawn
     begin: Mark | None = None
+    signs: list[Mark] = field(default_factory=list)
     end: Mark | None = None
     copied: dict[Request, Tensor] = field(default_factory=dict)
     fault: Exception | None = None
@@ -72,7 +77,7 @@ class GpuRunner:
         self._flights.append(flight)
 
     @torch.inference_mode()
-    def collect(self) -> Executed:
+    def collect(self, alive: Alive = unheard) -> Executed:
         """Samples of the oldest step. If it raises, nothing is in flight any more."""
         flight, waiting = self._flights.popleft(), list(self._flights)
         self._flights.clear()
@@ -80,6 +85,9 @@ class GpuRunner:
             raise flight.fault
         assert flight.begin is not None
         assert flight.end is not None
+        for sign in flight.signs:
+            sign.wait()
+            alive()
         flight.end.wait()
         samples = self._samples(flight)
         for following in waiting:
@@ -128,7 +136,7 @@ class GpuRunner:
     def _begin(self, flight: _Flight) -> None:
         steps = self._steps
         flight.begin = self._device.mark()
-        steps.run(flight.rows, flight.staged)
+        flight.signs = steps.run(flight.rows, flight.staged)
         if flight.seated:
             flight.read.packed.copy_(steps.drawing.drawn.packed, non_blocking=True)
         for request, row in flight.others.items():

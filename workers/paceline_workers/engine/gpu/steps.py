@@ -13,9 +13,11 @@ from torch import Tensor
 
 from paceline_kernels.paged_prefill import Tiles
 from paceline_kernels.paging import Sequences
+from paceline_workers.engine.backend import Alive, unheard
 from paceline_workers.engine.gpu.buffers import Buffers, Fields, Form, Staged
 from paceline_workers.engine.gpu.cache import GpuCache
 from paceline_workers.engine.gpu.decoder import GpuDecoder, Spans, Step
+from paceline_workers.engine.gpu.device import Mark
 from paceline_workers.engine.gpu.drawing import Drawing
 from paceline_workers.engine.gpu.graphs import Graphs
 from paceline_workers.engine.gpu.layout import Rows, fill
@@ -51,14 +53,17 @@ class Steps:
         fill(staged, rows, self._cache.page_tokens, self.drawing.seat)
         return rows, staged
 
-    def run(self, rows: Rows, staged: Staged) -> None:
-        """Send it to the device and begin."""
+    def run(self, rows: Rows, staged: Staged) -> list[Mark]:
+        """Send it to the device and begin; marks within it, by which to see that one with long chunks gets on."""
         self._buffers.send(staged)
-        self._graphs.run(rows.form, partial(self._compute, rows.form, rows.tiles))
+        signs: list[Mark] = []
+        passed = unheard if rows.tiles is None else lambda: signs.append(self._decoder.device.mark())
+        self._graphs.run(rows.form, partial(self._compute, rows.form, rows.tiles, passed))
+        return signs
 
     def record(self, rows: Rows) -> None:
         """Of single tokens alone, and it has been run."""
-        self._graphs.record(rows.form, partial(self._compute, rows.form, None))
+        self._graphs.record(rows.form, partial(self._compute, rows.form, None, unheard))
 
     def rehearsals(self) -> Iterator[Plan]:
         """One step of each kind, the largest first: after these no step needs a kernel that is not compiled.
@@ -79,7 +84,7 @@ class Steps:
             request.pages = pages
         return Plan(tuple(Chunk(request, 0, count, True) for request in requests))
 
-    def _compute(self, form: Form, tiles: Tiles | None) -> None:
+    def _compute(self, form: Form, tiles: Tiles | None, passed: Alive) -> None:
         """What is on the device becomes states, logits and tokens there; nothing else is read."""
         fields = self._buffers.inputs(form)
         drawn = self.drawing.drawn.tokens[fields.sources.clamp(min=0)]
@@ -90,7 +95,7 @@ class Steps:
         singles = _sequences(fields, slice(form.singles))
         step = Step(tokens, fields.positions, fields.slots, fields.drawn, singles, spans, self._works)
         states, logits = self.states[: form.drawn], self.logits[: form.drawn]
-        self._decoder.states(step, self._cache.layers, out=states)
+        self._decoder.states(step, self._cache.layers, out=states, passed=passed)
         if form.drawn:
             self._decoder.logits(states, out=logits)
             self.drawing.draw(logits, fields.seats, fields.counts)
