@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import InvalidInput
-from paceline_core.launch.supported import GPU_PAGE_TOKENS
+from paceline_core.objects.engine import GPU_MAX_SEQS, GPU_PAGE_TOKENS
 from paceline_kernels.paging import PAGE_TOKENS
+from paceline_kernels.work_list.launch import MOST_SEQUENCES
 from paceline_planner.dtypes import Dtype
 from paceline_planner.memory import USABLE
 from paceline_planner.shapes import LLAMA_3_1_8B, ModelShape
@@ -49,8 +50,8 @@ def test_sizes_that_no_kernel_takes_are_refused_by_field() -> None:
     assert refusal({"kv_dtype": "fp8"}, gpu=AMPERE).startswith("engine.kv_dtype: NVIDIA A100-SXM4-80GB does not ")
 
 
-def test_a_manifest_is_held_to_the_pages_of_the_kernels_and_heads_are_powers_of_two() -> None:
-    assert GPU_PAGE_TOKENS == PAGE_TOKENS
+def test_a_manifest_is_held_to_the_sizes_of_the_kernels_and_heads_are_powers_of_two() -> None:
+    assert (GPU_PAGE_TOKENS, GPU_MAX_SEQS) == (PAGE_TOKENS, MOST_SEQUENCES)
     assert all(size & (size - 1) == 0 for size in HEAD_DIMS)
 
 

@@ -7,15 +7,14 @@ One row goes away with each capability that arrives.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from paceline_core.objects.engine import GPU_MAX_SEQS, GPU_PAGE_TOKENS
 from paceline_core.objects.problems import Problem
 from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 from paceline_core.objects.route import RouteSpec
+from paceline_core.objects.served import KV_DTYPES, QUANTIZATIONS
 
 SOURCES = ("builtin://", "file://")
-KV_DTYPES = ("auto", "fp32", "bf16", "fp8", "int8")
 GPU_KV_DTYPES = ("fp8", "int8")
-GPU_PAGE_TOKENS = (16, 32, 64, 128)
-"""Sizes of page that the kernels take; a test compares it with theirs."""
 FILTERS = ("words",)
 
 
@@ -58,7 +57,7 @@ _GAPS = (
     ),
     _Gap(
         "spec.model.quantization",
-        lambda s: s.model.quantization != "none",
+        lambda s: s.model.quantization not in QUANTIZATIONS,
         "weights are served as stored in this version; leave it out",
     ),
     _Gap(
@@ -81,6 +80,11 @@ _GAPS = (
         "spec.engine.kvCache.pageTokens",
         lambda s: s.engine.page_tokens not in GPU_PAGE_TOKENS and _computes_on(s, gpus=True),
         f"on GPUs a page holds {', '.join(map(str, GPU_PAGE_TOKENS))} tokens; write one of them, or leave it out",
+    ),
+    _Gap(
+        "spec.engine.maxSeqs",
+        lambda s: s.engine.max_seqs > GPU_MAX_SEQS and _computes_on(s, gpus=True),
+        f"on GPUs at most {GPU_MAX_SEQS} requests run at once; write at most so many, or leave it out",
     ),
     _Gap(
         "spec.engine.speculative",

@@ -1,6 +1,6 @@
 """`spec.engine`: how the worker batches, caches, speculates, splits over GPUs, or emulates them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -10,6 +10,13 @@ KVDtype = Literal["auto", "fp32", "bf16", "fp16", "fp8", "int8"]
 Batching = Literal["continuous", "dynamic", "static"]
 Speculation = Literal["ngram", "draft", "lookahead", "heads"]
 
+PAGE_TOKENS: Final = (8, 16, 32, 64, 128, 256, 512, 1024)
+"""Sizes of page that a service may ask for."""
+GPU_PAGE_TOKENS: Final = (16, 32, 64, 128)
+"""Those that the kernels of GPUs take; a test compares it with theirs."""
+GPU_MAX_SEQS: Final = 1024
+"""Most requests that they take at once; a test compares it with theirs."""
+
 Degree = Annotated[int, Field(ge=1, le=64)]
 
 
@@ -17,9 +24,10 @@ class KVCache(Part):
     """The paged key-value cache."""
 
     dtype: KVDtype | None = None
-    """Element type. Default: auto, the type that the model is computed in."""
-    page_tokens: Annotated[int, Field(ge=8, le=1024)] | None = None
-    """Tokens in a page, a power of two. Default: 64."""
+    """Element type: bf16 or fp32, on GPUs also fp8 (compute capability 8.9 and later) or int8.
+    Default: auto, the type that the model is computed in."""
+    page_tokens: Annotated[int, Field(ge=PAGE_TOKENS[0], le=PAGE_TOKENS[-1])] | None = None
+    """Tokens in a page, a power of two; on GPUs from 16 to 128. Default: 64."""
     attention_window: Annotated[int, Field(ge=64, le=16_777_216)] | None = None
     """Tokens that attention looks back; older pages are freed. At least pageTokens.
     Default: the model's own, usually no window."""
@@ -72,7 +80,7 @@ class Engine(Part):
     max_model_len: Annotated[int, Field(ge=16, le=16_777_216)] | None = None
     """Longest prompt plus output, in tokens. Default: what the model was made for. Example: 8192."""
     max_seqs: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Most requests running at once in one replica. Default: 64, but at most stepTokens."""
+    """Most requests running at once in one replica; on GPUs at most 1024. Default: 64, but at most stepTokens."""
     step_tokens: Annotated[int, Field(ge=16, le=1_048_576)] | None = None
     """Most tokens in one engine step; decodes go first, prefills fill the rest in chunks. At least maxSeqs.
     Default: 2048, but at least maxSeqs."""

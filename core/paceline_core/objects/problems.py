@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 from paceline_core.errors import InvalidInput
 from paceline_core.objects.fields import FIXES
 from paceline_core.objects.schema import Schema, at, field_path
+from paceline_core.objects.served import SERVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,11 @@ def _explained(error: ErrorDetails, schema: Schema) -> Problem:
         loc = (*loc, context["index"])
     if error["type"] == "extra_forbidden":
         return Problem(field_path(schema, loc), _unknown(str(loc[-1]), at(schema, loc[:-1]) or {}))
-    node = at(schema, loc) or {}
+    node, field = at(schema, loc) or {}, field_path(schema, loc)
+    if field in SERVED:
+        node = {**node, "enum": SERVED[field]}
     say = _SAYINGS.get(error["type"])
-    return Problem(field_path(schema, loc), say(error["input"], context, node) if say else error["msg"])
+    return Problem(field, say(error["input"], context, node) if say else error["msg"])
 
 
 def did_you_mean(word: str, choices: Sequence[str]) -> str:
@@ -76,6 +79,8 @@ def _missing(_: Any, __: Mapping[str, Any], node: Schema) -> str:
 
 def _choice(value: Any, _: Mapping[str, Any], node: Schema) -> str:
     choices = [str(choice) for choice in node.get("enum", ())]
+    if len(choices) == 1:
+        return f"{value!r} is unknown; write {choices[0]}"
     return f"{value!r} is not one of {_listed(choices)}{did_you_mean(str(value), choices)}"
 
 

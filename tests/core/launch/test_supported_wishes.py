@@ -45,7 +45,9 @@ def test_what_gpus_and_cpus_cannot_is_refused_where_any_pool_computes_there() ->
     assert wishes(engine={"kvCache": {"dtype": "fp8"}}, pools=[GPU, CPU]) == ["spec.engine.kvCache.dtype"]
     assert wishes(engine={"kvCache": {"pageTokens": 8}}, pools=[GPU, CPU]) == ["spec.engine.kvCache.pageTokens"]
     assert wishes(engine={"kvCache": {"pageTokens": 8}}) == []
-    narrow = {"emulate": EMULATE, "kvCache": {"dtype": "fp8", "pageTokens": 256}}
+    assert wishes(engine={"maxSeqs": 2000}, pools=[GPU, CPU]) == ["spec.engine.maxSeqs"]
+    assert wishes(engine={"maxSeqs": 2000}) == wishes(engine={"maxSeqs": 1024}, pools=[GPU]) == []
+    narrow = {"emulate": EMULATE, "kvCache": {"dtype": "fp8", "pageTokens": 256}, "maxSeqs": 2000}
     assert wishes(engine=narrow, pools=[CPU, {**GPU, "gpusPerReplica": 0}]) == []
 
 

@@ -52,6 +52,22 @@ def test_an_error_reads_as_one_line_a_fault_and_names_the_first() -> None:
     assert str(refused.value).splitlines()[1] == "spec.pool: unknown field; did you mean pools?"
 
 
+def test_of_choices_those_are_listed_that_are_served() -> None:
+    cache = {"kvCache": {"dtype": "fp7"}}
+    model = {"source": "builtin://demo", "quantization": "fp7"}
+    assert problems(minimal(engine=cache, model=model)) == [
+        "spec.model.quantization: 'fp7' is unknown; write none",
+        "spec.engine.kvCache.dtype: 'fp7' is not one of auto, fp32, bf16, fp8, int8; did you mean fp8?",
+    ]
+
+
+def test_a_size_of_page_that_is_none_is_told_with_those_of_gpus() -> None:
+    (said,) = problems(minimal(engine={"kvCache": {"pageTokens": 48}}, pools=[{"name": "main", "accelerator": "h100"}]))
+    assert said == (
+        "spec.engine.kvCache.pageTokens: must be a power of two from 8 to 1024, on GPUs from 16 to 128, like 64"
+    )
+
+
 def test_an_unknown_field_that_is_like_no_other_lists_what_there_is() -> None:
     assert problems(minimal(telemetry={"zzz": 1})) == [
         "spec.telemetry.zzz: unknown field; the fields here are tracing, logPrompts"

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from paceline_core.objects.engine import GPU_PAGE_TOKENS, PAGE_TOKENS
 from paceline_core.objects.filters import NO_WORDS, WORDS, WORDS_ACTIONS, WORDS_SETTINGS
 from paceline_core.objects.rules.rule import Rule, service_rule
 from paceline_core.objects.rules.source import source_rule
@@ -78,9 +79,10 @@ _ENGINE: Final = (
     ),
     service_rule(
         "spec.engine.kvCache.pageTokens",
-        "self in [8, 16, 32, 64, 128, 256, 512, 1024]",
-        "must be a power of two from 8 to 1024, like 64",
-        lambda it: it in (8, 16, 32, 64, 128, 256, 512, 1024),
+        f"self in {list(PAGE_TOKENS)}",
+        f"must be a power of two from {PAGE_TOKENS[0]} to {PAGE_TOKENS[-1]},"
+        f" on GPUs from {GPU_PAGE_TOKENS[0]} to {GPU_PAGE_TOKENS[-1]}, like 64",
+        lambda it: it in PAGE_TOKENS,
     ),
     service_rule(
         "spec.engine.kvCache",

@@ -1,0 +1,18 @@
+"""Of the choices that a field has, those that this version serves, where they are fewer: messages list them alone.
+
+The API only grows, so the others stay in the schema; `launch.supported` refuses them by name.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from paceline_core.objects.engine import KVDtype
+from paceline_core.objects.model import Quantization
+
+QUANTIZATIONS: Final[tuple[Quantization, ...]] = ("none",)
+KV_DTYPES: Final[tuple[KVDtype, ...]] = ("auto", "fp32", "bf16", "fp8", "int8")
+SERVED: Final[Mapping[str, tuple[str, ...]]] = {
+    "spec.model.quantization": QUANTIZATIONS,
+    "spec.engine.kvCache.dtype": KV_DTYPES,
+}
+"""Field -> choices."""
