@@ -28,7 +28,7 @@ def written(field: FieldInfo) -> str:
     """A default as the page has it."""
     if field.is_required():
         return "required"
-    value: Any = field.get_default()
+    value: Any = field.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, EngineConfig):
         return "all below"
     return "none" if value is None else f"`{json.dumps(value)}`"
@@ -61,9 +61,28 @@ def test_the_page_has_the_field_of_the_manifest(name: str) -> None:
         ({"service": "chat"}, "service"),
         ({"engine": {"batch_window_s": {"interactive": -1}}}, "engine.batch_window_s.interactive"),
         ({"engine": {"batch_window_s": {"interactive": 1e9}}}, "engine.batch_window_s.interactive"),
+        ({"engine": {"device": "cpu", "page_tokens": 48}}, "engine.page_tokens"),
+        ({"engine": {"max_seqs": 33, "step_tokens": 32}}, "engine.max_seqs"),
+        ({"engine": {"max_seqs": 513}}, "engine.max_seqs"),
     ],
 )
 def test_what_no_worker_can_mean_is_refused_by_name(changed: dict[str, Any], field: str) -> None:
     (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     with pytest.raises(InvalidInput, match=rf"^worker\.yaml: {field}: "):
         parse(WorkerConfig, yaml.safe_load(text) | changed, "worker.yaml")
+
+
+def test_what_is_refused_is_told_with_the_fix() -> None:
+    with pytest.raises(InvalidInput) as pages:
+        parse(EngineConfig, {"page_tokens": 48}, "engine")
+    sizes = "8, 16, 32, 64, 128, 256, 512, 1024, on GPUs from 16 to 128"
+    assert str(pages.value) == f"engine: page_tokens: must be one of {sizes}"
+    with pytest.raises(InvalidInput) as requests:
+        parse(EngineConfig, {"max_seqs": 33, "step_tokens": 32}, "engine")
+    assert str(requests.value) == (
+        "engine: max_seqs: 33 running requests need a token each in a step of 32; lower it, or raise step_tokens"
+    )
+
+
+def test_steps_may_be_smaller_than_the_usual_number_of_requests() -> None:
+    assert parse(EngineConfig, {"step_tokens": 32}, "engine").max_seqs == 32

@@ -1,11 +1,34 @@
 """The worker's configuration file: written by `paceline_core.launch`, read once at start, nothing reloads live."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints, ValidationInfo
+from pydantic_core import PydanticCustomError
 
 from paceline_core.config import Config, Listen
+from paceline_core.objects.engine import GPU_PAGE_TOKENS, PAGE_TOKENS
+
+USUAL_SEQS = 64
+
+
+def _usual_seqs(given: dict[str, Any]) -> int:
+    return min(USUAL_SEQS, int(given.get("step_tokens", USUAL_SEQS)))
+
+
+def _within_a_step(seqs: int, info: ValidationInfo) -> int:
+    if seqs > (tokens := info.data.get("step_tokens", seqs)):
+        fault = "{seqs} running requests need a token each in a step of {tokens}; lower it, or raise step_tokens"
+        raise PydanticCustomError("seqs", fault, {"seqs": seqs, "tokens": tokens})
+    return seqs
+
+
+def _a_size_of_page(tokens: int) -> int:
+    if tokens not in PAGE_TOKENS:
+        sizes, least, most = ", ".join(map(str, PAGE_TOKENS)), GPU_PAGE_TOKENS[0], GPU_PAGE_TOKENS[-1]
+        fault = "must be one of {sizes}, on GPUs from {least} to {most}"
+        raise PydanticCustomError("page", fault, {"sizes": sizes, "least": least, "most": most})
+    return tokens
 
 
 class EmulateConfig(Config):
@@ -30,9 +53,9 @@ class EngineConfig(Config):
     """
 
     max_model_len: int | None = Field(default=None, ge=16)
-    max_seqs: int = Field(default=64, ge=1)
     step_tokens: int = Field(default=512, ge=16)
-    page_tokens: int = Field(default=64, ge=1)
+    max_seqs: Annotated[int, AfterValidator(_within_a_step)] = Field(default_factory=_usual_seqs, ge=1)
+    page_tokens: Annotated[int, AfterValidator(_a_size_of_page)] = 64
     kv_bytes: int | None = Field(default=None, ge=1)
     kv_pages: int | None = Field(default=None, ge=2)
     host_bytes: int = Field(default=0, ge=0)
