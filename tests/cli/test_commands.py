@@ -21,7 +21,7 @@ spec:
 
 
 EMULATED = f"{GOOD}  engine: {{emulate: {{accelerator: h100, model: llama-3.1-8b}}}}\n"
-HERE = [
+NOWHERE = [
     (
         EMULATED.replace("h100", "potato"),
         "spec.engine.emulate.accelerator: 'potato' cannot be emulated; use one of h100",
@@ -29,7 +29,6 @@ HERE = [
     (EMULATED.replace("llama-3.1-8b", "gpt-9"), "spec.engine.emulate.model: 'gpt-9' cannot be emulated; use one of"),
     (EMULATED.replace("h100", "l4").replace("llama-3.1-8b", "llama-3.3-70b"), "spec.engine.emulate: "),
     (EMULATED.replace("emulate", "maxModelLen: 9000000, emulate"), "spec.engine.maxModelLen: 9000000 is over"),
-    (GOOD.replace("builtin://demo", "file:///nonexistent"), "spec.model.source: /nonexistent is not a folder on this"),
     (
         GOOD.replace("pools:", "engine: {kvCache: {dtype: fp8}}\n  pools:"),
         "spec.engine.kvCache.dtype: fp8 and int8 are kept on GPUs alone",
@@ -100,21 +99,30 @@ def test_lint_tells_every_error_and_what_is_not_served_in_one_go(call: Call, tmp
     file.write_text(f"{broken}---{served}---\na: [1")
     code, _, err = call("lint", str(file))
     assert code == 1
-    for told in ("pools[0].colour", "pools[0].replicas.min", "is not YAML", "note: not served by this version here: "):
+    for told in ("pools[0].colour", "pools[0].replicas.min", "is not YAML", "note: not served by this version: "):
         assert told in err
 
 
-@pytest.mark.parametrize(("text", "message"), HERE)
-def test_lint_notes_what_up_would_refuse_here_and_fails_nothing(
+@pytest.mark.parametrize(("text", "message"), NOWHERE)
+def test_lint_notes_what_this_version_does_not_serve_and_calls_the_file_valid_but_not_ok(
     call: Call, tmp_path: Path, text: str, message: str
 ) -> None:
     file = tmp_path / "chat.yaml"
     file.write_text(text)
     code, out, err = call("lint", str(file))
-    assert (code, out) == (0, f"{file}: ok\n")
-    assert err.startswith("note: not served by this version here: ")
+    assert (code, out) == (0, f"{file}: valid, but not served by this version\n")
+    assert err.startswith("note: not served by this version: ")
     assert message in err
     assert len(json.loads(call("lint", "--json", str(file))[1])["notes"][str(file)]) == 1
+
+
+def test_lint_notes_what_only_this_machine_lacks_and_calls_the_file_ok(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "chat.yaml"
+    file.write_text(GOOD.replace("builtin://demo", "file:///nonexistent"))
+    code, out, err = call("lint", str(file))
+    assert (code, out) == (0, f"{file}: ok\n")
+    assert err.startswith("note: not served on this machine: ")
+    assert "spec.model.source: /nonexistent is not a folder on this machine" in err
 
 
 def test_lint_notes_who_answers_to_a_shared_name(call: Call, tmp_path: Path) -> None:
@@ -192,7 +200,11 @@ def test_without_a_run_commands_say_how_to_start_one(call: Call, tmp_path: Path,
         (GOOD.replace("model:", "modle:"), "spec.modle"),
         (GOOD.replace("builtin://demo", "ftp://x"), "spec.model.source"),
         (GOOD.replace("builtin://demo", "hf://org/name"), "spec.model.source: this version loads"),
-        *HERE,
+        (
+            GOOD.replace("builtin://demo", "file:///nonexistent"),
+            "spec.model.source: /nonexistent is not a folder on th",
+        ),
+        *NOWHERE,
     ],
 )
 def test_up_refuses_bad_manifests_before_it_starts_anything(

@@ -1,12 +1,12 @@
 """`paceline lint`: every fault of the given manifests, as the API server would find them.
 
-What the objects may say but this version does not serve is a note, here or on a cluster; so is what only this machine
-lacks. Notes fail nothing: a manifest may be written for a version to come.
+What the objects may say but this version does not serve is a note, and the file is called valid instead of ok; what
+only this machine lacks is a note too. Notes fail nothing: a manifest may be written for a version to come.
 """
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from paceline_cli.commands import command_app
+from paceline_cli.supervisor.machine import lacking, unserved
 from paceline_cli.supervisor.notes import notes
 from paceline_cli.supervisor.wishes import refused
 from paceline_core.errors import InvalidInput
@@ -25,10 +26,14 @@ app = command_app()
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """About one file, each as `place: field: message`: what is wrong, and what is worth a second look."""
+    """About one file, each as `place: field: message`: what is wrong, what is worth a second look, what is not served.
+
+    `unserved` is part of `notes`.
+    """
 
     faults: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    unserved: tuple[str, ...] = ()
 
 
 @app.command(help="Check manifests; print every fault; exit 1 if there is one.")
@@ -57,10 +62,7 @@ def examine(files: Sequence[Path]) -> dict[str, Findings]:
     surveys = {str(file): _survey(file) for file in files}
     here = [manifest for found in surveys.values() for manifest in found.manifests]
     sound = not any(found.faults for found in surveys.values())  # else what seems to be missing may be what is faulty
-    return {
-        name: Findings(tuple(map(str, found.faults)), tuple(_notes(found.manifests, here if sound else None)))
-        for name, found in surveys.items()
-    }
+    return {name: _findings(found, here if sound else None) for name, found in surveys.items()}
 
 
 def _survey(file: Path) -> Survey:
@@ -70,10 +72,12 @@ def _survey(file: Path) -> Survey:
         return Survey([], [Problem(error.field, error.message)])
 
 
-def _notes(own: Sequence[Manifest], here: Sequence[Manifest] | None) -> Iterator[str]:
-    if here is not None:
-        yield from notes(own, here)
-    yield from (f"not served by this version here: {problem}" for problem in refused(own))
+def _findings(found: Survey, here: Sequence[Manifest] | None) -> Findings:
+    own = found.manifests
+    idle = tuple(f"not served by this version: {problem}" for problem in refused(own, unserved))
+    absent = tuple(f"not served on this machine: {problem}" for problem in refused(own, lacking))
+    doubts = () if here is None else tuple(notes(own, here))
+    return Findings(tuple(map(str, found.faults)), (*doubts, *idle, *absent), idle)
 
 
 def _print(found: Mapping[str, Findings]) -> None:
@@ -82,4 +86,4 @@ def _print(found: Mapping[str, Findings]) -> None:
             for line in lines:
                 typer.echo(f"{word}: {line}", file=sys.stderr)
         if not of.faults:
-            typer.echo(f"{file}: ok")
+            typer.echo(f"{file}: valid, but not served by this version" if of.unserved else f"{file}: ok")

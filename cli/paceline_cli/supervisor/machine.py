@@ -1,4 +1,4 @@
-"""What a valid service asks for that `paceline up` cannot give on this machine: refused by field, before any start."""
+"""What a valid service asks for that nothing serves, or not this machine: refused by field, before any start."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,7 +8,8 @@ import psutil
 from paceline_core.errors import InvalidInput
 from paceline_core.launch import unsupported, wrong_filters
 from paceline_core.objects import Problem, ResolvedService
-from paceline_planner import emulation
+from paceline_core.objects.problems import did_you_mean
+from paceline_planner import emulation, hardware
 from paceline_planner.shapes import from_config
 from paceline_workers.engine.model.files import read_object
 from paceline_workers.source import locate
@@ -18,12 +19,16 @@ GPU_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 """Where there is a driver of NVIDIA GPUs, one of these is: on Linux, and on Linux within Windows."""
 
 
-def refusals(service: ResolvedService, gpu_files: Sequence[Path] = GPU_FILES) -> Iterator[Problem]:
-    """Every reason, in the order of causes: the filters, the version, a missing cluster, the catalogue, the machine."""
+def unserved(service: ResolvedService) -> Iterator[Problem]:
+    """What this version serves nowhere, in the order of causes: the filters, the version, the catalogue."""
     yield from wrong_filters(service)
     yield from unsupported(service)
-    yield from _clusterbound(service)
     yield from emulation.refusals(service)
+
+
+def lacking(service: ResolvedService, gpu_files: Sequence[Path] = GPU_FILES) -> Iterator[Problem]:
+    """What only this machine cannot give: a cluster, a GPU, the model's files, memory."""
+    yield from _clusterbound(service)
     if not service.emulated:
         if not any(map(Path.exists, gpu_files)):
             yield from _gpuless(service)
@@ -43,7 +48,15 @@ def _gpuless(service: ResolvedService) -> Iterator[Problem]:
     for index, pool in enumerate(service.pools):
         if pool.gpus:
             fix = "write cpu, or emulate with spec.engine.emulate"
-            yield Problem(f"spec.pools[{index}].accelerator", f"this machine has no NVIDIA GPU; {fix}")
+            yield Problem(f"spec.pools[{index}].accelerator", f"{_no_gpu(pool.accelerator)}; {fix}")
+
+
+def _no_gpu(accelerator: str) -> str:
+    if accelerator in hardware.CATALOGUE:
+        return "this machine has no NVIDIA GPU"
+    known = list(hardware.CATALOGUE)
+    built_in = f"{', '.join(known)}, which are built in{did_you_mean(accelerator, known)}"
+    return f"{accelerator!r} is none of {built_in}; and this machine has no NVIDIA GPU"
 
 
 def _missing(service: ResolvedService) -> Iterator[Problem]:

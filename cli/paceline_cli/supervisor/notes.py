@@ -6,6 +6,7 @@ Notes refuse nothing: what is not among these manifests may be on a cluster, or 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from paceline_cli.supervisor.accelerators import accelerators, device_notes
 from paceline_cli.supervisor.keys import LOCAL_TENANT
 from paceline_cli.supervisor.site import NAMESPACE
 from paceline_core.launch import idle
@@ -26,11 +27,12 @@ class _Names:
 
 def notes(own: Sequence[Manifest], here: Sequence[Manifest]) -> Iterator[str]:
     """About `own`, which stand among all that are `here`."""
-    names = _names(here)
+    names, known = _names(here), accelerators(here)
     for manifest in own:
         found = manifest.found
         if isinstance(found, InferenceService):
-            yield from (f"{manifest.context}: {note}" for note in _service(names.services[found.key]))
+            service = names.services[found.key]
+            yield from (f"{manifest.context}: {note}" for note in (*_service(service), *device_notes(service, known)))
         elif isinstance(found, Tenant):
             yield from (f"{manifest.context}: {note}" for note in _tenant(found, names))
         elif isinstance(found, InferenceRoute):

@@ -5,14 +5,14 @@ What this machine cannot serve is refused here, before anything is started.
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from paceline_cli.supervisor.keys import LOCAL_TENANT
-from paceline_cli.supervisor.machine import refusals
+from paceline_cli.supervisor.machine import lacking, unserved
 from paceline_cli.supervisor.notes import notes
 from paceline_cli.supervisor.site import NAMESPACE
 from paceline_core.clock import rfc3339
@@ -44,7 +44,7 @@ def read_wishes(files: Sequence[Path], now: datetime) -> Wishes:
     surveys = [survey(file) for file in files]
     manifests = [manifest for found in surveys for manifest in found.manifests]
     own = [fault for found in surveys for fault in found.faults]
-    if faults := [*own, *_twins(manifests), *refused(manifests)]:
+    if faults := [*own, *_twins(manifests), *refused(manifests, unserved), *refused(manifests, lacking)]:
         raise ManifestError(faults)
     services = [resolve(m.found) for m in manifests if isinstance(m.found, InferenceService)]
     if not services:
@@ -68,11 +68,11 @@ def _twins(manifests: Sequence[Manifest]) -> Iterator[Problem]:
             yield Problem(f"{manifest.context}: metadata.name", "stands in two files; rename one of them")
 
 
-def refused(manifests: Iterable[Manifest]) -> Iterator[Problem]:
-    """What this machine cannot serve of valid manifests, with its places."""
+def refused(manifests: Iterable[Manifest], why: Callable[[ResolvedService], Iterable[Problem]]) -> Iterator[Problem]:
+    """What `why` finds (`unserved`, or `lacking` here) in valid manifests, with its places."""
     for manifest in manifests:
         if isinstance(manifest.found, InferenceService):
-            for problem in refusals(resolve(manifest.found)):
+            for problem in why(resolve(manifest.found)):
                 yield Problem(f"{manifest.context}: {problem.field}", problem.message)
 
 

@@ -1,0 +1,77 @@
+"""What `lint` and `up` say of accelerators that nothing here knows, and of fp8 where a GPU is not known to have it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from paceline_cli.commands.lint import Findings, examine
+from paceline_cli.supervisor.machine import lacking
+from paceline_core.objects import InferenceService, resolve, validate
+
+FP8 = {"kvCache": {"dtype": "fp8"}}
+EMULATE = {"emulate": {"accelerator": "h100", "model": "llama-3.1-8b"}}
+
+
+def service(accelerator: str, **spec: Any) -> dict[str, Any]:
+    pools = [{"name": "main", "accelerator": accelerator}]
+    return made("InferenceService", "chat", {"model": {"source": "builtin://demo"}, "pools": pools, **spec})
+
+
+def profile(name: str, **teraflops: float) -> dict[str, Any]:
+    return made("AcceleratorProfile", name, {"memory": "80G", "bandwidth": "2039G", "teraflops": teraflops})
+
+
+def made(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "paceline.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def linted(tmp_path: Path, *documents: dict[str, Any]) -> Findings:
+    file = tmp_path / "file.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    (found,) = examine([file]).values()
+    assert found.faults == ()
+    return found
+
+
+def noted(tmp_path: Path, *documents: dict[str, Any]) -> list[str]:
+    """Without what is noted of this machine, and without the place."""
+    notes = [note for note in linted(tmp_path, *documents).notes if not note.startswith("not served")]
+    return [note.partition("): ")[2] for note in notes]
+
+
+def test_an_unknown_accelerator_is_told_with_the_known_ones(tmp_path: Path) -> None:
+    (note,) = noted(tmp_path, service("h1000"))
+    assert note == (
+        "spec.pools[0].accelerator: 'h1000' is none of h100, h200, l4, cpu, which are known here; did you mean h100?; "
+        "write one of them, or apply an AcceleratorProfile h1000 to the cluster"
+    )
+
+
+def test_what_is_built_in_or_has_a_profile_here_or_is_emulated_is_not_noted(tmp_path: Path) -> None:
+    assert noted(tmp_path, service("h200")) == noted(tmp_path, service("cpu")) == []
+    assert noted(tmp_path, service("a100"), profile("a100", bf16=312.0)) == []
+    assert noted(tmp_path, service("a100", engine=EMULATE)) == []
+
+
+@pytest.mark.parametrize("known", [[profile("a100", bf16=312.0)], []])
+def test_fp8_on_a_gpu_that_is_not_known_to_have_it_is_noted(tmp_path: Path, known: list[dict[str, Any]]) -> None:
+    *_, last = noted(tmp_path, service("a100", engine=FP8), *known)
+    assert last.startswith("spec.engine.kvCache.dtype: fp8 needs GPUs of compute capability 8.9 or later (Ada, Hopper)")
+    assert last.endswith("nothing here says that a100 has fp8; write int8 or bf16 if it has not")
+
+
+def test_fp8_on_a_gpu_that_has_it_is_not_noted(tmp_path: Path) -> None:
+    assert noted(tmp_path, service("h100", engine=FP8)) == []
+    assert noted(tmp_path, service("mine", engine=FP8), profile("mine", bf16=312.0, fp8=624.0)) == []
+
+
+def test_up_tells_that_a_name_is_unknown_where_there_is_no_gpu_for_it(tmp_path: Path) -> None:
+    found = validate(service("h1000"))
+    assert isinstance(found, InferenceService)
+    (problem,) = lacking(resolve(found), (tmp_path / "absent",))
+    assert str(problem) == (
+        "spec.pools[0].accelerator: 'h1000' is none of h100, h200, l4, cpu, which are built in; did you mean h100?; "
+        "and this machine has no NVIDIA GPU; write cpu, or emulate with spec.engine.emulate"
+    )
