@@ -124,9 +124,10 @@ def said(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Co
 
 @contextmanager
 def up(scratch: Path, *more: str, file: Path = EMULATED) -> Iterator[Up]:
-    """A run that is gone after the block, whatever happened in it."""
+    """A run that is gone after the block, whatever happened in it. It ignores no signal, even if the tests do."""
     out, err, state = scratch / "up.out", scratch / "up.err", scratch / "state"
-    argv = [sys.executable, "-m", "paceline_cli", "up", "-f", str(file), "--state", str(state), "--json", "--port", "0"]
+    argv = ["env", "--default-signal", sys.executable, "-m", "paceline_cli", "up", "-f", str(file)]
+    argv += ["--state", str(state), "--json", "--port", "0"]
     with out.open("wb") as stdout, err.open("wb") as stderr:
         process = subprocess.Popen([*argv, *more], stdout=stdout, stderr=stderr)
     try:
