@@ -1,6 +1,7 @@
 """Model folders that are wrong: every fault is found before anything is served, and names file, field and fix."""
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from paceline_workers.engine.memory.sight import Sight
 from paceline_workers.engine.model import config
 from paceline_workers.engine.scheduling import Request
 from paceline_workers.engine.torch_cpu import TorchBackend
+from paceline_workers.files import LIMIT
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -267,6 +269,24 @@ def test_a_broken_config_is_named(folder: Path, content: str, message: str) -> N
 def test_a_missing_config_is_named(folder: Path) -> None:
     (folder / "config.json").unlink()
     assert f"{folder / 'config.json'}: cannot be read" in refusal(folder)
+
+
+def test_a_pipe_in_place_of_a_config_is_named_and_not_waited_for(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+    assert f"{folder / 'config.json'}: cannot be read: it is no regular file" in refusal(folder)
+
+
+def test_a_pipe_in_place_of_a_shard_is_named_and_not_waited_for(shards: Path) -> None:
+    victim = sorted(shards.glob("model-*.safetensors"))[1]
+    victim.unlink()
+    os.mkfifo(victim)
+    assert refusal(shards).startswith(f"{victim}: is no regular file; copy")
+
+
+def test_a_config_without_end_is_not_read(folder: Path) -> None:
+    os.truncate(folder / "config.json", LIMIT + 1)
+    assert f"{folder / 'config.json'}: cannot be read: it has more than 256 MiB" in refusal(folder)
 
 
 def test_eos_comes_from_the_generation_config_first(folder: Path) -> None:

@@ -151,6 +151,13 @@ def test_a_wrong_setting_is_one_clear_line(folder: Path, changes: dict[str, Any]
         assert words in worker.said()
 
 
+def test_a_gpu_that_is_not_there_is_a_wrong_setting(folder: Path) -> None:
+    hidden = {"CUDA_VISIBLE_DEVICES": ""}
+    with worker_process(folder, engine={"device": "cuda"}, environ=hidden) as worker:
+        assert worker.ended() == 2
+        assert worker.said().splitlines()[-1].startswith("paceline worker: engine.device: torch finds no CUDA GPU here")
+
+
 @pytest.mark.parametrize(
     ("argv", "words"), [([], "PACELINE_CONFIG: is not set"), (["--port", "1"], "unrecognized arguments: --port 1")]
 )

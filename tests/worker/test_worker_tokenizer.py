@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -112,6 +113,12 @@ def test_special_token_names_come_from_either_form(folder: Path) -> None:
 
 def test_a_folder_without_a_tokenizer_is_named(folder: Path) -> None:
     with pytest.raises(InvalidInput, match=r"tokenizer\.json: cannot be read"):
+        Tokenizer.load(folder)
+
+
+def test_a_pipe_in_place_of_a_tokenizer_is_named_and_not_waited_for(folder: Path) -> None:
+    os.mkfifo(folder / "tokenizer.json")
+    with pytest.raises(InvalidInput, match=r"tokenizer\.json: cannot be read .*it is no regular file"):
         Tokenizer.load(folder)
 
 

@@ -1,7 +1,7 @@
 """`python -m paceline_workers.main`: one worker's API process, configured by the file that PACELINE_CONFIG names.
 
-Exit status: 0 after a drain, 1 when the engine cannot serve, 2 when configuration, port or model folder are wrong; the
-reason is then the last line on standard error.
+Exit status: 0 after a drain, 2 when configuration, port or model folder are wrong or a setting asks for what this
+machine has not, 1 when the engine cannot serve for another reason; the reason is then the last line on standard error.
 """
 
 import paceline_core.early_end  # noqa: F401 - for its effect, before the seconds of imports

@@ -16,6 +16,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from paceline_core.errors import Code, InvalidInput, RequestError
+from paceline_workers.files import read_text
 from paceline_workers.server.tokenizer import read_json
 
 Now = Callable[[], datetime]
@@ -80,7 +81,7 @@ def _default(value: Any) -> str:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(str(path), f"cannot be read: {error}") from None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline_core.errors import InvalidInput
+from paceline_workers.files import read_bytes
 from paceline_workers.server.tokenizer import read_json
 
 KNOWN = frozenset({"Transformer", "Pooling", "Normalize"})
@@ -32,7 +33,7 @@ def refusal(folder: Path) -> str:
 def _modules(path: Path) -> list[str]:
     """Kinds of the modules in their order: the last part of each `type`."""
     try:
-        modules: Any = json.loads(path.read_bytes())
+        modules: Any = json.loads(read_bytes(path))
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:

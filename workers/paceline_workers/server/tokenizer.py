@@ -17,6 +17,7 @@ from typing import Any
 import tokenizers
 
 from paceline_core.errors import InvalidInput
+from paceline_workers.files import read_bytes, read_text
 from paceline_workers.server.detokenize import Decode
 from paceline_workers.server.longest import longest_token
 from paceline_workers.server.segments import Segments
@@ -50,7 +51,7 @@ class Tokenizer:
         path = folder / "tokenizer.json"
         settings = read_json(folder / "tokenizer_config.json")
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path)
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidInput(str(path), f"cannot be read ({error}); the model folder must hold it") from None
         try:
@@ -151,7 +152,7 @@ class Tokenizer:
 def read_json(path: Path) -> dict[str, Any]:
     """An optional JSON object; {} when there is no such file. Raises InvalidInput."""
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_bytes(path))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from paceline_core.errors import InvalidInput
 from paceline_planner.dtypes import Dtype
+from paceline_workers.files import read_text
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -91,6 +92,8 @@ class Weights:
 
     def _open(self, name: str) -> None:
         path = self._folder / name
+        if path.exists() and not path.is_file():
+            raise InvalidInput(str(path), "is no regular file; copy the whole model again")
         try:
             handle = self._files.enter_context(safe_open(path, framework="pt"))
         except FileNotFoundError:
@@ -114,7 +117,7 @@ def _read_index(folder: Path) -> Mapping[str, str]:
 
 def _index(path: Path) -> Mapping[str, str]:
     try:
-        files: dict[str, str] = json.loads(path.read_text())["weight_map"]
+        files: dict[str, str] = json.loads(read_text(path))["weight_map"]
         sound = all(Path(name).name == name for name in files.values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidInput(str(path), f"is not an index of weights ({error!r}); copy it again") from None

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from paceline_workers.engine.sampling import grammar
 from paceline_workers.engine.sampling.grammar import NOTHING
 from paceline_workers.engine.scheduling import Request
+from paceline_workers.files import read_text
 
 Mask = NDArray[np.bool_]
 COMPILED = 64
@@ -115,7 +116,7 @@ class Grammars:
     def _loaded(self) -> LLTokenizer:
         if self._tokenizer is None:
             source = self._source
-            text = source if isinstance(source, str) else source.read_text(encoding="utf-8")
+            text = source if isinstance(source, str) else read_text(source)
             self._tokenizer = LLTokenizer(text, n_vocab=self._vocab, eos_token=self._eos)
         return self._tokenizer
 
