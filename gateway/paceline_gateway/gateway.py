@@ -16,7 +16,7 @@ from paceline_gateway.floor import RETRY_S, Floor
 from paceline_gateway.http.message import Head, Request
 from paceline_gateway.http.reader import Refusal
 from paceline_gateway.http.reply import Reply, json_fields, request_id_field
-from paceline_gateway.identity import authenticate
+from paceline_gateway.identity import authenticate, sent_key_id
 from paceline_gateway.proxy import Call
 from paceline_gateway.quota.nouns import Reservation, Use
 from paceline_gateway.requests import events as e
@@ -86,7 +86,10 @@ class Gateway:
         head = refusal.head
         request_id = _new_id() if head is None else _request_id(head)
         self._floor.tenants.refused(refusal.error.row.outcome)
-        self._access.refused(refusal.error, request_id, "" if head is None else head.path)
+        if head is None:
+            self._access.refused(refusal.error, request_id, "")
+        else:
+            self._access.refused(refusal.error, request_id, head.path, sent_key_id(head.headers))
         reply.fail(refusal.error, request_id_field(request_id))
 
     def _generate(self, request: Request, reply: Reply, request_id: bytes, *, counts: bool) -> None:

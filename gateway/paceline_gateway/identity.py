@@ -19,15 +19,19 @@ _WRONG = "The API key is not valid; check it, or ask for a new one."
 
 def authenticate(headers: Mapping[bytes, bytes], picture: Directory) -> ResolvedTenant:
     """The tenant whose key this is. Raises RequestError `invalid_api_key`."""
-    scheme, _, value = headers.get(b"authorization", b"").partition(b" ")
-    if scheme.lower() != b"bearer":
+    key = _bearer(headers)
+    if key is None:
         raise RequestError(Code.INVALID_API_KEY, _MISSING, headers=_CHALLENGE)
-    key = value.strip().decode("latin-1")
     record = picture.keys.get(key_id(key) or "")
     tenant = picture.tenants.get(record.tenant) if record is not None else None
     if record is None or tenant is None or not verify(key, record):
         raise RequestError(Code.INVALID_API_KEY, _WRONG, headers=_CHALLENGE)
     return tenant
+
+
+def sent_key_id(headers: Mapping[bytes, bytes]) -> str | None:
+    """The id within the key that is sent, known or not: eight letters and digits; None if it is no key."""
+    return key_id(_bearer(headers) or "")
 
 
 def choose_class(headers: Mapping[bytes, bytes], tenant: ResolvedTenant) -> RequestClass:
@@ -51,6 +55,11 @@ def judge_again(headers: Mapping[bytes, bytes], name: RequestClass, service: str
     _open(name, tenant)
     if not tenant.allows(service):
         raise RequestError(Code.MODEL_NOT_FOUND, "The model is not open to you any more.", param="model")
+
+
+def _bearer(headers: Mapping[bytes, bytes]) -> str | None:
+    scheme, _, value = headers.get(b"authorization", b"").partition(b" ")
+    return value.strip().decode("latin-1") if scheme.lower() == b"bearer" else None
 
 
 def _open(name: RequestClass, tenant: ResolvedTenant) -> RequestClass:

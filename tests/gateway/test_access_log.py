@@ -3,9 +3,11 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from paceline_core.auth import key_id, new_key
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry import Outcome, RequestClass
 from paceline_core.telemetry import Outlet
+from paceline_gateway.identity import sent_key_id
 from paceline_gateway.requests.nouns import Meter, Record, Terms
 from paceline_gateway.telemetry.access import FLUSH_LINES, AccessLog
 
@@ -54,6 +56,18 @@ def test_a_refusal_is_logged_too() -> None:
     log.flush()
     (line,) = written(stream)
     assert (line["status"], line["outcome"], line["code"]) == (401, "client_error", "invalid_api_key")
+
+
+def test_a_refused_key_is_known_by_its_id_alone() -> None:
+    stream = io.StringIO()
+    log = AccessLog(Outlet(stream), lambda: NOON)
+    _, key = new_key("team")
+    for sent in (f"Bearer {key}", f"Bearer {key}x", "Bearer pl_\nabc", "Basic abc", ""):
+        error = RequestError(Code.INVALID_API_KEY, "The API key is not valid.")
+        log.refused(error, b"id-2", "/v1/models", sent_key_id({b"authorization": sent.encode()}))
+    log.flush()
+    assert [line.get("key_id") for line in written(stream)] == [key_id(key), None, None, None, None]
+    assert key.rpartition("_")[2] not in stream.getvalue()
 
 
 def test_lines_are_gathered_but_not_without_end() -> None:

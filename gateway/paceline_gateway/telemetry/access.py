@@ -54,11 +54,12 @@ class AccessLog:
             line["trace"] = f"{trace_id:032x}"
         self._note(line)
 
-    def refused(self, error: RequestError, request_id: bytes, path: str) -> None:
-        """Note a request that was refused before anything was known of it."""
+    def refused(self, error: RequestError, request_id: bytes, path: str, key_id: str | None = None) -> None:
+        """Note a request that was refused before anything was known of it but the id of its key."""
         if self._outlet is not None:
             end = {"status": error.row.status, "outcome": error.row.outcome, "code": error.code}
-            self._note(self._start(request_id, path) | end)
+            key = {} if key_id is None else {"key_id": key_id}
+            self._note(self._start(request_id, path) | end | key)
 
     def _start(self, request_id: bytes, path: str) -> dict[str, Any]:
         return {
