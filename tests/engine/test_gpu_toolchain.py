@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paceline_core.errors import InvalidInput
-from paceline_workers.engine.gpu.toolchain import HEADERS, cache_folder, check
+from paceline_workers.engine.gpu.toolchain import HEADERS, allocate, cache_folder, check
 
 
 @pytest.fixture
@@ -56,3 +56,13 @@ def test_the_cache_lies_where_triton_looks_for_it() -> None:
     assert cache_folder({"TRITON_CACHE_DIR": "/cache/triton", "TRITON_HOME": "/x"}) == Path("/cache/triton")
     assert cache_folder({"TRITON_HOME": "/x", "HOME": "/home/a"}) == Path("/x/.triton/cache")
     assert cache_folder({"HOME": "/home/a"}) == Path("/home/a/.triton/cache")
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_torchs_segments_grow_unless_somebody_has_set_its_allocator(name: str) -> None:
+    plain: dict[str, str] = {}
+    allocate(plain)
+    assert plain == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    own = {name: "max_split_size_mb:64"}
+    allocate(own)
+    assert own == {name: "max_split_size_mb:64"}

@@ -24,6 +24,7 @@ from paceline_workers.config import WorkerConfig
 from paceline_workers.engine.backend import Backend, Pause
 from paceline_workers.engine.channel import Channel, PeerGone
 from paceline_workers.engine.emulated import EmulatedBackend
+from paceline_workers.engine.gpu import toolchain
 from paceline_workers.engine.loop import EngineLoop
 from paceline_workers.engine.timer import SystemTimer, Timer, hurry
 from paceline_workers.messages import Failed
@@ -103,6 +104,7 @@ def load_backend(settings: WorkerConfig, timer: Timer, pause: Pause) -> Backend:
     if engine.emulate is not None:
         _log.info("steps are emulated", extra={"punctual": hurry()})
         return EmulatedBackend.load(engine, engine.emulate, timer, pause)
+    toolchain.allocate(os.environ)
     from paceline_workers.engine import devices  # noqa: PLC0415 - an emulated worker must not load torch
 
     if (gpu := devices.chosen(engine.device, devices.found())) is None:

@@ -1,14 +1,14 @@
-"""What Triton needs of a machine before its first kernel runs, asked before anything is compiled.
+"""What Triton and torch need of a process and its machine before the first kernel runs, before anything is compiled.
 
-It compiles each kernel's launcher with a C compiler against Python's headers, and loads it from a folder that it keeps
-what it has compiled in. Without these it would fail in the middle of a load, with a trace that names no fix.
+Triton compiles each kernel's launcher with a C compiler against Python's headers, and loads it from a folder that it
+keeps what it has compiled in. Without these it would fail in the middle of a load, with a trace that names no fix.
 """
 
 import os
 import shutil
 import sysconfig
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 
 from paceline_core.errors import InvalidInput
@@ -17,6 +17,21 @@ COMPILERS = ("gcc", "clang")
 HEADERS = Path(sysconfig.get_paths()["include"])
 _INTERPRETED = ("1", "true", "yes", "on", "y")
 _IMAGE = "the worker's image has it"
+_ALLOCATORS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Torch's settings of its allocator, by their name and by the old one, which goes before it."""
+
+
+def allocate(environ: MutableMapping[str, str]) -> None:
+    """Choose how torch takes memory of a GPU, unless somebody has; before torch is imported.
+
+    A step with long chunks takes tensors of sizes that no step before it took. In segments that cannot grow each such
+    size leaves a hole of its own, until the share that pages leave is full of them and a step has to wait until all are
+    given back. Expandable ones are one range of addresses for each stream and pool of graphs. Memory of the host, which
+    `Device.lock` registers with the driver, is none of the allocator's. Known hole: a driver that cannot map memory at
+    will (some virtual GPUs) refuses the first tensor; `PYTORCH_ALLOC_CONF=expandable_segments:False` helps there.
+    """
+    if not any(name in environ for name in _ALLOCATORS):
+        environ[_ALLOCATORS[0]] = "expandable_segments:True"
 
 
 def check(
