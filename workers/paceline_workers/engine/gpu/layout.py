@@ -79,9 +79,16 @@ def _singles(staged: Staged, chunks: Sequence[Chunk], page_tokens: int) -> None:
     """One row each; a zero stands for a token that is still being drawn."""
     fields, count = staged.fields, len(chunks)
     _sequences(staged, chunks, 0)
-    fields.tokens[:count] = [_token(chunk.request.tokens, chunk.start) for chunk in chunks]
-    fields.positions[:count] = [chunk.start for chunk in chunks]
-    fields.slots[:count] = [_slot(chunk.request, chunk.start, page_tokens) for chunk in chunks]
+    starts = [chunk.start for chunk in chunks]
+    texts = [chunk.request.tokens for chunk in chunks]
+    places = zip(chunks, starts, strict=True)
+    pages = [chunk.request.pages[start // page_tokens - chunk.request.dropped] for chunk, start in places]
+    fields.tokens[:count] = [
+        tokens[start] if start < len(tokens) else 0 for tokens, start in zip(texts, starts, strict=True)
+    ]
+    positions = fields.positions[:count]
+    positions[:] = starts
+    fields.slots[:count] = np.array(pages) * page_tokens + positions % page_tokens
     fields.sources[:count] = NOBODY
 
 
@@ -104,14 +111,6 @@ def _spans(staged: Staged, rows: Rows, page_tokens: int) -> None:
     fields.drawn[:] = [end for chunk, end in zip(rows.chunks, ends, strict=True) if chunk.samples]
     assert rows.tiles is not None
     fields.tiles[:] = _array(rows.tiles.list)
-
-
-def _token(tokens: Sequence[int], place: int) -> int:
-    return tokens[place] if place < len(tokens) else 0
-
-
-def _slot(request: Request, place: int, page_tokens: int) -> int:
-    return request.pages[place // page_tokens - request.dropped] * page_tokens + place % page_tokens
 
 
 def _array(tensor: Tensor) -> "np.ndarray[tuple[int, ...], np.dtype[np.int32]]":

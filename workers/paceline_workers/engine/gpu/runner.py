@@ -118,19 +118,21 @@ class GpuRunner:
 
     def _laid_out(self, plan: Plan) -> _Flight:
         rows, staged = self._steps.stage(plan, self._turn)
-        seats = staged.fields.seats
-        seated = {request: row for request, row in rows.samples.items() if seats[row] != NOBODY}
-        others = {request: row for request, row in rows.samples.items() if seats[row] == NOBODY}
+        seats: list[int] = staged.fields.seats.tolist()
+        seated: dict[Request, int] = {}
+        others: dict[Request, int] = {}
+        for request, row in rows.samples.items():
+            (others if seats[row] == NOBODY else seated)[request] = row
         return _Flight(rows, staged, seated, others, self._reads[staged.turn])
 
     def _told(self, flight: _Flight) -> bool:
         """Say where on the device the tokens will be that are still being drawn; False if some will not."""
         before = self._flights[-1].seated if self._flights else {}
         lacking = flight.rows.lacking
-        if not lacking.keys() <= before.keys():
+        sources = [before.get(request, NOBODY) for request in lacking]
+        if NOBODY in sources:
             return False
-        for request, row in lacking.items():
-            flight.staged.fields.sources[row] = before[request]
+        flight.staged.fields.sources[list(lacking.values())] = sources
         return True
 
     def _begin(self, flight: _Flight) -> None:
