@@ -18,6 +18,7 @@ from tests.engine.reference import VOCAB, Masked, Reference
 from tests.engine.shadow import beams, request
 from torch.nn.functional import normalize
 
+from paceline_kernels.paging import Sequences
 from paceline_workers import demo
 from paceline_workers.engine.backend import Backend
 from paceline_workers.engine.memory.copies import Copy, CopyKind
@@ -168,6 +169,27 @@ def test_a_grammar_is_followed_though_its_tokens_are_drawn_by_the_host(ahead: bo
     assert texts[0] == texts[1]
     assert len(texts[0][1]) > 2
     assert device.sampler.kept == 0
+
+
+def test_who_has_ended_sees_nothing_in_the_step_that_was_launched_meanwhile(folder: Reference) -> None:
+    """One request ends with its second token, which the host learns a step late; the other one goes on."""
+    seen: list[list[int]] = []
+
+    def noted(query: Any, pages: Any, sequences: Sequences, *args: Any, **named: Any) -> Any:
+        seen.append(sequences.lengths.tolist())
+        return KERNELS.paged_decode(query, pages, sequences, *args, **named)
+
+    asked = prompts(20, 31)
+    run = Driver(bench(folder.folder, kernels=replace(KERNELS, paged_decode=noted), **ROOM), ahead=True)
+    serve(run, asked, 5)
+    text, layers = run.text("r1"), 2
+    run.submit("ends", asked["r1"], 5).stop_ids = frozenset(text[1:2])
+    run.submit("goes on", asked["r0"], 5)
+    seen.clear()
+    run.drain()
+    assert (run.text("ends"), run.text("goes on")) == (text[:2], run.text("r0"))
+    assert text[0] != text[1]
+    assert seen[::layers] == [[21, 32], [22, 0], [23], [24]]
 
 
 def test_recorded_steps_give_the_same_tokens(folder: Reference) -> None:

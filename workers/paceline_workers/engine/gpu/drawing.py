@@ -21,11 +21,15 @@ from paceline_workers.engine.scheduling.request import State as Stage
 
 
 class Drawing:
-    """For at most `most` requests at once. `drawn`: what the last step drew, on the device."""
+    """For at most `most` requests at once.
+
+    `drawn`: what the last step drew, on the device, and a last row that no step draws: token 0, and not stopped. Rows
+    that take no token from there look at that one, as -1 does.
+    """
 
     def __init__(self, most: int, vocab: int, device: Device, kernels: Kernels) -> None:
         where = device.where
-        self.drawn = Drawn.empty(most, where)
+        self.drawn = Drawn.empty(most + 1, where)
         self._state = State.empty(most, vocab, where)
         self._scratch = Scratch.empty(most, vocab, where)
         self._kernels = kernels
@@ -82,6 +86,7 @@ def wanted(request: Request) -> Asked | None:
         bias=sampling.bias,
         stop_ids=request.stop_ids,
         least=request.prompt_len + request.min_tokens,
+        end=request.end,
     )
     return asked if fits(asked) else None
 

@@ -1,8 +1,9 @@
 """Steps on a device: laid out by the host while the one before computes, drawn there, results one step late.
 
 A step's tokens that are still being drawn come from where the step before leaves them on the device, so it is launched
-without waiting for anything. Only where the host must draw such a token (`drawing`) does a step wait until the one
-before is collected: its copies are made, and it begins when that token is known.
+without waiting for anything; whom such a token ends is not computed once more, though its row is there. Only where the
+host must draw such a token (`drawing`) does a step wait until the one before is collected: its copies are made, and it
+begins when that token is known.
 
 Each step in flight has a staging buffer and a place for its results of its own: there are two of both.
 The host sleeps while it waits for a step; one with long chunks tells by its layers that it gets on, so that a kernel
@@ -62,8 +63,9 @@ class GpuRunner:
         self._cache = cache
         self._sampler = sampler
         self._device = decoder.device
-        size = self._steps.drawing.drawn.packed.shape
-        self._reads = [Drawn.of(self._device.pinned(size, torch.uint8), limits.slots) for _ in range(2)]
+        drawn = self._steps.drawing.drawn
+        reads = (self._device.pinned(drawn.packed.shape, torch.uint8) for _ in range(2))
+        self._reads = [Drawn.of(packed, len(drawn.tokens)) for packed in reads]
         self._flights: deque[_Flight] = deque()
 
     @torch.inference_mode()

@@ -87,8 +87,10 @@ class Steps:
     def _compute(self, form: Form, tiles: Tiles | None, passed: Alive) -> None:
         """What is on the device becomes states, logits and tokens there; nothing else is read."""
         fields = self._buffers.inputs(form)
-        drawn = self.drawing.drawn.tokens[fields.sources.clamp(min=0)]
-        tokens = torch.where(fields.sources < 0, fields.tokens, drawn)
+        drawn, sources = self.drawing.drawn, fields.sources
+        tokens = torch.where(sources < 0, fields.tokens, drawn.tokens[sources])
+        # who has just ended is still in this step: its row sees nothing, instead of all its context once more
+        fields.lengths[: form.singles].masked_fill_(drawn.stopped[sources[: form.singles]], 0)
         spans = None
         if tiles is not None:
             spans = Spans(fields.starts, _sequences(fields, slice(form.first, None)), replace(tiles, list=fields.tiles))
