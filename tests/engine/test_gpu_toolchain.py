@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paceline_core.errors import InvalidInput
-from paceline_workers.engine.gpu.toolchain import HEADERS, allocate, cache_folder, check
+from paceline_workers.engine.gpu.toolchain import HEADERS, allocate, cache_folder, check, headers
 
 
 @pytest.fixture
@@ -56,6 +56,10 @@ def test_the_cache_lies_where_triton_looks_for_it() -> None:
     assert cache_folder({"TRITON_CACHE_DIR": "/cache/triton", "TRITON_HOME": "/x"}) == Path("/cache/triton")
     assert cache_folder({"TRITON_HOME": "/x", "HOME": "/home/a"}) == Path("/x/.triton/cache")
     assert cache_folder({"HOME": "/home/a"}) == Path("/home/a/.triton/cache")
+
+
+def test_headers_are_looked_for_where_triton_does_under_debians_own_python_too() -> None:
+    assert headers("posix_local") == headers("posix_prefix") == HEADERS
 
 
 @pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])

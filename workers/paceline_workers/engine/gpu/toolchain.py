@@ -14,11 +14,18 @@ from pathlib import Path
 from paceline_core.errors import InvalidInput
 
 COMPILERS = ("gcc", "clang")
-HEADERS = Path(sysconfig.get_paths()["include"])
 _INTERPRETED = ("1", "true", "yes", "on", "y")
 _IMAGE = "the worker's image has it"
 _ALLOCATORS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 """Torch's settings of its allocator, by their name and by the old one, which goes before it."""
+
+
+def headers(scheme: str) -> Path:
+    """Where Triton looks for Python's headers: Debian's own Python names a folder that has none."""
+    return Path(sysconfig.get_path("include", "posix_prefix" if scheme == "posix_local" else scheme))
+
+
+HEADERS = headers(sysconfig.get_default_scheme())
 
 
 def allocate(environ: MutableMapping[str, str]) -> None:
