@@ -38,10 +38,11 @@ class Drawing:
 
     def renew(self) -> None:
         """Who does not run any more, or was preempted meanwhile, gives up its place."""
-        for request, (place, life) in list(self._places.items()):
-            if request.state is not Stage.RUNNING or request.preemptions != life:
-                del self._places[request]
-                self._free.append(place)
+        runs, places = Stage.RUNNING, self._places
+        gone = [
+            request for request, (_, life) in places.items() if request.state is not runs or request.preemptions != life
+        ]
+        self._free += [places.pop(request)[0] for request in gone]
 
     def seat(self, request: Request) -> int:
         """Its place in the state, NOBODY if the host must draw for it."""
