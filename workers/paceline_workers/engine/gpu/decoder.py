@@ -1,8 +1,8 @@
 """The model of `engine.model.decoder` on a GPU: the same weights and formulas, what lies between products in kernels.
 
 The sum that runs through the layers is float32; products are torch's (cuBLAS) in the weights' type. Each kernel gets
-the memory that it writes, so a step can be recorded into a graph, where that memory is the graph's own. Rows that
-stand for nobody (`buffers`) are computed like all others, and attend to nothing and write nowhere.
+the memory that it writes, the same for all layers; a step can be recorded into a graph, where it is the graph's own.
+Rows that stand for nobody (`buffers`) are computed like all others, and attend to nothing and write nowhere.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from paceline_workers.engine.backend import Alive, unheard
 from paceline_workers.engine.gpu.device import Device
 from paceline_workers.engine.gpu.kernels import LAUNCHES, Kernels
 from paceline_workers.engine.memory.sight import Sight
-from paceline_workers.engine.model.decoder import Decoder, Layer
+from paceline_workers.engine.model.decoder import Decoder
 from paceline_workers.engine.model.weights import TORCH_TYPES
 
 SIGN_LAYERS = 4
@@ -87,16 +87,17 @@ class GpuDecoder:
 
         `passed` is called whenever some more layers have been launched.
         """
-        kernels, model = self.kernels, self._model
-        if len(step.singles):
+        kernels, model, room = self.kernels, self._model, self._passing(step)
+        if room.single is not None:
             for sight, rule in self._rules.items():
                 kernels.plan_work(step.singles, pages[0].page_tokens, rule, step.works[sight])
         angles = self._cos[step.positions], self._sin[step.positions]
         residual, x = model.embedding[step.tokens].float(), None
         for index, layer in enumerate(model.layers):
-            rows = self._norm(x, residual, layer.attention_norm.weight)
-            x = self._attention(index, rows, step, angles, pages[index])
-            x = self._mlp(layer, self._norm(x, residual, layer.mlp_norm.weight))
+            self._norm(x, residual, layer.attention_norm.weight, room.rows)
+            x = self._attention(index, step, angles, pages[index], room)
+            self._norm(x, residual, layer.mlp_norm.weight, room.rows)
+            x = layer.down(kernels.silu_mul(layer.gate_up(room.rows), out=room.gated))
             if index % SIGN_LAYERS == 0:
                 passed()
         x = None if x is None else x.index_select(0, step.drawn)
@@ -108,39 +109,56 @@ class GpuDecoder:
         assert weight is not None
         return torch.mm(states, weight.t(), out=out)
 
-    def _norm(self, x: Tensor | None, residual: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor:
-        if out is None:
-            out = torch.empty(residual.shape, dtype=self._model.embedding.dtype, device=residual.device)
+    def _passing(self, step: Step) -> "_Passing":
+        shape, rows, weight = self.config.shape, len(step.tokens), self._model.embedding
+        singles, heads = len(step.singles), (rows, shape.heads, shape.head_dim)
+        queries, attended = weight.new_empty(heads), weight.new_empty(heads)
+        single = (queries[:singles, None], attended[:singles, None]) if singles else None
+        several = (queries[singles:], attended[singles:])
+        normed, gated = weight.new_empty(rows, shape.hidden), weight.new_empty(rows, shape.ffn)
+        return _Passing(normed, queries, single, several, attended.flatten(1), gated)
+
+    def _norm(self, x: Tensor | None, residual: Tensor, weight: Tensor, out: Tensor) -> Tensor:
         return self.kernels.add_rmsnorm(x, residual, weight, self.config.norm_eps, out=out)
 
-    def _mlp(self, layer: Layer, rows: Tensor) -> Tensor:
-        both = layer.gate_up(rows)
-        return layer.down(self.kernels.silu_mul(both, out=both.new_empty(len(rows), self.config.shape.ffn)))
-
-    def _attention(self, index: int, rows: Tensor, step: Step, angles: tuple[Tensor, Tensor], pages: Pages) -> Tensor:
-        layer, shape = self._model.layers[index], self.config.shape
-        both = layer.qkv(rows)
-        queries = self.kernels.rope_append(
-            both,
+    def _attention(
+        self, index: int, step: Step, angles: tuple[Tensor, Tensor], pages: Pages, room: "_Passing"
+    ) -> Tensor:
+        layer = self._model.layers[index]
+        self.kernels.rope_append(
+            layer.qkv(room.rows),
             *angles,
             step.slots,
             pages,
             query_norm=None if layer.query_norm is None else layer.query_norm.weight,
             key_norm=None if layer.key_norm is None else layer.key_norm.weight,
             eps=self.config.norm_eps,
-            out=both.new_empty(len(rows), shape.heads, shape.head_dim),
+            out=room.queries,
         )
-        return layer.out(self._attend(self.config.sights[index], queries, step, pages).flatten(1))
+        self._attend(self.config.sights[index], step, pages, room)
+        return layer.out(room.attended)
 
-    def _attend(self, sight: Sight, queries: Tensor, step: Step, pages: Pages) -> Tensor:
-        rule, singles, out = self._rules[sight], len(step.singles), torch.empty_like(queries)
-        if singles:
-            self.kernels.paged_decode(
-                queries[:singles, None], pages, step.singles, rule, step.works[sight], out=out[:singles, None]
-            )
-        if step.spans is not None:
-            spans = step.spans
-            self.kernels.paged_prefill(
-                queries[singles:], spans.starts, pages, spans.sequences, rule, spans.tiles, out=out[singles:]
-            )
-        return out
+    def _attend(self, sight: Sight, step: Step, pages: Pages, room: "_Passing") -> None:
+        rule, spans = self._rules[sight], step.spans
+        if room.single is not None:
+            queries, out = room.single
+            self.kernels.paged_decode(queries, pages, step.singles, rule, step.works[sight], out=out)
+        if spans is not None:
+            queries, out = room.several
+            self.kernels.paged_prefill(queries, spans.starts, pages, spans.sequences, rule, spans.tiles, out=out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Passing:
+    """What passes between kernels and products of one layer, in memory that the next one uses again.
+
+    rows [rows, hidden] behind a norm, gated [rows, ffn]; queries [rows, heads, head_dim] and their answers, `attended`
+    [rows, heads * head_dim], of both also the part of the singles, None if there are none, and of the others.
+    """
+
+    rows: Tensor
+    queries: Tensor
+    single: tuple[Tensor, Tensor] | None
+    several: tuple[Tensor, Tensor]
+    attended: Tensor
+    gated: Tensor
