@@ -1,7 +1,7 @@
 """Read YAML files of one or more objects, as kubectl would, and say where a fault is: file, document, field.
 
-YAML is read as Kubernetes reads it, into what JSON can express: a bare `2026-01-31` stays text, a map's keys must be
-text and may stand once. Hole: `on`, `yes` and `no` are booleans here as they are there; quote them.
+YAML is read as Kubernetes reads it, into what JSON can express (`yaml_loader`). Hole: `on`, `yes` and `no` are booleans
+here as they are there; quote them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,6 +13,8 @@ import yaml
 
 from paceline_core.errors import InvalidInput
 from paceline_core.objects import KINDS, AcceleratorProfile, AnyObject, ManifestError, Problem, validate
+from paceline_core.objects.problems import cut
+from paceline_core.yaml_loader import JSONLoader
 
 FILE_LIMIT: Final = 4 << 20
 
@@ -85,7 +87,7 @@ def _documents(text: str, name: str) -> tuple[dict[str, Any], list[Problem]]:
 def load_documents(text: str, name: str) -> Iterator[Any]:
     """The documents of a YAML text as plain data, unchecked; None for an empty one. Raises InvalidInput."""
     try:
-        yield from yaml.load_all(text, Loader=_JSONLoader)
+        yield from yaml.load_all(text, Loader=JSONLoader)
     except yaml.MarkedYAMLError as error:
         line = f" at line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise InvalidInput(name, f"is not YAML{line}: {error.problem or error.context}") from None
@@ -97,9 +99,11 @@ def load_documents(text: str, name: str) -> Iterator[Any]:
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > FILE_LIMIT:
+        with path.open("rb") as file:
+            content = file.read(FILE_LIMIT + 1)
+        if len(content) > FILE_LIMIT:
             raise InvalidInput(str(path), f"is over {FILE_LIMIT >> 20} MiB, too large for a manifest")
-        return path.read_text(encoding="utf-8")
+        return content.decode()
     except OSError as error:
         raise InvalidInput(str(path), f"cannot be read ({error.strerror or error})") from None
     except UnicodeDecodeError:
@@ -115,7 +119,7 @@ def _title(document: Any) -> str:
         return ""
     metadata = document.get("metadata")
     name = metadata.get("name", "") if isinstance(metadata, dict) else ""
-    title = f"{document.get('kind', '')} {name}".strip()
+    title = f"{cut(document.get('kind', ''))} {cut(name)}".strip()
     return f" ({title})" if title else ""
 
 
@@ -136,28 +140,3 @@ def _place(document: Any) -> str:
             namespace = "" if KINDS[kind] is AcceleratorProfile else rest.get("namespace", "default")
             return f"{kind} {namespace}/{name}"
     return ""
-
-
-class _JSONLoader(yaml.SafeLoader):
-    """SafeLoader without timestamps, with keys that are text and stand once."""
-
-    yaml_implicit_resolvers: Final = {  # type: ignore[misc]  # a class attribute that its parent means to be replaced
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.tag == "tag:yaml.org,2002:merge":
-                continue
-            if key.tag != "tag:yaml.org,2002:str":
-                raise _refusal(f"the key {key.value} is not text; write it in quotes", key)
-            if key.value in seen:
-                raise _refusal(f"{key.value} stands twice in one map", key)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
-
-
-def _refusal(message: str, node: yaml.Node) -> yaml.MarkedYAMLError:
-    return yaml.constructor.ConstructorError(None, None, message, node.start_mark)

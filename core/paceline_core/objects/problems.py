@@ -13,6 +13,8 @@ from paceline_core.objects.fields import FIXES
 from paceline_core.objects.schema import Schema, at, field_path
 from paceline_core.objects.served import SERVED
 
+_SHOWN: Final = 40
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -22,7 +24,7 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.message}" if self.field else self.message
+        return printable(f"{self.field}: {self.message}" if self.field else self.message)
 
 
 class ManifestError(InvalidInput):
@@ -34,6 +36,17 @@ class ManifestError(InvalidInput):
         prefix = f"{context}: " if context else ""
         super().__init__(self.problems[0].field, self.problems[0].message)
         self.args = ("\n".join(f"{prefix}{problem}" for problem in self.problems),)
+
+
+def printable(text: str) -> str:
+    """What a terminal would act on or begin a line with, escaped."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def cut(value: object) -> str:
+    """As text of at most 40 characters."""
+    text = str(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 def explain(errors: Sequence[ErrorDetails], schema: Schema) -> list[Problem]:
@@ -80,13 +93,13 @@ def _missing(_: Any, __: Mapping[str, Any], node: Schema) -> str:
 def _choice(value: Any, _: Mapping[str, Any], node: Schema) -> str:
     choices = [str(choice) for choice in node.get("enum", ())]
     if len(choices) == 1:
-        return f"{value!r} is unknown; write {choices[0]}"
-    return f"{value!r} is not one of {_listed(choices)}{did_you_mean(str(value), choices)}"
+        return f"{cut(repr(value))} is unknown; write {choices[0]}"
+    return f"{cut(repr(value))} is not one of {_listed(choices)}{did_you_mean(str(value), choices)}"
 
 
 def _pattern(value: Any, context: Mapping[str, Any], _: Schema) -> str:
     pattern = str(context["pattern"])
-    return f"{value!r} is malformed: {FIXES.get(pattern, f'it must match {pattern}')}"
+    return f"{cut(repr(value))} is malformed: {FIXES.get(pattern, f'it must match {pattern}')}"
 
 
 def _type(value: Any, _: Mapping[str, Any], node: Schema) -> str:
@@ -124,8 +137,8 @@ def _shown(value: Any) -> str:
         case bool():
             return str(value).lower()
         case str():
-            return f"the text {value!r}"
-    return str(value)
+            return f"the text {cut(repr(value))}"
+    return cut(value)
 
 
 def _listed(words: Sequence[str]) -> str:

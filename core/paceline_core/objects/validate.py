@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from paceline_core.objects.accelerator import AcceleratorProfile
 from paceline_core.objects.metadata import API_VERSION, GROUP, Object
-from paceline_core.objects.problems import ManifestError, Problem, did_you_mean, explain, is_echo
+from paceline_core.objects.problems import ManifestError, Problem, cut, did_you_mean, explain, is_echo
 from paceline_core.objects.route import InferenceRoute
 from paceline_core.objects.rules import sure_violations, violations
 from paceline_core.objects.schema import Loc, field_path, structural
@@ -69,7 +69,8 @@ def _faults(kind: type[AnyObject], text: str, own: dict[Loc, str], errors: list[
 
 
 def _unserved(version: object) -> str:
-    return f"{version!r} is not served; write {API_VERSION}"
+    said = "is required" if version is None else f"{cut(repr(version))} is not served"
+    return f"{said}; write {API_VERSION}"
 
 
 def _own_faults(document: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
@@ -84,9 +85,12 @@ def _kind_of(document: Any) -> type[AnyObject]:
     if not isinstance(document, dict):
         raise ManifestError([Problem("", "must be a map with apiVersion, kind, metadata and spec")])
     name = document.get("kind")
+    if name is None:
+        *most, last = KINDS
+        raise ManifestError([Problem("kind", f"is required; write {', '.join(most)} or {last}")])
     if not isinstance(name, str) or name not in KINDS:
-        hint = did_you_mean(str(name), list(KINDS)) if name else ""
-        raise ManifestError([Problem("kind", f"{name!r} is not one of {', '.join(KINDS)}{hint}")])
+        hint = did_you_mean(str(name), list(KINDS))
+        raise ManifestError([Problem("kind", f"{cut(repr(name))} is not one of {', '.join(KINDS)}{hint}")])
     version = document.get("apiVersion")
     if isinstance(version, str) and not version.startswith(f"{GROUP}/"):
         raise ManifestError([Problem("apiVersion", _unserved(version))])

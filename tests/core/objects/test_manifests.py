@@ -43,6 +43,60 @@ def test_the_faults_of_all_documents_are_told_at_once() -> None:
     assert [problem.field for problem in refused.value.problems] == ["f, document 1", "f, document 2 (Pod): kind"]
 
 
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (BOMB, "at line 1: holds more than 100000 values, aliases counted; write fewer"),
+        ("a: &a {b: *a}", "at line 1: an alias stands within what it stands for; write it out"),
+        (f"a: {'9' * 5000}", f"at line 1: {'9' * 39}… cannot be read as what it seems to be; write it in quotes"),
+        ("a: !!int x", "at line 1: x cannot be read as what it seems to be; write it in quotes"),
+        ("a: !!bool x", "at line 1: x cannot be read as what it seems to be; write it in quotes"),
+        ('a: "\\ud800"', "at line 1: '\\ud800' is no text that can be written; leave it out"),
+        ("a: !!set {b}", "at line 1: the tag !!set is not for manifests; leave it out"),
+        ("a: !!binary aGk=", "at line 1: the tag !!binary is not for manifests; leave it out"),
+        (
+            "a: !python/object:os.system {}",
+            "at line 1: the tag !python/object:os.system is not for manifests; leave it out",
+        ),
+        ("? [a]\n: 1", "at line 1: a key is not text; write it in quotes"),
+    ],
+)
+def test_what_json_cannot_say_is_refused_at_its_line(text: str, told: str) -> None:
+    with pytest.raises(ManifestError) as refused:
+        parse_manifests(text, "f")
+    assert str(refused.value) == f"f: is not YAML {told}"
+
+
+def test_long_and_unprintable_words_stay_in_one_line() -> None:
+    text = f"{HEAD}spec: {{services: ['*'], onStoreFailure: {'x' * 900}, \"a\\n\\e[31m\": 1}}\n"
+    with pytest.raises(ManifestError) as refused:
+        parse_manifests(text.replace("local", "l" * 900), "f")
+    for line in str(refused.value).split("\n"):
+        assert line.isprintable()
+        assert line.startswith(f"f, document 1 (Tenant {'l' * 39}…): ")
+        assert len(line) < 250
+    assert "spec.a\\n\\x1b[31m: unknown field" in str(refused.value)
+
+
+def test_a_document_without_kind_or_version_is_told_what_to_write() -> None:
+    with pytest.raises(
+        ManifestError, match=r"kind: is required; write InferenceService, Tenant, InferenceRoute or Acc"
+    ):
+        parse_manifests("apiVersion: paceline.dev/v1alpha1", "f")
+    with pytest.raises(ManifestError, match=r"apiVersion: is required; write paceline.dev/v1alpha1"):
+        parse_manifests(TENANT.partition("\n")[2], "f")
+
+
+def test_a_pipe_is_read_and_one_without_end_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="is over 4 MiB, too large for a manifest"):
+        read_manifests(Path("/dev/zero"))
+
+
 def test_where_a_text_ends_to_be_yaml_the_faults_before_are_told_too() -> None:
     with pytest.raises(ManifestError) as refused:
         parse_manifests(f"kind: Pod\n---\n{TENANT}---\na: [1", "f")
@@ -86,7 +140,7 @@ def test_empty_documents_count_but_say_nothing() -> None:
         ("a: !!python/object:os.system {}", "is not YAML at line 1"),
         ("a: *nowhere", "is not YAML at line 1"),
         ("[" * 3000, "is nested too deeply"),
-        ("kind: Tenant\napiVersion: paceline.dev/v1alpha1\nspec: &a\n  b: *a\n", "JSON cannot express"),
+        ("kind: Tenant\napiVersion: paceline.dev/v1alpha1\nspec: &a\n  b: *a\n", "an alias stands within"),
     ],
 )
 def test_a_text_that_is_no_manifest_is_refused_with_the_place(text: str, message: str) -> None:
