@@ -9,7 +9,7 @@ import argparse
 import json
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -103,10 +103,21 @@ def main(area: str, measure: Callable[[bool], Measured], clock: Clock | None = N
 
 def report(area: str, measure: Callable[[], Measured], clock: Clock, suffix: str = "") -> NoReturn:
     """Measure, print the table, write `<area><suffix>.json`, and exit. A suffix keeps a whole run's results."""
+
+    def whole() -> Iterator[Measured]:
+        yield measure()
+
+    report_parts(area, whole(), clock, suffix)
+
+
+def report_parts(area: str, parts: Iterable[Measured], clock: Clock, suffix: str = "") -> NoReturn:
+    """As `report`, but the file is written with each part: its rows join those before, its details take their place."""
     started = rfc3339(clock.utc())
-    rows, details = measure()
+    rows: list[Row] = []
+    for found, details in parts:
+        rows += found
+        _write(f"{area}{suffix}", document(area, rows, started, quick=suffix == ".quick") | {"details": details})
     _print(area, rows)
-    _write(f"{area}{suffix}", document(area, rows, started, quick=suffix == ".quick") | {"details": details})
     sys.exit(any(row.passed is False for row in rows))
 
 

@@ -8,13 +8,14 @@ scaled from the rate that it was set for (`ISSUE_COPY`, `ISSUE_MATMUL`).
 import argparse
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
-from benchmarks.harness import Bar, Measured, Row, report
+from benchmarks.harness import Measured, Row, report_parts
 from benchmarks.kernels import cascade, decode, drawing, prefill, small
-from benchmarks.kernels.bench import Bench, Part, described, on_gpu, require_gpu
+from benchmarks.kernels.bench import Bench, Part, described, missing, on_gpu, require_gpu, tried
 
 from paceline_core.clock import SystemClock
 
@@ -38,29 +39,36 @@ def main() -> None:
     chosen = parser.parse_args()
     require_gpu()
     suffix = ".part" if chosen.only else ".quick" if chosen.quick else ""
-    report("kernels", lambda: _measured(chosen.only or list(PARTS), quick=chosen.quick), SystemClock(), suffix)
+    report_parts("kernels", _measured(chosen.only or list(PARTS), quick=chosen.quick), SystemClock(), suffix)
 
 
-def measure(names: Sequence[str], bench: Bench, parts: Mapping[str, Part] = PARTS) -> list[Row]:
-    """The rows of these parts. One that fails leaves a row that misses its bar, and takes no other with it."""
-    rows: list[Row] = []
-    for name in names:
+def measure(names: Sequence[str], bench: Bench, parts: Mapping[str, Part] = PARTS) -> Iterator[list[Row]]:
+    """Each part's rows. One that fails takes no other with it; an interrupt ends the run and keeps what was measured.
+
+    A part that failed or was not run has a row for that, which misses its bar.
+    """
+    left = iter(names)
+    for name in left:
         print(f"{name} ...", file=sys.stderr, flush=True)
+        rows: list[Row] = []
         try:
-            found = parts[name](bench)
-        except Exception:  # noqa: BLE001 - a GPU is at hand too seldom to lose the other parts
+            rows += _told(tried(name, partial(parts[name], bench)))
+        except KeyboardInterrupt:
             traceback.print_exc()
-            found = [Row(f"{name}: did not finish", 1, "failures", bar=Bar(0))]
-        for row in found:
-            print(f"  {row.name}: {row.value:.4g} {row.unit} {row.bar or ''}", file=sys.stderr, flush=True)
-        rows += found
-    return rows
+            rows += _told([missing(name, "interrupted"), *(missing(other, "not run") for other in left)])
+        yield rows
 
 
-def _measured(names: Sequence[str], *, quick: bool) -> Measured:
+def _told(rows: Iterable[Row]) -> Iterator[Row]:
+    for row in rows:
+        print(f"  {row.name}: {row.value:.4g} {row.unit} {row.bar or ''}", file=sys.stderr, flush=True)
+        yield row
+
+
+def _measured(names: Sequence[str], *, quick: bool) -> Iterator[Measured]:
     bench = on_gpu(quick=quick)
-    rows = measure(names, bench)
-    return rows, described(bench)
+    for rows in measure(names, bench):
+        yield rows, described(bench)
 
 
 def _engine(module: str) -> Any:

@@ -1,7 +1,8 @@
 """What every part of this area is given: where it runs, how it is timed, and what this GPU can do at most."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -95,7 +96,7 @@ class Bench:
         return min(max(2, 1 + -(-BEYOND_CACHE * self.cache // max(size, 1))), most)
 
 
-Part = Callable[[Bench], list[Row]]
+Part = Callable[[Bench], Iterable[Row]]
 REFUSAL = """error: no GPU: torch {version} finds no CUDA device here, and there is nothing else to measure on.
 Run `make gpu` (or `python -m benchmarks.kernels`) on a machine with one; nothing is downloaded there.
 What can be said without one: `python -m benchmarks.kernels.compiled`."""
@@ -106,6 +107,20 @@ def require_gpu() -> None:
     if not torch.cuda.is_available():
         print(REFUSAL.format(version=torch.__version__), file=sys.stderr)
         sys.exit(2)
+
+
+def tried(name: str, rows: Callable[[], Iterable[Row]]) -> Iterator[Row]:
+    """The rows, and if they end in an error a last one for that: a GPU is at hand too seldom to lose the others."""
+    try:
+        yield from rows()
+    except Exception:  # noqa: BLE001 - whatever a kernel, a compiler or a rival raises
+        traceback.print_exc()
+        yield missing(name, "did not finish")
+
+
+def missing(name: str, why: str) -> Row:
+    """A row that stands for those that were not measured, and misses its bar."""
+    return Row(f"{name}: {why}", 1, "failures", bar=Bar(0))
 
 
 def share_row(name: str, times: Sequence[float], work: float, limit: Limit, least: float | None = None) -> Row:

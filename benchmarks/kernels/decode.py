@@ -5,19 +5,18 @@ ablation read pages of 64 tokens in random order; torch's SDPA reads a contiguou
 128, its own block. The work list is made once a step, so it has a row of its own and is no part of the others.
 """
 
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 
 import torch
 from benchmarks.harness import Row
-from benchmarks.kernels.bench import Bench, Model, microseconds_row, ratio_row, share_row
+from benchmarks.kernels.bench import Bench, Model, microseconds_row, ratio_row, share_row, tried
 from benchmarks.kernels.rivals import flex, sdpa
 from benchmarks.kernels.segments import fixed_segments
-from benchmarks.kernels.timing import Contestant, ratios
+from benchmarks.kernels.timing import Contestant, ratios, ready
 from torch import Tensor
 
 from paceline_kernels.paged_decode.launch import Launch, launch_for, paged_decode
@@ -78,20 +77,15 @@ class Contexts:
     launch: Launch
 
 
-def measure(bench: Bench, even: Sequence[Batch] = EVEN, ragged: tuple[Batch, Batch] = (RAGGED, AS_RAGGED)) -> list[Row]:
-    """All rows of decode attention in 16-bit pages."""
-    rows, over_segments = [], {}
+def measure(
+    bench: Bench, even: Sequence[Batch] = EVEN, ragged: tuple[Batch, Batch] = (RAGGED, AS_RAGGED)
+) -> Iterator[Row]:
+    """All rows of decode attention in 16-bit pages; a batch that fails leaves the others theirs."""
     for batch in even:
-        times = _compared(bench, batch)
-        rows += _own(bench, batch, times["ours"])
-        for name in [name for name in times if name != "ours"]:
-            found = ratios(times[name], times["ours"])
-            rows.append(ratio_row(f"decode, {batch.name}, over {name}", found, _bar(name, batch)))
-            if name == "fixed segments":
-                over_segments[batch.name] = sorted(found)[len(found) // 2]
-    mean = geometric_mean(over_segments.values())
-    rows.append(ratio_row("decode, over fixed segments, geometric mean", [mean], BARS["fixed segments"]))
-    return rows + _uneven(bench, *ragged) + [_planned(bench, ragged[0])]
+        yield from tried(_title(batch), partial(_even, bench, batch))
+    yield from _over_segments(bench, even)
+    yield from tried(_title(ragged[0]), partial(_uneven, bench, *ragged))
+    yield from tried("work list", partial(_planned, bench, ragged[0]))
 
 
 def measure_narrow(bench: Bench, batches: Sequence[Batch] = NARROW) -> list[Row]:
@@ -146,24 +140,36 @@ def _pool(bench: Bench, pages: int, dtype: torch.dtype) -> Pages:
     return Pages(bench.randn(*shape).clamp(-4, 4).to(dtype), scales)
 
 
+def _title(batch: Batch) -> str:
+    return f"decode, {batch.name}"
+
+
+def _even(bench: Bench, batch: Batch) -> Iterator[Row]:
+    times = _compared(bench, batch)
+    yield from _own(bench, batch, times["ours"])
+    for name in [name for name in times if name != "ours"]:
+        found = ratios(times[name], times["ours"])
+        yield ratio_row(f"{_title(batch)}, over {name}", found, _bar(name, batch))
+
+
+def _over_segments(bench: Bench, even: Sequence[Batch]) -> Iterator[Row]:
+    """The mean of all batches; without one of them it would be another figure."""
+    measured = [bench.times.get(_title(batch), {}) for batch in even]
+    if all("fixed segments" in times for times in measured):
+        mean = geometric_mean(median(ratios(times["fixed segments"], times["ours"])) for times in measured)
+        yield ratio_row("decode, over fixed segments, geometric mean", [mean], BARS["fixed segments"])
+
+
 def _compared(bench: Bench, batch: Batch) -> dict[str, list[float]]:
     made = contexts(bench, batch)
-    contestants = {"ours": ours(made), "fixed segments": _fixed(made), "torch SDPA, contiguous": sdpa(made)}
+    kinds = {"ours": ours, "fixed segments": _fixed, "torch SDPA, contiguous": sdpa}
     if batch.flex:
-        contestants |= _flex(bench, made, batch)
+        kinds["torch flex_attention, paged"] = partial(
+            flex, length=batch.lengths[0], compiled=bench.device.type == "cuda"
+        )
+    contestants = ready({name: partial(kind, made) for name, kind in kinds.items()}, bench.timer)
     agree(made.out, contestants)
-    return bench.compare(f"decode, {batch.name}", contestants)
-
-
-def _flex(bench: Bench, made: Contexts, batch: Batch) -> dict[str, Contestant]:
-    """Without torch's experimental helper the others are compared all the same."""
-    found = flex(made, batch.lengths[0], compiled=bench.device.type == "cuda")
-    try:
-        found.once()
-    except Exception:  # noqa: BLE001 - whatever its compiler raises
-        traceback.print_exc()
-        return {}
-    return {"torch flex_attention, paged": found}
+    return bench.compare(_title(batch), contestants)
 
 
 def agree(out: Tensor, contestants: Mapping[str, Contestant]) -> None:
@@ -203,7 +209,7 @@ def _each(call: Callable[[Pages], Tensor], made: Contexts) -> list[Callable[[], 
 
 
 def _own(bench: Bench, batch: Batch, times: Sequence[float]) -> list[Row]:
-    name = f"decode, {batch.name}"
+    name = _title(batch)
     rows = [share_row(name, times, batch.bytes(bench.model), bench.limits.copy, batch.share)]
     if batch.most_us is not None:
         most = batch.most_us * (ISSUE_COPY / bench.limits.copy.rate if batch.moves else 1)
@@ -222,17 +228,17 @@ def _uneven(bench: Bench, ragged: Batch, even: Batch) -> list[Row]:
     made = contexts(bench, ragged)
     contestants = {"ragged": ours(made), "even": ours(contexts(bench, even)), "fixed segments": _fixed(made)}
     agree(made.out, {name: contestants[name] for name in ("ragged", "fixed segments")})
-    times = bench.compare(f"decode, {ragged.name}", contestants)
+    times = bench.compare(_title(ragged), contestants)
     size = ragged.bytes(bench.model) / even.bytes(bench.model)
     over = [size * ratio for ratio in ratios(times["even"], times["ragged"])]
     return [
-        ratio_row(f"decode, {ragged.name}, rate over that of {even.name}", over, RAGGED_BAR),
-        ratio_row(f"decode, {ragged.name}, over fixed segments", ratios(times["fixed segments"], times["ragged"])),
+        ratio_row(f"{_title(ragged)}, rate over that of {even.name}", over, RAGGED_BAR),
+        ratio_row(f"{_title(ragged)}, over fixed segments", ratios(times["fixed segments"], times["ragged"])),
     ]
 
 
-def _planned(bench: Bench, batch: Batch) -> Row:
+def _planned(bench: Bench, batch: Batch) -> Iterator[Row]:
     made = contexts(bench, batch)
     plan = Contestant((lambda: plan_work(made.sequences, bench.model.page, made.rule, made.work),))
     times = bench.compare("work list", {"ours": plan})
-    return microseconds_row(f"work list of {len(batch.lengths)} sequences, once a step", times["ours"])
+    yield microseconds_row(f"work list of {len(batch.lengths)} sequences, once a step", times["ours"])

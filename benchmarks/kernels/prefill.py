@@ -43,6 +43,7 @@ WHOLE = Chunks("causal 8k", (8 * K,), (8 * K,), CAUSAL_BAR)
 CHUNKS = (
     WHOLE,
     Chunks("2k behind 30k", (2 * K,), (32 * K,)),
+    Chunks("64 behind 32k", (64,), (32 * K + 64,)),
     Chunks("16 chunks of 512", (512,) * 16, (512,) * 16),
     Chunks("verify, 32 x 4 tokens behind 4k", (4,) * 32, (4 * K,) * 32),
 )

@@ -2,11 +2,15 @@
 
 One call of a contestant runs over several copies of its data (`calls`, as the layers of a step do), together larger
 than the cache of the GPU, so that what is measured comes from its memory. A graph holds so many calls that the clock's
-steps do not count; the launches' cost on the host is left out, as it is in a step that replays.
+steps do not count; the launches' cost on the host is left out, as it is in a step that replays: the GPU is kept waiting
+until all that is timed lies in its queue.
 """
 
+import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Protocol
 
 import torch
@@ -14,6 +18,8 @@ from benchmarks.harness import rotated
 
 LEAST_S = 0.004
 WARM = 3
+QUEUED = 1_000_000
+"""Cycles, about half a millisecond, for which the GPU waits while the host queues what is timed."""
 Call = Callable[[], object]
 
 
@@ -44,13 +50,9 @@ class GraphTimer:
         """Compile, record a graph that takes LEAST_S at least, and replay it once."""
         for _ in range(WARM):
             contestant.once()
-        repeats = max(1, round(LEAST_S / max(_between(contestant.once), 1e-6)))
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(repeats):
-                contestant.once()
-        graph.replay()
-        count = repeats * len(contestant.calls)
+        passes = repeats(_between(_recorded(contestant, 1).replay))
+        graph = _recorded(contestant, passes)
+        count = passes * len(contestant.calls)
         return lambda: _between(graph.replay) / count
 
 
@@ -62,6 +64,28 @@ class EventTimer:
         for _ in range(WARM):
             contestant.once()
         return lambda: _between(contestant.once) / len(contestant.calls)
+
+
+def repeats(seconds: float) -> int:
+    """How many passes of so many seconds take LEAST_S."""
+    return ceil(LEAST_S / max(seconds, 1e-6))
+
+
+def ready(made: Mapping[str, Callable[[], Contestant]], timer: Timer) -> dict[str, Contestant]:
+    """The first, and of the others those that can be made and prepared: a rival that cannot is printed and left out."""
+    found: dict[str, Contestant] = {}
+    for name, make in made.items():
+        try:
+            contestant = make()
+            timer.prepare(contestant)
+        except Exception:
+            if not found:
+                raise
+            traceback.print_exc()
+            print(f"  {name} is left out", file=sys.stderr, flush=True)
+        else:
+            found[name] = contestant
+    return found
 
 
 def rounds(contestants: Mapping[str, Contestant], timer: Timer, count: int) -> dict[str, list[float]]:
@@ -79,9 +103,20 @@ def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
     return [one / other for one, other in zip(over, under, strict=True)]
 
 
+def _recorded(contestant: Contestant, passes: int) -> torch.cuda.CUDAGraph:
+    """A graph of so many passes, replayed once."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(passes):
+            contestant.once()
+    graph.replay()
+    return graph
+
+
 def _between(work: Call) -> float:
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     torch.cuda.synchronize()
+    torch.cuda._sleep(QUEUED)  # type: ignore[no-untyped-call]  # noqa: SLF001 - torch has no public name for it
     begin.record()
     work()
     end.record()

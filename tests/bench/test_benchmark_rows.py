@@ -1,9 +1,14 @@
 """The frame of `python -m benchmarks.<area>`."""
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from benchmarks.harness import Bar, Row, document, median_row
+from benchmarks import harness
+from benchmarks.harness import Bar, Measured, Row, document, median_row, report_parts
+
+from paceline_core.clock import SystemClock
 
 
 @pytest.mark.parametrize(
@@ -45,3 +50,19 @@ def test_a_result_names_machine_versions_date_and_bars() -> None:
     assert {name: row[name] for name in ("value", "unit", "bar", "passed", "peer", "ratio")} == {
         "value": 0.2, "unit": "s", "bar": "≤ 0.3", "passed": True, "peer": None, "ratio": None,
     }  # fmt: skip
+
+
+def test_each_part_is_written_as_soon_as_it_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+    written = tmp_path / "some.json"
+
+    def parts() -> Iterator[Measured]:
+        yield [Row("a", 1, "s")], {"parts": 1}
+        assert [row["name"] for row in json.loads(written.read_text())["rows"]] == ["a"]
+        yield [Row("b", 2, "s", bar=Bar(1))], {"parts": 2}
+
+    with pytest.raises(SystemExit) as ended:
+        report_parts("some", parts(), SystemClock())
+    assert ended.value.code == 1
+    data = json.loads(written.read_text())
+    assert ([row["name"] for row in data["rows"]], data["details"]) == (["a", "b"], {"parts": 2})

@@ -1,7 +1,7 @@
 """The benchmark itself, tried without a GPU: each contestant runs on a small model, and a made-up clock times it."""
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from benchmarks.kernels import cascade, decode, drawing, prefill, small
 from benchmarks.kernels.__main__ import measure
 from benchmarks.kernels.bench import Bench, require_gpu
 from benchmarks.kernels.rivals import flex, sdpa
-from benchmarks.kernels.timing import Contestant, rounds
+from benchmarks.kernels.timing import Contestant, ready, repeats, rounds
 from tests.kernels.benched import MadeUp, benched
 from tests.kernels.conftest import CUDA
 
@@ -23,7 +23,7 @@ def bench(device: torch.device) -> Bench:
     return benched(device, MadeUp())
 
 
-def named(rows: list[Row]) -> dict[str, Row]:
+def named(rows: Iterable[Row]) -> dict[str, Row]:
     return {f"{row.name} ({row.unit})": row for row in rows}
 
 
@@ -81,15 +81,61 @@ def test_drawing_gives_a_row_for_each_way_to_ask(bench: Bench) -> None:
     }
 
 
-def test_a_part_that_fails_misses_its_bar_and_leaves_the_others_their_rows(bench: Bench) -> None:
-    def broken(bench: Bench) -> list[Row]:
+def test_a_batch_of_decode_that_fails_leaves_the_others_their_rows(bench: Bench) -> None:
+    even = decode.Batch("1 x 16", (16,), share=0.9)
+    broken = decode.Batch("nothing", ())
+    rows = named(decode.measure(bench, [broken, even], (broken, even)))
+    assert [name for name in rows if "did not finish" in name] == [
+        "decode, nothing: did not finish (failures)",
+        "work list: did not finish (failures)",
+    ]
+    assert "decode, 1 x 16 (of copy rate)" in rows
+    assert not any("geometric mean" in name for name in rows)
+
+
+def test_a_rival_that_fails_is_left_out_and_ours_may_not_fail() -> None:
+    def broken() -> Contestant:
+        raise RuntimeError("out of memory")
+
+    def sound() -> Contestant:
+        return Contestant([lambda: None])
+
+    assert list(ready({"ours": sound, "a": broken, "b": sound}, MadeUp())) == ["ours", "b"]
+    with pytest.raises(RuntimeError, match="out of memory"):
+        ready({"ours": broken, "a": sound}, MadeUp())
+
+
+def sound(bench: Bench) -> list[Row]:
+    return [Row("sound", 2, "us")]
+
+
+def test_a_part_that_fails_misses_its_bar_and_leaves_the_others_and_itself_the_rows_it_had(bench: Bench) -> None:
+    def broken(bench: Bench) -> Iterator[Row]:
+        yield Row("begun", 1, "us")
         raise RuntimeError("out of order")
 
-    def sound(bench: Bench) -> list[Row]:
-        return [Row("sound", 2, "us")]
+    parts = measure(["broken", "sound"], bench, {"broken": broken, "sound": sound})
+    assert [[(row.name, row.passed) for row in rows] for rows in parts] == [
+        [("begun", None), ("broken: did not finish", False)],
+        [("sound", None)],
+    ]
 
-    rows = measure(["broken", "sound"], bench, {"broken": broken, "sound": sound})
-    assert [(row.name, row.passed) for row in rows] == [("broken: did not finish", False), ("sound", None)]
+
+def test_an_interrupt_keeps_the_rows_so_far_and_tells_what_was_not_run(bench: Bench) -> None:
+    def interrupted(bench: Bench) -> Iterator[Row]:
+        yield Row("begun", 1, "us")
+        raise KeyboardInterrupt
+
+    parts = {"first": sound, "second": interrupted, "third": sound, "fourth": sound}
+    assert [[(row.name, row.passed) for row in rows] for rows in measure(list(parts), bench, parts)] == [
+        [("sound", None)],
+        [("begun", None), ("second: interrupted", False), ("third: not run", False), ("fourth: not run", False)],
+    ]
+
+
+@pytest.mark.parametrize(("seconds", "passes"), [(0.004, 1), (0.0005, 8), (0.0015, 3), (7.0, 1)])
+def test_a_graph_holds_so_many_passes_that_it_takes_four_milliseconds(seconds: float, passes: int) -> None:
+    assert repeats(seconds) == passes
 
 
 if not CUDA:
