@@ -4,13 +4,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import torch
+from tests.engine.gpu_lines import WHERE
+
 from paceline_workers.engine.gpu.device import Host, Mark, Way
 
 
 @dataclass(frozen=True)
 class Clocks(Host):
-    """A CPU that keeps the clocks of its lines; `marks` in the order in which they were made."""
+    """One line for all, which keeps the clocks of several; `marks` in the order in which they were made."""
 
+    where: torch.device = WHERE
     line: list[str] = field(default_factory=lambda: ["compute"])
     now: dict[str, dict[str, int]] = field(default_factory=lambda: {line: {} for line in ("compute", "out", "back")})
     marks: "list[Stamp]" = field(default_factory=list)

@@ -4,13 +4,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import torch
+from tests.kernels.conftest import CUDA
+
 from paceline_workers.engine.gpu.device import Host, Mark, Way
+
+WHERE = torch.device("cuda" if CUDA else "cpu")
 
 
 @dataclass(frozen=True)
 class Lines(Host):
-    """A CPU that writes down which line waited for which mark."""
+    """One line for all, which writes down where one of several would have waited for which mark."""
 
+    where: torch.device = WHERE
     log: list[str] = field(default_factory=list)
     line: list[str] = field(default_factory=lambda: ["compute"])
     marks: list[Mark] = field(default_factory=list)
