@@ -9,7 +9,7 @@ import argparse
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import geometric_mean, median
 from typing import Any
@@ -24,7 +24,9 @@ from triton.errors import TritonError
 
 from paceline_core.clock import SystemClock
 from paceline_kernels.paged_decode import launch as paged_decode
+from paceline_kernels.paged_prefill import launch as paged_prefill
 from paceline_kernels.sample import launch as sample
+from paceline_kernels.work_list.launch import plan_work
 
 ALIKE = 0.05
 """What results of two launches may differ by, as a share of the result's length."""
@@ -43,6 +45,13 @@ PREFILL = {
     "registers": (96, 128, 168, None),
     "bulk": (False, True),
 }
+PREFILL_STARTS = (
+    paged_prefill.Launch(tile=32, warps=8, stages=3, registers=128, bulk=True),
+    paged_prefill.Launch(tile=64, warps=8, stages=3, bulk=True),
+    paged_prefill.Launch(tile=128, warps=8, stages=2),
+)
+"""Two programs of a multiprocessor, or one with all registers it wants: a climb does not get from one to the other."""
+LEAST = {"least": (1, 2, 3, 4)}
 SMALL: dict[str, dict[str, Sequence[int]]] = {
     "rope_append": {"heads": (4, 8, 16, 32), "warps": WARPS},
     "add_rmsnorm": {"warps": WARPS},
@@ -62,22 +71,35 @@ Work = Callable[[Any], Sequence[Contestant]]
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A row of a table: its name, its numbers now, their ladders, and what they are tried on."""
+    """A row of a table: its name, its numbers now and where else to begin, ladders, and what they are tried on."""
 
     name: str
-    start: Any
+    starts: tuple[Any, ...]
     ladders: Mapping[str, Sequence[Any]]
     work: Work
 
 
+@dataclass(frozen=True, slots=True)
+class Least:
+    """What `Work.empty` takes beside a launch's numbers: how many tiles are worth a program."""
+
+    least: int = 2
+
+
 def sweeps(bench: Bench) -> list[Sweep]:
     """All rows of all tables that `bench.model` uses."""
-    return [*_decode(bench), *_prefill(bench), *_small(bench, (small.MANY, small.FEW)), *_sample(bench)]
+    return [
+        *_decode(bench),
+        _work_list(bench),
+        *_prefill(bench),
+        *_small(bench, (small.MANY, small.FEW)),
+        *_sample(bench),
+    ]
 
 
 def swept(bench: Bench, sweep: Sweep) -> Climbed:
     """Climb; what gives another result than the table's numbers is as slow as what fails."""
-    wanted = [_result(contestant) for contestant in sweep.work(sweep.start)]
+    wanted = [_result(contestant) for contestant in sweep.work(sweep.starts[0])]
 
     def seconds(launch: Any) -> float:
         try:
@@ -86,7 +108,7 @@ def swept(bench: Bench, sweep: Sweep) -> Climbed:
             print(f"  {launch}: {str(error).splitlines()[0]}", file=sys.stderr)
             return math.inf
 
-    return climb(sweep.start, sweep.ladders, seconds)
+    return climb(sweep.starts, sweep.ladders, seconds)
 
 
 def _seconds(bench: Bench, contestants: Sequence[Contestant], wanted: Sequence[torch.Tensor]) -> float:
@@ -110,7 +132,7 @@ def _decode(bench: Bench) -> Iterator[Sweep]:
     for name, kind, queries in (("bf16", bench.dtype, 1), ("fp8", torch.float8_e4m3fn, 1), ("bf16", bench.dtype, 8)):
         start = paged_decode.launch_for(bench.dtype, kind, bench.model.head_dim, bench.model.group * queries)
         work = partial(_decoded, bench, kind, queries)
-        yield Sweep(f"paged_decode {name}, {queries} queries", start, DECODE, work)
+        yield Sweep(f"paged_decode {name}, {queries} queries", (start,), DECODE, work)
 
 
 def _decoded(bench: Bench, kind: torch.dtype, queries: int, launch: Any) -> list[Contestant]:
@@ -119,10 +141,24 @@ def _decoded(bench: Bench, kind: torch.dtype, queries: int, launch: Any) -> list
     return [decode.ours(decode.contexts(bench, batch, kind, queries, launch)) for batch in batches]
 
 
+def _work_list(bench: Bench) -> Sweep:
+    """On a short context: only there are tiles fewer than programs."""
+    return Sweep("work_list, 1 x 1k", (Least(),), LEAST, partial(_shared, bench))
+
+
+def _shared(bench: Bench, launch: Least) -> list[Contestant]:
+    torch.manual_seed(0)
+    [batch] = [batch for batch in decode.EVEN if batch.name == "1 x 1k"]
+    made = decode.contexts(bench, batch)
+    work = replace(made.work, least=launch.least)
+    plan_work(made.sequences, bench.model.page, made.rule, work)
+    return [decode.ours(replace(made, work=work))]
+
+
 def _prefill(bench: Bench) -> Iterator[Sweep]:
     for chunks in prefill.CHUNKS:
-        launch = prefill.launch_of(bench, chunks)
-        yield Sweep(f"paged_prefill, {chunks.name}", launch, PREFILL, partial(_prefilled, bench, chunks))
+        starts = (prefill.launch_of(bench, chunks), *PREFILL_STARTS)
+        yield Sweep(f"paged_prefill, {chunks.name}", starts, PREFILL, partial(_prefilled, bench, chunks))
 
 
 def _prefilled(bench: Bench, chunks: prefill.Chunks, launch: Any) -> list[Contestant]:
@@ -133,7 +169,7 @@ def _prefilled(bench: Bench, chunks: prefill.Chunks, launch: Any) -> list[Contes
 def _small(bench: Bench, tokens: Sequence[int]) -> Iterator[Sweep]:
     starts = small.launches(bench)
     for name, ladders in SMALL.items():
-        yield Sweep(name, starts[name], ladders, partial(_moved, bench, name, tokens))
+        yield Sweep(name, (starts[name],), ladders, partial(_moved, bench, name, tokens))
 
 
 def _moved(bench: Bench, name: str, tokens: Sequence[int], launch: Any) -> list[Contestant]:
@@ -144,7 +180,7 @@ def _moved(bench: Bench, name: str, tokens: Sequence[int], launch: Any) -> list[
 
 def _sample(bench: Bench) -> Iterator[Sweep]:
     for rows in (1, 16, 64):
-        yield Sweep(f"sample, {rows} rows", sample.launch_for(rows), SAMPLE, partial(_sampled, bench, rows))
+        yield Sweep(f"sample, {rows} rows", (sample.launch_for(rows),), SAMPLE, partial(_sampled, bench, rows))
 
 
 def _sampled(bench: Bench, rows: int, launch: Any) -> list[Contestant]:
