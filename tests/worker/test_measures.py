@@ -3,6 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.worker.harness import Launcher, settings
+from tests.worker.scraped import samples
 
 from paceline_core.clock import ManualClock
 from paceline_core.registry import METRICS, Outcome, RequestClass
@@ -60,11 +61,7 @@ class Scrape:
     def value(self, name: str, **labels: str) -> float | None:
         body, _ = self.measures.exposition(self.engine)
         wanted = LABELS | labels
-        for family in text_string_to_metric_families(body.decode()):
-            for sample in family.samples:
-                if sample.name == name and sample.labels == wanted:
-                    return sample.value
-        return None
+        return next((sample.value for sample in samples(body, name) if sample.labels == wanted), None)
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from tests.worker.harness import Rig, eventually, resuming, running
+from tests.worker.scraped import samples
 from tests.worker.scripted_engine import Script
 
 from paceline_core.telemetry import Histogram
@@ -20,8 +20,7 @@ STREAM = HELLO | {"stream": True}
 
 def value(rig: Rig, name: str, **labels: str) -> float:
     body, _ = rig.worker.parts.measures.exposition(rig.worker.parts.engine)
-    families = text_string_to_metric_families(body.decode())
-    return sum(s.value for f in families for s in f.samples if s.name == name and labels.items() <= s.labels.items())
+    return sum(sample.value for sample in samples(body, name) if labels.items() <= sample.labels.items())
 
 
 @pytest.fixture
