@@ -88,9 +88,8 @@ def measure(
     yield from tried("work list", partial(_planned, bench, ragged[0]))
 
 
-def measure_narrow(bench: Bench, batches: Sequence[Batch] = NARROW) -> list[Row]:
+def measure_narrow(bench: Bench, batches: Sequence[Batch] = NARROW) -> Iterator[Row]:
     """Pages of eight bits against sixteen."""
-    rows = []
     for batch in batches:
         both = {
             name: ours(contexts(bench, batch, dtype))
@@ -98,10 +97,9 @@ def measure_narrow(bench: Bench, batches: Sequence[Batch] = NARROW) -> list[Row]
         }
         times = bench.compare(f"decode narrow, {batch.name}", both)
         found = ratios(times["bf16"], times["fp8"])
-        rows.append(ratio_row(f"decode, {batch.name}, fp8 pages over bf16", found, NARROW_BAR))
+        yield ratio_row(f"decode, {batch.name}, fp8 pages over bf16", found, NARROW_BAR)
         size = batch.bytes(bench.model) / 2 * (1 + 4 / bench.model.head_dim)
-        rows.append(share_row(f"decode, {batch.name}, fp8 pages", times["fp8"], size, bench.limits.copy))
-    return rows
+        yield share_row(f"decode, {batch.name}, fp8 pages", times["fp8"], size, bench.limits.copy)
 
 
 def contexts(

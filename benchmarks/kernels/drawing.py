@@ -1,5 +1,6 @@
 """Drawing a batch's next tokens on the device, by what its requests ask for; at least, all logits are read once."""
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -19,19 +20,17 @@ ASKED = {
 ROWS = (1, 64)
 
 
-def measure(bench: Bench, counts: tuple[int, ...] = ROWS) -> list[Row]:
+def measure(bench: Bench, counts: tuple[int, ...] = ROWS) -> Iterator[Row]:
     """The time of each form, and of the largest batch the share of the copy rate."""
-    rows = []
     for name, asked in ASKED.items():
         for count in counts:
             size = count * bench.model.vocab * bench.dtype.itemsize
             calls = [drawn(bench, count, asked) for _ in range(bench.copies(size))]
             title = f"sample, {count} rows, {name}"
             times = bench.compare(title, {"ours": Contestant(calls)})["ours"]
-            rows.append(microseconds_row(title, times))
+            yield microseconds_row(title, times)
             if count == counts[-1]:
-                rows.append(share_row(title, times, size, bench.limits.copy))
-    return rows
+                yield share_row(title, times, size, bench.limits.copy)
 
 
 def drawn(bench: Bench, count: int, asked: Asked, launch: Any = None) -> Call:

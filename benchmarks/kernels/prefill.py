@@ -3,13 +3,14 @@
 Operations are those of the pairs of query and key that are seen: two products of `head_dim` each.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 import torch
 from benchmarks.harness import Bar, Row
-from benchmarks.kernels.bench import Bench, Model, ratio_row, share_row
+from benchmarks.kernels.bench import Bench, Model, ratio_row, share_row, tried
 from benchmarks.kernels.decode import Batch, Contexts, contexts
 from benchmarks.kernels.rivals import contiguous
 from benchmarks.kernels.timing import Contestant, ratios
@@ -49,22 +50,21 @@ CHUNKS = (
 )
 
 
-def measure(bench: Bench, chunks: Sequence[Chunks] = CHUNKS) -> list[Row]:
-    """Rows of prefill attention; SDPA beside the first, which it can do."""
-    rows = []
+def measure(bench: Bench, chunks: Sequence[Chunks] = CHUNKS) -> Iterator[Row]:
+    """Rows of prefill attention; SDPA beside the first, which it can do. Who fails leaves the others their rows."""
     for one in chunks:
-        made = contexts(bench, Batch(one.name, one.lengths))
-        contestants = {"ours": ours(bench, made, one)}
-        if one is chunks[0]:
-            contestants["torch SDPA, contiguous"] = _sdpa(bench, *contiguous(made.pools[0], made.sequences))
-        times = bench.compare(f"prefill, {one.name}", contestants)
-        rows += _own(bench, one, times["ours"])
-        rows += [
-            ratio_row(f"prefill, {one.name}, over {name}", ratios(theirs, times["ours"]))
-            for name, theirs in times.items()
-            if name != "ours"
-        ]
-    return rows
+        yield from tried(f"prefill, {one.name}", partial(_chunks, bench, one, beside=one is chunks[0]))
+
+
+def _chunks(bench: Bench, one: Chunks, *, beside: bool) -> Iterator[Row]:
+    made = contexts(bench, Batch(one.name, one.lengths))
+    contestants = {"ours": ours(bench, made, one)}
+    if beside:
+        contestants["torch SDPA, contiguous"] = _sdpa(bench, *contiguous(made.pools[0], made.sequences))
+    times = bench.compare(f"prefill, {one.name}", contestants)
+    yield from _own(bench, one, times["ours"])
+    for name in [name for name in times if name != "ours"]:
+        yield ratio_row(f"prefill, {one.name}, over {name}", ratios(times[name], times["ours"]))
 
 
 def launch_of(bench: Bench, one: Chunks) -> Launch:

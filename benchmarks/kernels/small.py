@@ -34,13 +34,12 @@ class Moved:
     bytes: int
 
 
-def measure(bench: Bench, many: int = MANY, few: int = FEW) -> list[Row]:
+def measure(bench: Bench, many: int = MANY, few: int = FEW) -> Iterator[Row]:
     """All rows."""
-    rows = []
     for one in kernels(bench.model, many):
-        times = _timed(bench, one)
-        rows.append(share_row(one.name, times, one.bytes, bench.limits.copy))
-    return rows + [microseconds_row(one.name, _timed(bench, one)) for one in kernels(bench.model, few)]
+        yield share_row(one.name, _timed(bench, one), one.bytes, bench.limits.copy)
+    for one in kernels(bench.model, few):
+        yield microseconds_row(one.name, _timed(bench, one))
 
 
 def _timed(bench: Bench, one: Moved) -> Sequence[float]:

@@ -4,7 +4,7 @@ The step is recorded into one graph, as the worker does it; what the host does b
 is the bytes that every step must read, weights and contexts, at the copy rate of the same run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, cast
@@ -70,13 +70,12 @@ class Random:
         """There are none."""
 
 
-def measure(bench: Bench, steps: Sequence[Decoded] = STEPS) -> list[Row]:
+def measure(bench: Bench, steps: Sequence[Decoded] = STEPS) -> Iterator[Row]:
     """Tokens a second, beside those of the limit."""
     device, settings = opened(bench.device), _settings(bench.model, bench.dtype)
     weights, shape = cast("Weights", Random(bench)), settings.shape
     loaded = decoder.load(settings, weights, Products("plain"), lambda: None)
     model = GpuDecoder(loaded, device, LONGEST)
-    rows = []
     for one in steps:
         pages = -(-one.length // bench.model.page)
         cache = GpuCache(shape, one.count * pages, bench.model.page, device=device)
@@ -87,8 +86,7 @@ def measure(bench: Bench, steps: Sequence[Decoded] = STEPS) -> list[Row]:
         most = one.count / (read / bench.limits.copy.rate)
         speeds = [one.count / seconds for seconds in times]
         bar, spread = Bar(one.share * most, at_least=True), max(speeds) - min(speeds)
-        rows.append(Row(f"decode step of 8B, {one.name}", median(speeds), "tokens/s", most, spread, bar))
-    return rows
+        yield Row(f"decode step of 8B, {one.name}", median(speeds), "tokens/s", most, spread, bar)
 
 
 def _step(bench: Bench, model: GpuDecoder, cache: GpuCache, one: Decoded, pages: int) -> Contestant:
