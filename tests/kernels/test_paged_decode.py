@@ -201,13 +201,30 @@ def test_sinks_count_once_however_the_work_is_split(
     agrees(query, pages, batch, Rule(scale=0.2), torch.randn(4, device=device), programs)
 
 
-@pytest.mark.parametrize("narrow", [torch.int8, torch.float8_e4m3fn] if CUDA else [torch.int8], ids=str)
+NARROW = [torch.int8, torch.float8_e4m3fn] if CUDA else [torch.int8]
+
+
+@pytest.mark.parametrize("narrow", NARROW, ids=str)
 @pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[3], SHAPES[4]], ids=str)
 def test_narrow_pages_agree_with_what_they_stand_for(
     narrow: torch.dtype, shape: Shape, dtype: torch.dtype, device: torch.device
 ) -> None:
     query, pages, batch = batch_of(shape, [33, 0, 16, 1], dtype, device, narrow)
     agrees(query, pages, batch, Rule(scale=0.1))
+
+
+@pytest.mark.parametrize("narrow", NARROW, ids=str)
+@pytest.mark.parametrize(("large", "wide"), [(1e5, 1.0), (1e-5, 1e-5), (1.0, 1e3)])
+def test_narrow_pages_take_queries_and_values_of_any_size(
+    narrow: torch.dtype, large: float, wide: float, dtype: torch.dtype, device: torch.device
+) -> None:
+    query, pages, batch = batch_of(SHAPES[4], [33, 0, 16, 1], dtype, device, narrow)
+    assert pages.scales is not None
+    large = min(large, torch.finfo(dtype).max / 8)
+    sizes = torch.exp2(torch.randint(-12, 1, pages.scales[:, :, 1].shape, device=device).float())  # of a token's values
+    pages.scales[:, :, 0] /= large
+    pages.scales[:, :, 1] *= wide * sizes
+    agrees(query * large, pages, batch, Rule(scale=0.1), torch.randn(2, device=device))
 
 
 def test_pages_out_of_sight_need_not_be_in_the_table(dtype: torch.dtype, device: torch.device) -> None:

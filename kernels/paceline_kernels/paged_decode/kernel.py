@@ -10,6 +10,27 @@ import triton.language as tl
 
 from paceline_kernels.work_list.kernel import text_tile
 
+HIGHEST: tl.constexpr = tl.constexpr(14)
+"""2 to it is about the greatest query and weight of a product with bytes: float16 holds what is 2^28 times smaller."""
+
+
+@triton.jit
+def _query(place, real, factor, data, NARROW: tl.constexpr):
+    """Queries for the product [ROWS, DIM], and what its scores are multiplied by.
+
+    fp8 becomes float16 exactly, two numbers in one instruction; bfloat16 takes five. So fp8 is multiplied in float16,
+    and queries, which may be beyond its range, are brought into it by a power of two.
+    """
+    query = tl.load(place, mask=real[:, None], other=0.0)
+    if NARROW:
+        wide = query.to(tl.float32)
+        exponent = tl.max(tl.abs(wide)).to(tl.int32, bitcast=True) & 0x7F800000
+        size = tl.where(exponent > 0, exponent.to(tl.float32, bitcast=True), 1.0) * 2.0**-HIGHEST
+        half: tl.constexpr = data.dtype.element_ty == tl.float8e4nv and query.dtype != tl.float32
+        query = (wide / size).to(tl.float16 if half else query.dtype)
+        factor *= size
+    return query, factor
+
 
 @triton.jit(do_not_specialize=["table_stride", "room"])
 def decode_kernel(
@@ -67,7 +88,7 @@ def decode_kernel(
     real = rows < GROUP * QUERIES
     lanes = rows // GROUP * HEADS + rows % GROUP
     at = sequence * (QUERIES * HEADS) + head * GROUP + lanes
-    q = tl.load(query + at[:, None] * DIM + dims, mask=real[:, None], other=0.0)
+    q, unit = _query(query + at[:, None] * DIM + dims, real, factor, data, NARROW)
     top = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     mixed = tl.zeros([ROWS, DIM], tl.float32)
@@ -79,9 +100,12 @@ def decode_kernel(
         position = number * TILE + inside
         written = position < length
         keys = tl.load(data + token * DIM + (inside[:, None] * DIM + dims))
-        scores = tl.dot(q, tl.trans(keys.to(q.dtype)), input_precision="ieee") * factor
+        scores = tl.dot(q, tl.trans(keys.to(q.dtype)), input_precision="ieee")
         if NARROW:
-            scores *= tl.load(scales + token + inside, mask=written, other=0.0)
+            scores *= tl.load(scales + token + inside) * unit
+            share = tl.load(scales + token + PAGE + inside)
+        else:
+            scores *= factor
         if CAP > 0:  # tanh by its exponential
             scores = CAP * LOG2E * (1 - 2 / (tl.exp2(scores * (2 / CAP)) + 1))
         own = length - QUERIES + rows // GROUP
@@ -89,13 +113,19 @@ def decode_kernel(
         if WINDOW:
             seen &= (position > own[:, None] - WINDOW) | (position < FIRST)
         scores = tl.where(seen, scores, float("-inf"))
-        higher = tl.maximum(top, tl.max(scores, 1))
+        if NARROW:
+            # Weights are held in few bits with their values' scales in them: so by these the greatest is chosen.
+            # The logarithm of a scale is read from its bits, 0.09 too small at most; below 2^-64 all are as one.
+            bits = tl.maximum(share.to(tl.int32, bitcast=True), 63 << 23).to(tl.float32)
+            higher = tl.maximum(top, tl.max(scores + (bits * 2.0**-23 - 127 - HIGHEST), 1))
+        else:
+            higher = tl.maximum(top, tl.max(scores, 1))
         base = tl.where(higher == float("-inf"), 0.0, higher)
         weights = tl.exp2(scores - base[:, None])
         fade = tl.exp2(top - base)
         total = total * fade + tl.sum(weights, 1)
         if NARROW:
-            weights *= tl.load(scales + token + PAGE + inside, mask=written, other=0.0)
+            weights *= tl.where(written, share, 0.0)
         # What lies behind the last token is another's or nobody's: 0 * NaN would be NaN.
         values = tl.load(data + (token + PAGE) * DIM + (inside[:, None] * DIM + dims), mask=written[:, None], other=0.0)
         values = values.to(q.dtype)
@@ -145,4 +175,4 @@ def decode_kernel(
         page = tl.load(table + sequence * table_stride + number, mask=goes_on, other=0)
         if ends & goes_on:
             at = sequence * (QUERIES * HEADS) + head * GROUP + lanes
-            q = tl.load(query + at[:, None] * DIM + dims, mask=real[:, None], other=0.0)
+            q, unit = _query(query + at[:, None] * DIM + dims, real, factor, data, NARROW)
