@@ -2,7 +2,8 @@
 
 `cuobjdump` and `nvdisasm` come with Triton. Registers that did not fit lie on the stack in local memory: a kernel
 without either spills nothing. Loads into shared memory that run ahead of the loop that uses them are LDGSTS
-(`cp.async`) or UTMALDG (TMA), products of matrices HMMA (`mma`) or HGMMA (`wgmma`).
+(`cp.async`) or UTMALDG (TMA), products of matrices HMMA (`mma`) or HGMMA (`wgmma`). Those of a warp group
+run beside each other until a wait for them; with a wait for each, ptxas has put them in a row.
 """
 
 import re
@@ -20,7 +21,14 @@ SHARED = 228 << 10
 RESERVED = 1 << 10
 """Shared memory of a multiprocessor, and what the system takes of it for each program."""
 WARPS, MOST = 64, 32
-INSTRUCTIONS = {"wgmma": "HGMMA", "mma": "HMMA", "cp.async": "LDGSTS", "TMA": "UTMALDG", "16 bytes": r"LDG\S*\.128"}
+INSTRUCTIONS = {
+    "wgmma": "HGMMA",
+    "waits": r"WARPGROUP\.DEPBAR",
+    "mma": "HMMA",
+    "cp.async": "LDGSTS",
+    "TMA": "UTMALDG",
+    "16 bytes": r"LDG\S*\.128",
+}
 TIMEOUT_S = 60
 
 

@@ -39,6 +39,7 @@ def test_every_kernel_compiles_for_sm_90_fits_and_spills_no_register() -> None:
     assert decode["mma"], "a decode step's products are left to scalar units"
     assert decode["cp.async"], "a decode step's pages are not read ahead"
     assert prefill["wgmma"], "a prefill's products are not those of warp groups"
+    assert 2 * prefill["waits"] <= prefill["wgmma"], "a prefill's products wait for each other"
     assert prefill["TMA"], "a prefill's pages are not brought by the copy engine"
 
 

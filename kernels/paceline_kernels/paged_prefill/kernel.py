@@ -1,8 +1,9 @@
 """One program: a tile of tokens of one chunk, with `PACK` query heads of one kv head each, against all that they see.
 
-Rows lie token by token, heads of a token side by side. A softmax may take its parts in any order, so the blocks that
-need a mask come first (those with first tokens, with the window's edge, with the diagonal, the last one of a context),
-then all that every row sees whole, in a loop without masks. A sink is a row's first sum: e^sink, of no value.
+Rows lie token by token, heads of a token side by side. A softmax may take its parts in any order, so all blocks that
+every row sees whole come first, in a loop without masks, then those that need one (with first tokens, with the window's
+edge, with the diagonal, the last one of a context). The other way round, ptxas lets each product of `wgmma` wait for
+the one before it. A sink is a row's first sum: e^sink, of no value.
 Scores are kept as logarithms to base 2, the scale folded in.
 
 A block is `TILE` tokens: part of a page, or whole pages. The number of a block's page is read a turn ahead, so that
@@ -163,14 +164,6 @@ def prefill_kernel(
     else:
         top, total = tl.full((ROWS,), float("-inf"), tl.float32), tl.zeros((ROWS,), tl.float32)
     mixed = tl.zeros((ROWS, DIM), tl.float32)
-    ahead = _pages(table, _edge(0, heads, near, full, part), end, missing, sight, length, PAGE, TILE, HEAD)
-    for turn in range(heads + full - near + end - part):
-        page, block, then = ahead, _edge(turn, heads, near, full, part), _edge(turn + 1, heads, near, full, part)
-        ahead = _pages(table, then, end, missing, sight, length, PAGE, TILE, HEAD)
-        top, total, mixed = _attend(
-            rows, top, total, mixed, at, pool, None, scales, page, block, sight, length, kv_head, scale,
-            KV, PAGE, DIM, TILE, HEAD, WINDOW, FIRST, CAP, NARROW, True,
-        )  # fmt: skip
     ahead = _pages(table, full, part, missing, sight, length, PAGE, TILE, HEAD)
     for block in range(full, part):
         page = ahead
@@ -178,6 +171,14 @@ def prefill_kernel(
         top, total, mixed = _attend(
             rows, top, total, mixed, at, pool, bulk, scales, page, block, sight, length, kv_head, scale,
             KV, PAGE, DIM, TILE, HEAD, WINDOW, FIRST, CAP, NARROW, False,
+        )  # fmt: skip
+    ahead = _pages(table, _edge(0, heads, near, full, part), end, missing, sight, length, PAGE, TILE, HEAD)
+    for turn in range(heads + full - near + end - part):
+        page, block, then = ahead, _edge(turn, heads, near, full, part), _edge(turn + 1, heads, near, full, part)
+        ahead = _pages(table, then, end, missing, sight, length, PAGE, TILE, HEAD)
+        top, total, mixed = _attend(
+            rows, top, total, mixed, at, pool, None, scales, page, block, sight, length, kv_head, scale,
+            KV, PAGE, DIM, TILE, HEAD, WINDOW, FIRST, CAP, NARROW, True,
         )  # fmt: skip
 
     _, begin, _, first, _, line, _, valid = _places(tiles, starts, tile, HEADS, PACK, ROWS)

@@ -32,8 +32,9 @@ class Launch:
 def launch_for(rows: int, query: torch.dtype, pages: Pages) -> Launch:
     """By the rows of a tile, the types, the head's size and the page's.
 
-    Tiles of 128 rows in 16 bits fit into 128 registers a thread and 96 KiB, so two programs share a multiprocessor and
-    one's products run beside the other's softmax. What must be widened first takes up to 254 registers, one program.
+    Tiles of 128 rows in 16 bits fit into 128 registers a thread and 80 KiB, so two programs share a multiprocessor and
+    one's products run beside the other's softmax. With 64 tokens they would need 176 registers, or ptxas lets each
+    product wait for the one before it. What must be widened first takes up to 254 registers, one program.
     Outside the loops, Triton 3.6 spills 2 words with pages of 16, and 3.9 up to 5 with a window; nothing else spills.
     Known hole: 128 rows of float32 heads of 256 do not fit; give `Tiles.of` fewer `rows`.
     """
@@ -46,7 +47,7 @@ def launch_for(rows: int, query: torch.dtype, pages: Pages) -> Launch:
         return Launch(tile=64, warps=4, stages=3, bulk=whole)
     if pages.scales is not None:
         return Launch(tile=64, warps=8, stages=3, bulk=whole)
-    return Launch(tile=64, warps=8, stages=2, registers=128, bulk=whole)
+    return Launch(tile=32, warps=8, stages=3, registers=128, bulk=pages.page_tokens >= 32)
 
 
 def paged_prefill(
