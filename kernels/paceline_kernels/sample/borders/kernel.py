@@ -1,6 +1,6 @@
 """What min-p, top-k and top-p leave of a row, found without sorting it: by halving the way to each border.
 
-One program a row, and only rows with filters do anything. Borders are compared in float32: where penalties or biases
+One program a row, and only rows with filters do anything; what a round weighs is loaded two tiles ahead. Borders are compared in float32: where penalties or biases
 make logits that differ by less than its rounding, these count as equal. Shares of tokens are float32, their sums
 float64: where the nucleus ends within a millionth of what top-p asks, it may be one token longer or shorter than in
 float64.
@@ -116,7 +116,7 @@ def _weigh(border, best, rate, by_share, kept, size, TILE: tl.constexpr):
     tokens = tl.zeros([TILE], tl.int32)
     least = tl.full([TILE], float("inf"), tl.float32)
     most = tl.full([TILE], LOWEST, tl.float32)
-    for first in range(0, size, TILE):
+    for first in tl.range(0, size, TILE, num_stages=3):
         at = first + tl.arange(0, TILE)
         y = tl.load(kept + at, mask=at < size, other=LOWEST)
         above = y >= border
