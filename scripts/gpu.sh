@@ -1,13 +1,17 @@
 #!/bin/sh
 # Test the kernels on this machine's GPU, then measure them. Downloads and installs nothing.
-# Usage: scripts/gpu.sh [--quick] [kernels] [engine] [benchmarks]; no part named: all, 20 minutes at most.
 set -u
+usage='Usage: make gpu ARGS="[--quick] [kernels] [engine] [benchmarks]"; no part named: all, 20 minutes at most.'
 cd "$(dirname "$0")/.."
 
 quick=
 parts=
 for word in "$@"; do
     case $word in
+        -h | --help)
+            echo "$usage"
+            exit 0
+            ;;
         --quick) quick=--quick ;;
         kernels | engine | benchmarks) parts="$parts $word" ;;
         *)
@@ -74,7 +78,7 @@ kernels() {
 }
 
 engine() {
-    has numpy pydantic msgspec llguidance safetensors prometheus_client psutil rich || return 1
+    has numpy pydantic msgspec llguidance safetensors transformers prometheus_client psutil rich || return 1
     # shellcheck disable=SC2046
     tests 180 -m kernels $(grep -l "mark.kernels" tests/engine/test_*.py)
     found=$?

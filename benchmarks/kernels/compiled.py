@@ -87,6 +87,8 @@ def main() -> None:
     if os.environ.get("TRITON_INTERPRET", "0") not in {"", "0"}:
         parser.error("TRITON_INTERPRET is set, and the interpreter compiles nothing: unset it")
     cases = [case for case in CASES if not chosen.only or any(part in case.name for part in chosen.only)]
+    if not cases:
+        parser.error(f"--only {' '.join(chosen.only)}: no case has it in its name: {'; '.join(c.name for c in CASES)}")
     rows = list(compiled(cases, stand_in(), brief=chosen.json))
     if chosen.json:
         print("\n".join(json.dumps(row.json()) for row in rows))

@@ -43,6 +43,17 @@ def test_every_kernel_compiles_for_sm_90_fits_and_spills_no_register() -> None:
     assert prefill["TMA"], "a prefill's pages are not brought by the copy engine"
 
 
+@pytest.mark.real
+def test_a_case_that_there_is_not_is_refused_with_those_that_there_are() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "benchmarks.kernels.compiled", "--only", "nosuch"]
+    done = subprocess.run(
+        command, check=False, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 2
+    assert "--only nosuch: no case has it in its name: paged_decode bf16, 1 queries; " in done.stderr
+
+
 def loaded(warps: int, shared: int) -> Loaded:
     return Loaded("some_kernel", b"", shared, warps, 3)
 

@@ -147,9 +147,11 @@ if not CUDA:
 
     def test_without_a_gpu_it_says_what_is_missing_and_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as ended:
-            require_gpu()
+            require_gpu("python -m benchmarks.kernels.sweep")
         assert ended.value.code == 2
-        assert "finds no CUDA device" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "finds no CUDA device" in said
+        assert "Run `python -m benchmarks.kernels.sweep` on a machine with one" in said
 
 
 @pytest.mark.real
@@ -159,6 +161,15 @@ def test_make_gpu_names_the_parts_that_there_are() -> None:
     )
     assert done.returncode == 2
     assert done.stderr == "error: gpu: decode: known are --quick, kernels, engine, benchmarks\n"
+
+
+@pytest.mark.real
+def test_make_gpu_says_how_it_is_called() -> None:
+    done = subprocess.run(
+        [ROOT / "scripts" / "gpu.sh", "--help"], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0
+    assert done.stdout.startswith("Usage: make gpu")
 
 
 def test_each_round_begins_with_another_contestant() -> None:

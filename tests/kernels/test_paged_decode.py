@@ -120,6 +120,8 @@ SHAPES = [
     Shape(6, 2, 128, 32),
     Shape(2, 2, 16, 16, queries=3),
     Shape(8, 2, 16, 64, queries=8),
+    # 64 and 128 rows are products of other instructions on a GPU, and nothing special without one
+    *([Shape(8, 1, 32, 64, queries=8), Shape(16, 1, 32, 128, queries=8)] if CUDA else []),
 ]
 
 

@@ -1,9 +1,9 @@
 """What min-p, top-k and top-p leave of a row, found without sorting it: by halving the way to each border.
 
-One program a row, and only rows with filters do anything; what a round weighs is loaded two tiles ahead. Borders are compared in float32: where penalties or biases
-make logits that differ by less than its rounding, these count as equal. Shares of tokens are float32, their sums
-float64: where the nucleus ends within a millionth of what top-p asks, it may be one token longer or shorter than in
-float64.
+One program a row, and only rows with filters do anything; what a round weighs is loaded two tiles ahead. Borders are
+compared in float32: where penalties or biases make logits that differ by less than its rounding, these count as equal.
+Shares of tokens are float32, their sums float64: where the nucleus ends within a millionth of what top-p asks, it may
+be one token longer or shorter than in float64.
 """
 
 import triton
