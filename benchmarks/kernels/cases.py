@@ -32,6 +32,8 @@ BF16, F16, F32, I64, I32 = torch.bfloat16, torch.float16, torch.float32, torch.i
 NARROW = {"fp8": torch.float8_e4m3fn, "int8": torch.int8}
 KINDS = {"bf16": BF16, **NARROW}
 """What pages may hold, in 16 bits one type for both."""
+Types = tuple[torch.dtype, torch.dtype]
+"""Of queries and of pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +93,13 @@ def _sequences() -> Sequences:
     return Sequences(table, numbers, numbers)
 
 
-def _paged_decode(kind: torch.dtype, head_dim: int, queries: int, rule: Rule, *, sinks: bool = False) -> object:
+def _paged_decode(types: Types, head_dim: int, queries: int, rule: Rule, *, sinks: bool = False) -> object:
+    dtype, kind = types
     pages, rows = blank_pages(kind, head_dim), HEADS // KV_HEADS * queries
-    launch = launch_for(BF16, kind, head_dim, rows)
+    launch = launch_for(dtype, kind, head_dim, rows)
     programs = launch.programs * MULTIPROCESSORS
     work = Work.empty(TOKENS, KV_HEADS, rows, head_dim, programs, torch.device("meta"), tile=launch.tile)
-    query = blank(TOKENS, queries, HEADS, head_dim)
+    query = blank(TOKENS, queries, HEADS, head_dim, dtype=dtype)
     logits, lse = (blank(HEADS, dtype=F32), blank(*query.shape[:3], dtype=F32)) if sinks else (None, None)
     plan_work(_sequences(), PAGE, rule, work, queries)
     return paged_decode(query, pages, _sequences(), rule, work, sink_logits=logits, out=query, lse=lse)
@@ -111,15 +114,16 @@ def _cascade_decode() -> object:
     return cascade_decode(query, blank_pages(), groups, _sequences(), Rule(scale=0.1), work, out=query)
 
 
-def _paged_prefill(kind: torch.dtype, head_dim: int, tokens: int, rule: Rule) -> object:
-    query, starts = blank(TOKENS * tokens, HEADS, head_dim), blank(TOKENS + 1, dtype=I32)
+def _paged_prefill(types: Types, head_dim: int, tokens: int, rule: Rule) -> object:
+    dtype, kind = types
+    query, starts = blank(TOKENS * tokens, HEADS, head_dim, dtype=dtype), blank(TOKENS + 1, dtype=I32)
     tiles = Tiles.of((tokens,) * TOKENS, (4096,) * TOKENS, "meta", HEADS // KV_HEADS)
     return paged_prefill(query, starts, blank_pages(kind, head_dim), _sequences(), rule, tiles, out=query)
 
 
 def _decode(name: str, kind: torch.dtype, queries: int, spilled: int = 0) -> Case:
     launch = launch_for(BF16, kind, HEAD_DIM, HEADS // KV_HEADS * queries)
-    call = partial(_paged_decode, kind, HEAD_DIM, queries, Rule(scale=0.1))
+    call = partial(_paged_decode, (BF16, kind), HEAD_DIM, queries, Rule(scale=0.1))
     return Case(f"paged_decode {name}, {queries} queries", call, {"decode_kernel": launch.programs}, spilled)
 
 
@@ -129,11 +133,14 @@ def _attention() -> Iterator[Case]:
         # 3.9 spills so much where 3.6 spills nothing, and a third program is worth more than ten registers
         yield _decode(name, kind, 1, spilled=0 if kind == BF16 else 40)
         yield _decode(name, kind, 8, spilled=24 if kind == BF16 else 0)
-        yield Case(f"paged_prefill {name}", partial(_paged_prefill, kind, HEAD_DIM, 512, plain))
-        yield Case(f"paged_prefill {name}, 8 tokens", partial(_paged_prefill, kind, HEAD_DIM, 8, plain))
-    yield Case("paged_decode, window, cap, sinks", partial(_paged_decode, BF16, HEAD_DIM, 1, bent, sinks=True))
-    yield Case("paged_decode, head_dim 64", partial(_paged_decode, BF16, 64, 1, plain))
-    yield Case("paged_prefill, window, cap", partial(_paged_prefill, BF16, HEAD_DIM, 512, bent))
+        yield Case(f"paged_prefill {name}", partial(_paged_prefill, (BF16, kind), HEAD_DIM, 512, plain))
+        yield Case(f"paged_prefill {name}, 8 tokens", partial(_paged_prefill, (BF16, kind), HEAD_DIM, 8, plain))
+    for name, types in {"bf16 queries, fp32 pages": (BF16, F32), "fp32 queries, bf16 pages": (F32, BF16)}.items():
+        yield Case(f"paged_decode, {name}", partial(_paged_decode, types, HEAD_DIM, 1, plain), spilled=16)
+        yield Case(f"paged_prefill, {name}", partial(_paged_prefill, types, HEAD_DIM, 512, plain), spilled=16)
+    yield Case("paged_decode, window, cap, sinks", partial(_paged_decode, (BF16, BF16), HEAD_DIM, 1, bent, sinks=True))
+    yield Case("paged_decode, head_dim 64", partial(_paged_decode, (BF16, BF16), 64, 1, plain))
+    yield Case("paged_prefill, window, cap", partial(_paged_prefill, (BF16, BF16), HEAD_DIM, 512, bent))
     yield Case("cascade_decode", _cascade_decode)
 
 

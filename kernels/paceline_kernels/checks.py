@@ -1,6 +1,12 @@
 """What every launch asks of its tensors before it hands their addresses to a kernel: shape, and no gaps."""
 
+import torch
 from torch import Tensor
+
+from paceline_kernels.paging import PAGE_TOKENS, Pages
+
+NARROW = (torch.int8, torch.float8_e4m3fn)
+"""Types of pages that need scales."""
 
 
 def expect(name: str, tensor: Tensor, *shape: int) -> None:
@@ -9,6 +15,17 @@ def expect(name: str, tensor: Tensor, *shape: int) -> None:
         raise ValueError(f"{name} has the shape {list(tensor.shape)}; {list(shape)} is needed")
     if not tensor.is_contiguous():
         raise ValueError(f"{name} has gaps between its rows; pass a contiguous tensor")
+
+
+def expect_pages(pages: Pages) -> None:
+    """Raise ValueError unless kernels can read and write these pages."""
+    expect("pages.data", pages.data, -1, -1, 2, -1, -1)
+    if pages.page_tokens not in PAGE_TOKENS:
+        raise ValueError(f"pages.data has pages of {pages.page_tokens} tokens; {PAGE_TOKENS} are taken")
+    if (pages.data.dtype in NARROW) != (pages.scales is not None):
+        raise ValueError(f"pages.scales go with pages of {NARROW} and no others; these are {pages.data.dtype}")
+    if pages.scales is not None:
+        expect("pages.scales", pages.scales, *pages.data.shape[:4])
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:

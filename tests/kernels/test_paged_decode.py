@@ -296,6 +296,7 @@ class TestRefusals:
             ((2, 1, 2, 16), "query: .* does not fit 1 sequences"),
             ((1, 1, 2, 32), "query: .* does not fit"),
             ((1, 1, 2, 48), "query: head_dim 48"),
+            ((1, 1, 2, 8), "query: head_dim 8"),
             ((1, 8, 64, 16), "query: 64 heads, 8 a sequence"),
         ],
     )
@@ -313,7 +314,7 @@ class TestRefusals:
     def test_pages_with_gaps_and_other_shapes_of_sums_and_sinks(self, device: torch.device) -> None:
         query, pages, batch = batch_of(Shape(2, 2, 16, 16), [5], torch.float32, device)
         work, rule, out = Work.empty(1, 2, 1, 16, 2, device), Rule(scale=1.0), torch.empty_like(query)
-        self.refused("pages: 16 tokens", query, Pages(pages.data.mT.contiguous().mT), batch, work)
+        self.refused("pages.data has gaps", query, Pages(pages.data.mT.contiguous().mT), batch, work)
         with pytest.raises(ValueError, match="lse has the shape"):
             paged_decode(query, pages, batch, rule, work, out=out, lse=torch.empty(1, 2, device=device))
         with pytest.raises(ValueError, match="sink_logits has the shape"):
@@ -321,7 +322,7 @@ class TestRefusals:
 
     def test_narrow_pages_without_scales(self, device: torch.device) -> None:
         query, pages, batch = batch_of(Shape(2, 2, 16, 16), [5], torch.float32, device, torch.int8)
-        self.refused("pages: scales", query, Pages(pages.data), batch, Work.empty(1, 2, 1, 16, 2, device))
+        self.refused("pages.scales go with", query, Pages(pages.data), batch, Work.empty(1, 2, 1, 16, 2, device))
 
     def test_work_for_another_model(self, device: torch.device) -> None:
         query, pages, batch = batch_of(Shape(2, 2, 16, 16), [5], torch.float32, device)

@@ -314,6 +314,7 @@ def test_tiles_whose_heads_share_no_kv_head_are_refused(device: torch.device) ->
         ("sink_logits", {"sinks": torch.zeros(3)}),
         ("starts", {"starts": torch.zeros(3, dtype=torch.int32)}),
         ("query", {"query": torch.zeros(3, 4, 32).transpose(0, 1)}),
+        ("rule", {"rule": Rule(0.0)}),
         ("causal", {"causal": False, "rule": Rule(1.0, window=5)}),
     ],
 )

@@ -6,20 +6,18 @@ import torch
 from torch import Tensor
 from triton import next_power_of_2
 
-from paceline_kernels.checks import expect
+from paceline_kernels.checks import expect, expect_pages
 from paceline_kernels.merge_splits.launch import merge_splits
 from paceline_kernels.paged_decode.kernel import decode_kernel
-from paceline_kernels.paging import PAGE_TOKENS, Pages, Rule, Sequences
+from paceline_kernels.paging import Pages, Rule, Sequences
 from paceline_kernels.work_list.launch import Work
 
 MOST_QUERIES = 8
 """Of a sequence: a verify step."""
 MOST_ROWS = 128
 """Queries that share a kv head: what a program keeps in registers."""
-MOST_HEAD_DIM = 256
+LEAST_HEAD_DIM, MOST_HEAD_DIM = 16, 256
 """Numbers in a head's key."""
-NARROW = (torch.int8, torch.float8_e4m3fn)
-"""Types of pages that need scales."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +147,16 @@ def paged_decode(
 
 
 def _check(query: Tensor, pages: Pages, sequences: Sequences, work: Work) -> None:
+    expect_pages(pages)
     places, queries, heads, head_dim = query.shape
     rows = heads // pages.kv_heads * queries
     if not 0 < queries <= MOST_QUERIES:
         raise ValueError(f"query: {queries} a sequence is not between 1 and {MOST_QUERIES}; paged_prefill takes more")
     if heads % pages.kv_heads or rows > MOST_ROWS:
         raise ValueError(f"query: {heads} heads, {queries} a sequence, do not share {pages.kv_heads} kv heads")
-    if head_dim > MOST_HEAD_DIM or head_dim != next_power_of_2(head_dim):
-        raise ValueError(f"query: head_dim {head_dim} is not a power of two up to {MOST_HEAD_DIM}")
+    if not LEAST_HEAD_DIM <= head_dim <= MOST_HEAD_DIM or head_dim != next_power_of_2(head_dim):
+        raise ValueError(f"query: head_dim {head_dim} is no power of two from {LEAST_HEAD_DIM} to {MOST_HEAD_DIM}")
     if head_dim != pages.head_dim or places != len(sequences):
         raise ValueError(f"query: {tuple(query.shape)} does not fit {len(sequences)} sequences of {pages.head_dim}")
-    if pages.page_tokens not in PAGE_TOKENS or not pages.data.is_contiguous():
-        raise ValueError(f"pages: {pages.page_tokens} tokens in a page; contiguous ones of {PAGE_TOKENS} are taken")
-    if (pages.data.dtype in NARROW) != (pages.scales is not None):
-        raise ValueError(f"pages: scales go with {NARROW}, not with {pages.data.dtype}")
     if work.kv_heads != pages.kv_heads or work.partials.shape[2] != head_dim or work.partials.shape[1] < rows:
         raise ValueError(f"work: made for {work.kv_heads} kv heads, {tuple(work.partials.shape[1:])} a partial")

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from paceline_kernels.checks import expect
+from paceline_kernels.checks import expect, expect_pages
 from paceline_kernels.paged_prefill.kernel import prefill_kernel
 from paceline_kernels.paged_prefill.tiles import ROWS, Tiles
-from paceline_kernels.paging import PAGE_TOKENS, Pages, Rule, Sequences
+from paceline_kernels.paging import Pages, Rule, Sequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,8 @@ def paged_prefill(
     """
     _check_pages(query, pages, sink_logits)
     _check(query, starts, sequences, out, lse)
+    if rule.scale <= 0:  # the greatest score is found before the scale is multiplied in
+        raise ValueError(f"rule: a scale of {rule.scale}; it must be above 0")
     if not causal and rule.window is not None:
         raise ValueError("causal: rows behind a context have no place in a window; attend with causal=True")
     heads, numbers = query.shape[1], launch or launch_for(tiles.rows, query.dtype, pages)
@@ -128,15 +130,12 @@ def _descriptor(pages: Pages, numbers: Launch) -> TensorDescriptor | None:
 
 def _check_pages(query: Tensor, pages: Pages, sink_logits: Tensor | None) -> None:
     """ValueError if queries do not fit these pages."""
+    expect_pages(pages)
     *_, heads, head_dim = query.shape
     if head_dim != pages.head_dim or head_dim < 16 or head_dim & (head_dim - 1):
         raise ValueError(f"query: heads of {head_dim}; the pages hold {pages.head_dim}, a power of two from 16 on")
     if heads % pages.kv_heads:
         raise ValueError(f"query: {heads} heads are no multiple of {pages.kv_heads} kv heads")
-    if pages.page_tokens not in PAGE_TOKENS or not pages.data.is_contiguous():
-        raise ValueError(f"pages: of {pages.page_tokens} tokens; contiguous ones of {PAGE_TOKENS} are taken")
-    if (pages.data.element_size() == 1) != (pages.scales is not None):
-        raise ValueError(f"pages: scales belong to narrow pages alone, these are {pages.data.dtype}")
     if sink_logits is not None:
         expect("sink_logits", sink_logits, heads)
 

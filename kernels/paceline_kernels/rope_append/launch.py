@@ -6,8 +6,8 @@ import torch
 import triton
 from torch import Tensor
 
-from paceline_kernels.checks import expect
-from paceline_kernels.paging import PAGE_TOKENS, Pages
+from paceline_kernels.checks import expect, expect_pages
+from paceline_kernels.paging import Pages
 from paceline_kernels.rope_append.kernel import rope_append_kernel
 from paceline_kernels.rope_append.narrow import LEAST, LIMITS
 
@@ -90,15 +90,9 @@ def rope_append(
 
 
 def _check_pages(pages: Pages) -> None:
-    expect("pages.data", pages.data, -1, -1, 2, -1, -1)
-    if pages.page_tokens not in PAGE_TOKENS:
-        raise ValueError(f"pages.data has pages of {pages.page_tokens} tokens; supported are {PAGE_TOKENS}")
+    expect_pages(pages)
     if pages.head_dim < 4 or pages.head_dim & (pages.head_dim - 1):
         raise ValueError(f"pages.data has a head_dim of {pages.head_dim}; a power of two from 4 on is needed")
-    if (pages.data.dtype in LIMITS) != (pages.scales is not None):
-        raise ValueError("pages.scales go with pages of eight bits, and only with those")
-    if pages.scales is not None:
-        expect("pages.scales", pages.scales, *pages.data.shape[:4])
 
 
 def _check_rows(cos: Tensor, sin: Tensor, slots: Tensor, tokens: int, dim: int) -> None:
