@@ -13,7 +13,7 @@ from benchmarks.kernels.machine_code import Taken, taken
 from benchmarks.kernels.standin import Loaded
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 110
+LIMIT_S = 290
 
 
 def compiled() -> list[dict[str, Any]]:
@@ -27,6 +27,7 @@ def compiled() -> list[dict[str, Any]]:
 
 
 @pytest.mark.real
+@pytest.mark.timeout(300)
 def test_every_kernel_compiles_for_sm_90_fits_and_spills_no_register() -> None:
     rows = compiled()
     assert {row["case"]: row["fault"] for row in rows if row["fault"]} == {}
