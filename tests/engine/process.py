@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.engine.peer import Peer
+from tests.engine.peer import LIMIT_S, Peer
 
 from paceline_core.config import FILE_VARIABLE
 
@@ -26,7 +26,7 @@ class Engine:
 
     def status(self) -> int:
         """Its exit status, once it has ended by itself."""
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=LIMIT_S)
 
 
 @contextmanager
@@ -44,4 +44,4 @@ def engine(config: Path, **environ: str) -> Iterator[Engine]:
             yield Engine(process, Peer(ours))
         finally:
             process.kill()
-            process.wait(timeout=30)
+            process.wait(timeout=LIMIT_S)
