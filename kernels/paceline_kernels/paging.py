@@ -9,9 +9,13 @@ those from the first page on that was not dropped. `dropped` says how many are m
 `n` of the text is entry `n` in the head and entry `n - dropped` behind it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torch import Tensor
+
+if TYPE_CHECKING:  # these nouns are read where there is no Triton, too
+    from triton.tools.tensor_descriptor import TensorDescriptor
 
 PAGE_TOKENS = (16, 32, 64, 128)
 """Sizes of a page that the kernels take."""
@@ -21,11 +25,13 @@ PAGE_TOKENS = (16, 32, 64, 128)
 class Pages:
     """One layer's pool: `data` [pages, kv heads, 2 (key, value), page_tokens, head_dim], the layer's stride is free.
 
-    `scales` [pages, kv heads, 2, page_tokens] float32 where the pages are narrow, else None.
+    `scales` [pages, kv heads, 2, page_tokens] float32 where the pages are narrow, else None. `descriptors` by tokens of
+    a tile: what the copy engine is told of the pool, made once and not for each launch.
     """
 
     data: Tensor
     scales: Tensor | None = None
+    descriptors: "dict[int, TensorDescriptor]" = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def kv_heads(self) -> int:

@@ -295,6 +295,14 @@ def test_the_copy_engine_is_not_asked_for_more_than_a_page(device: torch.device)
         Case([3], [5], dtype=torch.float32, device=device).attend(launch=replace(BULK, tile=32))
 
 
+def test_the_copy_engine_is_told_once_of_a_pool(device: torch.device) -> None:
+    case = Case([3], [5], dtype=torch.float32, device=device)
+    case.attend(launch=BULK)
+    first = case.pages.descriptors[16]
+    case.attend(launch=BULK)
+    assert case.pages.descriptors[16] is first
+
+
 def test_tiles_whose_heads_share_no_kv_head_are_refused(device: torch.device) -> None:
     case = Case([3], [5], dtype=torch.float32, device=device)
     tiles = Tiles.of([3], [5], device, group=4)

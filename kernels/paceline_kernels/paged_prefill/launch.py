@@ -124,8 +124,10 @@ def _descriptor(pages: Pages, numbers: Launch) -> TensorDescriptor | None:
         return None
     if numbers.tile > pages.page_tokens:
         raise ValueError(f"launch: the copy engine brings {numbers.tile} tokens from pages of {pages.page_tokens}")
-    rows = pages.data.view(-1, pages.head_dim)
-    return TensorDescriptor(rows, list(rows.shape), list(rows.stride()), [numbers.tile, pages.head_dim])
+    if numbers.tile not in pages.descriptors:
+        rows, block = pages.data.view(-1, pages.head_dim), [numbers.tile, pages.head_dim]
+        pages.descriptors[numbers.tile] = TensorDescriptor(rows, list(rows.shape), list(rows.stride()), block)
+    return pages.descriptors[numbers.tile]
 
 
 def _check_pages(query: Tensor, pages: Pages, sink_logits: Tensor | None) -> None:
