@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 import torch
-import triton
 from torch import Tensor
 
 from paceline_kernels.add_rmsnorm.kernel import add_rmsnorm_kernel
 from paceline_kernels.checks import expect
+from paceline_kernels.sizes import power_of_2
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def add_rmsnorm(
             out,
             eps,
             HIDDEN=hidden,
-            BLOCK=triton.next_power_of_2(hidden),
+            BLOCK=power_of_2(hidden),
             ADDS=x is not None,
             num_warps=(launch or launch_for(hidden)).warps,
         )

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 import torch
-import triton
 from torch import Tensor
 
 from paceline_kernels.checks import expect
 from paceline_kernels.copy_blocks.kernel import move_kernel
+from paceline_kernels.sizes import ceil_div, power_of_2
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Launch:
 def launch_for(words: int) -> Launch:
     """For pages of so many words in a layer. First guess, until `make gpu` has chosen: eight loads of 16 bytes in
     flight for each thread, less for small pages."""
-    return Launch(block=min(4096, triton.next_power_of_2(words)), warps=4)
+    return Launch(block=min(4096, power_of_2(words)), warps=4)
 
 
 def copy_blocks(pool: Tensor, pairs: Tensor, *, launch: Launch | None = None) -> None:
@@ -59,7 +59,7 @@ def _move(source: Tensor, target: Tensor, origins: Tensor | None, places: Tensor
     if not len(index):
         return
     launch = launch or launch_for(words)
-    move_kernel[(len(index) * layers * triton.cdiv(words, launch.block),)](
+    move_kernel[(len(index) * layers * ceil_div(words, launch.block),)](
         source,
         target,
         index if origins is None else origins,

@@ -1,10 +1,10 @@
 """Merging: the partials that a work list left, and whole states of a cascade."""
 
 from torch import Tensor
-from triton import cdiv
 
 from paceline_kernels.merge_splits.kernel import merge_splits_kernel, merge_states_kernel
 from paceline_kernels.paging import Sequences
+from paceline_kernels.sizes import ceil_div
 from paceline_kernels.work_list.launch import Work
 
 _CHUNK = 32
@@ -58,7 +58,7 @@ def merge_states(outs: Tensor, lses: Tensor, out: Tensor, lse: Tensor | None = N
     if outs.shape[1:] != out.shape or lses.shape != outs.shape[:-1]:
         raise ValueError(f"outs: {tuple(outs.shape)} does not match out {tuple(out.shape)}, lses {tuple(lses.shape)}")
     lines = out[..., 0].numel()
-    merge_states_kernel[(cdiv(lines, _LINES),)](
+    merge_states_kernel[(ceil_div(lines, _LINES),)](
         outs, lses, out, lse, len(outs), lines, DIM=out.shape[-1], LSE=lse is not None, BLOCK=_LINES
     )
     return out

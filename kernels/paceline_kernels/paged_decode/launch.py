@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from triton import next_power_of_2
 
 from paceline_kernels.checks import expect, expect_pages
 from paceline_kernels.merge_splits.launch import merge_splits
 from paceline_kernels.paged_decode.kernel import decode_kernel
 from paceline_kernels.paging import Pages, Rule, Sequences
+from paceline_kernels.sizes import power_of_2
 from paceline_kernels.work_list.launch import Work
 
 MOST_QUERIES = 8
@@ -132,7 +132,7 @@ def paged_decode(
         DIM=head_dim,
         PAGE=pages.page_tokens,
         TILE=work.tile_of(pages.page_tokens),
-        ROWS=max(next_power_of_2(rows), 8 if pages.scales is not None else 16),
+        ROWS=max(power_of_2(rows), 8 if pages.scales is not None else 16),
         WINDOW=rule.window or 0,
         FIRST=0 if rule.window is None else rule.first,
         CAP=rule.cap,
@@ -154,7 +154,7 @@ def _check(query: Tensor, pages: Pages, sequences: Sequences, work: Work) -> Non
         raise ValueError(f"query: {queries} a sequence is not between 1 and {MOST_QUERIES}; paged_prefill takes more")
     if heads % pages.kv_heads or rows > MOST_ROWS:
         raise ValueError(f"query: {heads} heads, {queries} a sequence, do not share {pages.kv_heads} kv heads")
-    if not LEAST_HEAD_DIM <= head_dim <= MOST_HEAD_DIM or head_dim != next_power_of_2(head_dim):
+    if not LEAST_HEAD_DIM <= head_dim <= MOST_HEAD_DIM or head_dim != power_of_2(head_dim):
         raise ValueError(f"query: head_dim {head_dim} is no power of two from {LEAST_HEAD_DIM} to {MOST_HEAD_DIM}")
     if head_dim != pages.head_dim or places != len(sequences):
         raise ValueError(f"query: {tuple(query.shape)} does not fit {len(sequences)} sequences of {pages.head_dim}")

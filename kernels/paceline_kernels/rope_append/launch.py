@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 import torch
-import triton
 from torch import Tensor
 
 from paceline_kernels.checks import expect, expect_pages
 from paceline_kernels.paging import Pages
 from paceline_kernels.rope_append.kernel import rope_append_kernel
 from paceline_kernels.rope_append.narrow import LEAST, LIMITS
+from paceline_kernels.sizes import ceil_div, power_of_2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ def rope_append(
     out = torch.empty((tokens, heads, dim), dtype=qkv.dtype, device=qkv.device) if out is None else out
     expect("out", out, tokens, heads, dim)
     launch = launch or launch_for(dim)
-    block, kv_block = (min(launch.heads, triton.next_power_of_2(count)) for count in (heads, kv_heads))
-    parts = triton.cdiv(heads, block) + 2 * triton.cdiv(kv_heads, kv_block)
+    block, kv_block = (min(launch.heads, power_of_2(count)) for count in (heads, kv_heads))
+    parts = ceil_div(heads, block) + 2 * ceil_div(kv_heads, kv_block)
     if tokens:
         rope_append_kernel[(tokens * parts,)](
             qkv,

@@ -6,12 +6,12 @@ The numbers below are first guesses until `make gpu` has chosen them.
 from dataclasses import dataclass
 
 import torch
-import triton
 from torch import Tensor
 
 from paceline_kernels.sample.borders.kernel import border_kernel
 from paceline_kernels.sample.kernel import draw_kernel, note_kernel, pick_kernel
 from paceline_kernels.sample.state import Drawn, State
+from paceline_kernels.sizes import ceil_div, power_of_2
 
 __all__ = ["Launch", "Scratch", "launch_for", "note_drawn", "sample"]
 LEAST_CHUNK = 1024
@@ -52,7 +52,7 @@ class Scratch:
     @classmethod
     def empty(cls, rows: int, vocab: int, device: torch.device | str, chunk: int = LEAST_CHUNK) -> "Scratch":
         """For steps of at most so many rows, with chunks no smaller than this one."""
-        width = triton.cdiv(vocab, chunk)
+        width = ceil_div(vocab, chunk)
 
         def made(dtype: torch.dtype, *shape: int) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
@@ -93,14 +93,14 @@ def sample(
     asked = (state.numbers, state.whole, state.bias_ids, state.biases, state.stop_ids, state.counts)
     row = (logits, logits.stride(0), slots, positions)
     found = (scratch.scores, scratch.tokens, scratch.tops, scratch.peaks, scratch.masses)
-    width, chunks = scratch.scores.shape[1], triton.cdiv(vocab, chosen.chunk)
+    width, chunks = scratch.scores.shape[1], ceil_div(vocab, chosen.chunk)
     borders = (scratch.floors, scratch.lasts)
     border_kernel[(rows,)](*row, *asked, *borders, scratch.kept, vocab, TILE=chosen.tile, num_warps=chosen.tile_warps)
     draw_kernel[(rows, chunks)](*row, *asked, *borders, *found, width, vocab, SIZE=chosen.chunk, num_warps=chosen.warps)
     pick_kernel[(rows,)](
         *row, state.numbers, state.whole, state.stop_ids, state.counts, *found, width, vocab,
         drawn.tokens, drawn.logprob, drawn.best, drawn.top_ids, drawn.top_logprobs, drawn.stopped.view(torch.int8),
-        chunks, SIZE=chosen.chunk, CHUNKS=triton.next_power_of_2(chunks), num_warps=chosen.warps,
+        chunks, SIZE=chosen.chunk, CHUNKS=power_of_2(chunks), num_warps=chosen.warps,
     )  # fmt: skip
     return drawn
 
@@ -124,7 +124,7 @@ def _check(
     if slots.dtype != torch.int32 or positions.dtype != torch.int32:
         raise ValueError("slots and positions must be int32")
     room, ids = scratch.kept.shape
-    if room < rows or ids != vocab or scratch.scores.shape[1] < triton.cdiv(vocab, launch.chunk):
+    if room < rows or ids != vocab or scratch.scores.shape[1] < ceil_div(vocab, launch.chunk):
         raise ValueError(f"scratch is for {room} rows of {ids} token ids, or for larger chunks")
     if len(drawn.tokens) < rows:
         raise ValueError(f"drawn has {len(drawn.tokens)} rows, logits have {rows}")

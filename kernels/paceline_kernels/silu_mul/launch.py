@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 import torch
-import triton
 from torch import Tensor
 
 from paceline_kernels.checks import expect
 from paceline_kernels.silu_mul.kernel import silu_mul_kernel
+from paceline_kernels.sizes import ceil_div
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,6 @@ def silu_mul(gate_up: Tensor, *, out: Tensor | None = None, launch: Launch | Non
     expect("out", out, tokens, ffn)
     launch = launch or launch_for(gate_up.dtype)
     if out.numel():
-        grid = (tokens, triton.cdiv(ffn, launch.block))
+        grid = (tokens, ceil_div(ffn, launch.block))
         silu_mul_kernel[grid](gate_up, out, FFN=ffn, BLOCK=launch.block, num_warps=launch.warps)
     return out

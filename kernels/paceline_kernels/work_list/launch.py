@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from triton import cdiv, next_power_of_2
 
 from paceline_kernels.paging import PAGE_TOKENS, Rule, Sequences
+from paceline_kernels.sizes import ceil_div, power_of_2
 from paceline_kernels.work_list.kernel import plan_kernel
 from paceline_kernels.work_list.reference import ENTRY, LIVE
 
@@ -90,7 +90,7 @@ def plan_work(sequences: Sequences, page_tokens: int, rule: Rule, work: Work, qu
     """
     if len(sequences) > work.sequences:
         raise ValueError(f"sequences: {len(sequences)} do not fit into work for {work.sequences}")
-    plan_kernel[(cdiv(work.programs, _BLOCK),)](
+    plan_kernel[(ceil_div(work.programs, _BLOCK),)](
         sequences.lengths,
         sequences.dropped,
         sequences.table,
@@ -106,6 +106,6 @@ def plan_work(sequences: Sequences, page_tokens: int, rule: Rule, work: Work, qu
         TILE=work.tile_of(page_tokens),
         WINDOW=rule.window or 0,
         FIRST=0 if rule.window is None else rule.first,
-        PLACES=next_power_of_2(work.sequences),
+        PLACES=power_of_2(work.sequences),
         BLOCK=_BLOCK,
     )
