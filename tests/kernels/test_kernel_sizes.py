@@ -3,8 +3,6 @@ import triton
 
 from paceline_kernels.sizes import ceil_div, power_of_2
 
-pytestmark = pytest.mark.kernels
-
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 63, 64, 65, 4096, 4097])
 def test_sizes_are_those_that_triton_finds(size: int) -> None:
