@@ -19,7 +19,7 @@ from paceline_kernels.paged_decode.launch import launch_for, paged_decode
 from paceline_kernels.paged_prefill import Tiles, paged_prefill
 from paceline_kernels.paging import Pages, Rule, Sequences
 from paceline_kernels.rope_append.launch import rope_append
-from paceline_kernels.sample.launch import Scratch, note_drawn, sample
+from paceline_kernels.sample.launch import Scratch, sample
 from paceline_kernels.sample.state import Drawn, State
 from paceline_kernels.silu_mul.launch import silu_mul
 from paceline_kernels.work_list.launch import Work, plan_work
@@ -127,20 +127,25 @@ def _decode(name: str, kind: torch.dtype, queries: int, spilled: int = 0) -> Cas
     return Case(f"paged_decode {name}, {queries} queries", call, {"decode_kernel": launch.programs}, spilled)
 
 
+def _prefill(name: str, kind: torch.dtype, rule: Rule) -> Case:
+    call = partial(_paged_prefill, (BF16, kind), HEAD_DIM, 512, rule)
+    return Case(name, call, {"prefill_kernel": 2 if kind == BF16 else 1})
+
+
 def _attention() -> Iterator[Case]:
     plain, bent = Rule(scale=0.1), Rule(scale=0.1, window=1024, first=4, cap=50.0)
     for name, kind in KINDS.items():
         # 3.9 spills so much where 3.6 spills nothing, and a third program is worth more than ten registers
         yield _decode(name, kind, 1, spilled=0 if kind == BF16 else 40)
         yield _decode(name, kind, 8, spilled=24 if kind == BF16 else 0)
-        yield Case(f"paged_prefill {name}", partial(_paged_prefill, (BF16, kind), HEAD_DIM, 512, plain))
+        yield _prefill(f"paged_prefill {name}", kind, plain)
         yield Case(f"paged_prefill {name}, 8 tokens", partial(_paged_prefill, (BF16, kind), HEAD_DIM, 8, plain))
     for name, types in {"bf16 queries, fp32 pages": (BF16, F32), "fp32 queries, bf16 pages": (F32, BF16)}.items():
         yield Case(f"paged_decode, {name}", partial(_paged_decode, types, HEAD_DIM, 1, plain), spilled=16)
         yield Case(f"paged_prefill, {name}", partial(_paged_prefill, types, HEAD_DIM, 512, plain), spilled=16)
     yield Case("paged_decode, window, cap, sinks", partial(_paged_decode, (BF16, BF16), HEAD_DIM, 1, bent, sinks=True))
     yield Case("paged_decode, head_dim 64", partial(_paged_decode, (BF16, BF16), 64, 1, plain))
-    yield Case("paged_prefill, window, cap", partial(_paged_prefill, (BF16, BF16), HEAD_DIM, 512, bent))
+    yield _prefill("paged_prefill, window, cap", BF16, bent)
     yield Case("cascade_decode", _cascade_decode)
 
 
@@ -150,14 +155,9 @@ def _sample(rows: int) -> object:
     return sample(blank(rows, VOCAB), numbers, numbers, state, scratch, drawn)
 
 
-def _note_drawn() -> None:
-    note_drawn(blank(TOKENS, dtype=I32), blank(TOKENS, dtype=I64), State.empty(TOKENS, VOCAB, "meta"))
-
-
 def _sampling() -> Iterator[Case]:
     for rows in (1, TOKENS):
         yield Case(f"sample, {rows} rows", partial(_sample, rows), spilled=64)  # under 3.9 alone
-    yield Case("note_drawn", _note_drawn)
 
 
 def _ablation(rows: int) -> object:

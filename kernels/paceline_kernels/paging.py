@@ -69,8 +69,9 @@ class Sequences:
 class Rule:
     """How a query scores keys, and which it sees.
 
-    scores = softcap(scale * q.k), softcap(x) = cap * tanh(x / cap) if `cap` > 0. `window`: tokens in sight, the one
-    that looks included, None: all before it. `first`: tokens at the beginning that stay in sight behind a window.
+    scores = softcap(scale * q.k), softcap(x) = cap * tanh(x / cap) if `cap` > 0; `scale` is above 0. `window`: tokens
+    in sight, the one that looks included, None: all before it. `first`: tokens at the beginning that stay in sight
+    behind a window.
     """
 
     scale: float

@@ -17,7 +17,7 @@ from tests.kernels.wishes import cases, rows
 
 from paceline_kernels.sample.launch import Scratch, launch_for, sample
 from paceline_kernels.sample.reference import TOKEN, bits, gumbel
-from paceline_kernels.sample.state import TOP, Asked, Drawn
+from paceline_kernels.sample.state import FROM_PROMPT, MOST, TOP, Asked, Drawn
 
 EXAMPLES = 100 if CUDA else 3
 UNSHRUNK = (Phase.reuse, Phase.generate)
@@ -170,6 +170,14 @@ def test_a_draw_counts_for_the_next_step_before_the_host_has_seen_it(device: tor
         assert_same(drawn, expected(made, [now]), [now])
         output.append(int(drawn.tokens[0]))
     assert torch.equal(state.counts.cpu(), joined([Case(wish.asked, wish.prompt, output)], 9, device).counts.cpu())
+
+
+def test_a_count_stands_still_at_its_most_and_nobody_counts_without_penalties(device: torch.device) -> None:
+    wishes = [Case(Asked(temperature=0.0, repetition=2.0), [3], [3]), Case(Asked(temperature=0.0), [3], [3])]
+    wishes.append(Case(Asked(temperature=0.0, presence=0.5), [], [3] * MOST))
+    state = joined(wishes, 6, device)
+    on_device(torch.eye(6, device=device)[[3, 3, 3]] * 9, wishes, state)
+    assert state.counts[:, 3].tolist() == [MOST, 0, FROM_PROMPT + 2]  # slots are taken from the last one on
 
 
 def test_tokens_stop_a_request_only_from_its_minimum_on_and_its_end_always(device: torch.device) -> None:

@@ -59,18 +59,17 @@ carried into the iteration that loads the tile: loaded in it, it takes a stage o
 stages keep one tile in flight. bf16, head_dim 128: 142 to 159 registers when told 168 (180 to 190 when told nothing),
 no spills, 73,728 bytes of shared memory, so three programs fit a multiprocessor (227 KiB) with 192 KiB in flight.
 
-A warp's turn of the loop without a head's end, in instructions: 400 for bf16; 563 (3.6) and 607 (3.9) for fp8, 757 and
-858 for int8. Narrow pages need 168 registers and 68,096 bytes at most; 3.9 spills 24 and 40 bytes. What made fp8 so
-(818 and 867 before, with 128 conversions fp16 to bf16 on the slow unit of the exponential function): products in
-float16; half as many rows, since a tile of `mma` with 8 keeps 8 in its registers; scales loaded without a mask. Tried
-and left: int8 through float16 by bits (1,026); products with keys and values on the left, 8 queries on the right (494
-under 3.6, but 3.9 makes `wgmma` of it, does not load values ahead and spills 424 bytes); 8 rows for 16 bits (427); a
-tile of 32 (680 for 64 tokens).
+Narrow pages are near the limit of issue, since bytes must be widened. fp8 is multiplied in float16, which it becomes in
+one instruction for two numbers; bfloat16 takes conversions on the slow unit of the exponential function. Few queries
+keep 8 rows, a tile of `mma` whose sums take half as many registers, and scales are loaded without a mask. Tried and
+left: int8 through float16 by bits; keys and values on the left of the products, 8 queries on the right; 8 rows for 16
+bits; a tile of 32.
 Values are needed transposed, which `ldmatrix` does not do for bytes: laid out for the product as they come, they are
 copied by 8 bytes (3.9; by 4 and 8 under 3.6) and read one by one; widened first, as a hint in the kernel makes 3.6 do,
-by 16. Up to 32 rows are products of `mma`, 64 and more of `wgmma`; float32 is computed without tensor cores. Beside the
-above nothing spills but head_dim 256 with over 32 rows and, by up to 48 bytes, bytes with head_dim 64 and 17 to 32
-rows or head_dim 128 and 9 to 16; under 3.9 16 bits with head_dim 128 and 17 to 32 rows, too.
+by 16.
+
+Up to 32 rows are products of `mma`, 64 and more of `wgmma`; float32 is computed without tensor cores. What spills, and
+how much, stands beside the cases of `benchmarks.kernels.compiled`.
 """
 
 

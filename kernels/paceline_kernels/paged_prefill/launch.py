@@ -33,9 +33,8 @@ def launch_for(rows: int, query: torch.dtype, pages: Pages) -> Launch:
     """By the rows of a tile, the types, the head's size and the page's.
 
     Tiles of 128 rows in 16 bits fit into 128 registers a thread and 80 KiB, so two programs share a multiprocessor and
-    one's products run beside the other's softmax. With 64 tokens they would need 176 registers, or ptxas lets each
-    product wait for the one before it. What must be widened first takes up to 254 registers, one program.
-    Outside the loops, Triton 3.6 spills 2 words with pages of 16, and 3.9 up to 5 with a window; nothing else spills.
+    one's products run beside the other's softmax. With 64 tokens they do not fit, or ptxas lets each product wait for
+    the one before it. Bytes must be widened first and take as many registers as there are, one program.
     Known hole: 128 rows of float32 heads of 256 do not fit; give `Tiles.of` fewer `rows`.
     """
     whole = pages.page_tokens >= 64
@@ -74,10 +73,7 @@ def paged_prefill(
     """
     _check_pages(query, pages, sink_logits)
     _check(query, starts, sequences, out, lse)
-    if rule.scale <= 0:  # the greatest score is found before the scale is multiplied in
-        raise ValueError(f"rule: a scale of {rule.scale}; it must be above 0")
-    if not causal and rule.window is not None:
-        raise ValueError("causal: rows behind a context have no place in a window; attend with causal=True")
+    _check_rule(rule, causal=causal)
     heads, numbers = query.shape[1], launch or launch_for(tiles.rows, query.dtype, pages)
     if heads // pages.kv_heads % tiles.packed:
         raise ValueError(f"tiles: {tiles.packed} heads in each; {heads // pages.kv_heads} share a kv head")
@@ -140,6 +136,13 @@ def _check_pages(query: Tensor, pages: Pages, sink_logits: Tensor | None) -> Non
         raise ValueError(f"query: {heads} heads are no multiple of {pages.kv_heads} kv heads")
     if sink_logits is not None:
         expect("sink_logits", sink_logits, heads)
+
+
+def _check_rule(rule: Rule, *, causal: bool) -> None:
+    if rule.scale <= 0:  # the greatest score is found before the scale is multiplied in
+        raise ValueError(f"rule: a scale of {rule.scale}; it must be above 0")
+    if not causal and rule.window is not None:
+        raise ValueError("causal: rows behind a context have no place in a window; attend with causal=True")
 
 
 def _check(query: Tensor, starts: Tensor, sequences: Sequences, out: Tensor, lse: Tensor | None) -> None:

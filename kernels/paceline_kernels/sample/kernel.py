@@ -265,12 +265,3 @@ def _note(slot, token, numbers, counts, vocab):
         at = counts + slot * vocab + token
         count = tl.load(at).to(tl.int32)
         tl.store(at, tl.where((count & MOST) < MOST, count + 1, count).to(tl.int16))
-
-
-@triton.jit
-def note_kernel(slots, tokens, numbers, counts, vocab):
-    """Count one token for each row."""
-    row = tl.program_id(0)
-    slot = tl.load(slots + row).to(tl.int64)
-    if slot >= 0:
-        _note(slot, tl.load(tokens + row), numbers, counts, vocab)

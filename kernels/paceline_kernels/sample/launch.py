@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from paceline_kernels.sample.borders.kernel import border_kernel
-from paceline_kernels.sample.kernel import draw_kernel, note_kernel, pick_kernel
+from paceline_kernels.sample.kernel import draw_kernel, pick_kernel
 from paceline_kernels.sample.state import Drawn, State
 from paceline_kernels.sizes import ceil_div, power_of_2
 
-__all__ = ["Launch", "Scratch", "launch_for", "note_drawn", "sample"]
+__all__ = ["Launch", "Scratch", "launch_for", "sample"]
 LEAST_CHUNK = 1024
 
 
@@ -103,12 +103,6 @@ def sample(
         chunks, SIZE=chosen.chunk, CHUNKS=power_of_2(chunks), num_warps=chosen.warps,
     )  # fmt: skip
     return drawn
-
-
-def note_drawn(slots: Tensor, tokens: Tensor, state: State) -> None:
-    """Count tokens [rows] that were not drawn by `sample` into their slots [rows]; slots of -1 have none."""
-    if len(slots):
-        note_kernel[(len(slots),)](slots, tokens, state.numbers, state.counts, state.vocab, num_warps=1)
 
 
 def _check(

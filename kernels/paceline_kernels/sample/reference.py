@@ -32,15 +32,6 @@ def sample(logits: Tensor, slots: Tensor, positions: Tensor, state: State, drawn
     return drawn
 
 
-def note_drawn(slots: Tensor, tokens: Tensor, state: State) -> None:
-    """Count tokens that were drawn elsewhere, [rows] each, into their slots; slots of -1 have none."""
-    for slot, token in zip(slots.tolist(), tokens.tolist(), strict=True):
-        if slot >= 0 and _Request(state, slot, 0).penalized:
-            count = int(state.counts[slot, token])
-            if count & MOST < MOST:
-                state.counts[slot, token] = count + 1
-
-
 def bits(seed: int, choice: int, position: int, purpose: int, size: int) -> Tensor:
     """64 random bits for each token id below `size`, as int64."""
     blocks = torch.arange(1, -(-size // 4) + 1)
@@ -100,7 +91,14 @@ def _sample(row: Tensor, request: _Request, drawn: Drawn, place: int) -> None:
     drawn.tokens[place], drawn.stopped[place] = token, request.ends(token)
     if request.whole["logprobs"] >= 0:
         _tell(row, token, request.whole["logprobs"], drawn, place)
-    note_drawn(torch.tensor([request.slot]), torch.tensor([token]), request.state)
+    if request.penalized:
+        _note(request.state.counts[request.slot], token)
+
+
+def _note(counts: Tensor, token: int) -> None:
+    count = int(counts[token])
+    if count & MOST < MOST:
+        counts[token] = count + 1
 
 
 def _adjusted(row: Tensor, request: _Request) -> Tensor:
