@@ -8,7 +8,8 @@ EXAMPLES := default
 ALONE := tests/story
 BESIDE := tests/cluster tests/chart tests/dashboards
 STATIC := lint types layers generated
-QUICK = $(BIN)/python -m pytest -q -m "not real and not kernels" --hypothesis-profile=$(EXAMPLES)
+LAYER := not real and not kernels
+QUICK = $(BIN)/python -m pytest -q -m "$(LAYER)" --hypothesis-profile=$(EXAMPLES)
 # Both halves of the quick tests and one static check at a time. Each target's output stays in one piece.
 TOGETHER := -j3 --output-sync=target
 
@@ -16,7 +17,7 @@ TOGETHER := -j3 --output-sync=target
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up test check static lint types layers generated quick quick-engine quick-others kernels gpu nightly real cluster-tests generate bench demo-model tools cluster clean
+.PHONY: help venv up test check static lint types layers generated quick quick-workers quick-others kernels gpu nightly real cluster-tests generate bench demo-model tools cluster clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,18 +35,18 @@ test: ## Everything: static checks and all tests, real processes included; insta
 	@$(MAKE) --no-print-directory $(TOGETHER) quick static
 	@$(MAKE) --no-print-directory kernels tools real cluster-tests
 
-check: ## The quick layer: static checks, pure tests with few examples of each property; under 90 s
+check: ## The quick layer: static checks, tests of what decides, with few examples of each property; under 90 s
 	@scripts/venv.sh dev
-	@$(MAKE) --no-print-directory $(TOGETHER) quick static EXAMPLES=few
+	@$(MAKE) --no-print-directory $(TOGETHER) quick static EXAMPLES=few LAYER="$(LAYER) and not models"
 
-# Two halves: the engine's tests compute as long as all others. So each process imports and collects its own half alone.
-quick: quick-engine quick-others
+# Two halves that take equally long. So each process imports and collects its own half alone.
+quick: quick-workers quick-others
 
-quick-engine:
-	$(QUICK) tests/engine
+quick-workers:
+	$(QUICK) tests/engine tests/worker
 
 quick-others:
-	$(QUICK) --ignore=tests/engine --ignore=tests/kernels
+	$(QUICK) --ignore=tests/engine --ignore=tests/worker --ignore=tests/kernels
 
 # In Triton's interpreter, unless this machine has a GPU.
 kernels:

@@ -17,6 +17,8 @@ from tools.demo_model.tokenizer import END_ID, SPECIAL
 from paceline_planner.shapes import from_config
 from paceline_workers.demo import FOLDER
 
+pytestmark = pytest.mark.models
+
 Ask = Callable[..., list[str]]
 TTFT = "TTFT (time to first token) is the time from the arrival of a request to the first token of its answer."
 

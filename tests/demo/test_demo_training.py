@@ -12,6 +12,8 @@ from tools.demo_model import tokenizer as tokenizers
 from tools.demo_model.corpus import Corpus
 from tools.demo_model.train import IGNORED, Recipe, batch
 
+pytestmark = pytest.mark.models
+
 SHORT = Recipe(steps=3, rows=2, length=64)
 
 

@@ -19,6 +19,8 @@ from paceline_workers.engine.memory.sight import ALL, Sight, widest
 from paceline_workers.engine.scheduling import Chunk, Plan
 from paceline_workers.engine.torch_cpu import TorchBackend
 
+pytestmark = pytest.mark.models
+
 SIGHT = Sight(32, 5)
 PAGE = 16
 LENGTH = 10 * 32

@@ -13,6 +13,8 @@ from tests.engine.reference import Reference
 from paceline_workers.engine.sampling import logprobs
 from paceline_workers.engine.scheduling.search import Beam, Beams, Candidates, Search, step
 
+pytestmark = pytest.mark.models
+
 PROMPTS = ([5, 6, 7], [100, 3, 44, 20, 8, 1], [9])
 TOKENS = 14
 SETTINGS = [

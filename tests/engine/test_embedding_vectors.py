@@ -14,6 +14,8 @@ from torch.nn.functional import normalize
 
 from paceline_workers.engine.torch_cpu import TorchBackend
 
+pytestmark = pytest.mark.models
+
 LENGTHS = (1, 16, 17, 100, 250)
 TOLERANCE = 1e-5
 """Of numbers whose squares add up to 1."""

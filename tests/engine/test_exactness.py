@@ -23,6 +23,8 @@ from paceline_workers.engine.scheduling import Chunk, Plan
 from paceline_workers.engine.torch_cpu import TorchBackend
 from paceline_workers.messages import Sampling
 
+pytestmark = pytest.mark.models
+
 Pair = tuple[Reference, TorchBackend]
 LENGTHS = (1, 15, 16, 17, 100, 260)
 CUTS = ((260,), (200, *(1,) * 60), (100, 17, 1, 1, 31, 33, 77))

@@ -24,6 +24,8 @@ from paceline_workers.engine.gpu.room import Left
 from paceline_workers.engine.model import config
 from paceline_workers.messages import Sampling
 
+pytestmark = pytest.mark.models
+
 MIB = 1 << 20
 ROOMY = site(Left(8 * MIB, 8 * MIB), kernels=REFERENCES)
 PAGE = 16 * 2 * 2 * 2 * 16 * 4

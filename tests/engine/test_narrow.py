@@ -17,6 +17,8 @@ from paceline_workers.engine.model.products import PLAIN_ROWS, Kind, Products
 from paceline_workers.engine.scheduling import Chunk, Plan
 from paceline_workers.engine.torch_cpu import TorchBackend
 
+pytestmark = pytest.mark.models
+
 CUTS = (1, 2, 3, 8, 16, 33, 1, 56)
 TYPES = [("bf16", "bf16"), ("bf16", "fp32"), ("fp32", "bf16")]
 KINDS: list[Kind] = ["plain", "packed", "both"]
