@@ -1,9 +1,9 @@
 """Steps on a device: laid out by the host while the one before computes, drawn there, results one step late.
 
 A step's tokens that are still being drawn come from where the step before leaves them on the device, so it is launched
-without waiting for anything; whom such a token ends is not computed once more, though its row is there. Only where the
-host must draw such a token (`drawing`) does a step wait until the one before is collected: its copies are made, and it
-begins when that token is known.
+without waiting for anything; whom such a token ends sees nothing in it. Only where the host must draw such a token
+(`drawing`) does a step wait until the one before is collected: its copies are made, and it begins when that token is
+known.
 
 Each step in flight has a staging buffer and a place for its results of its own: there are two of both.
 The host sleeps while it waits for a step; one with long chunks tells by its layers that it gets on, so that a kernel
