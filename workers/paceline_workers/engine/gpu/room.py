@@ -77,7 +77,7 @@ def check(engine: EngineConfig, shape: ModelShape, gpu: Gpu, page_bytes: int) ->
     least = LEAST_PAGES * page_bytes
     if engine.kv_pages is None and engine.kv_bytes is not None and engine.kv_bytes < least:
         raise InvalidInput("engine.kv_bytes", f"{engine.kv_bytes} bytes do not hold two pages, {least}; give more")
-    if min(engine.max_seqs, engine.step_tokens) > MOST_SEQUENCES:
+    if engine.max_seqs > MOST_SEQUENCES:
         raise InvalidInput("engine.max_seqs", f"{engine.max_seqs} is over the {MOST_SEQUENCES} of GPUs; lower it")
     if engine.page_tokens not in PAGE_TOKENS:
         sizes = ", ".join(map(str, PAGE_TOKENS))
