@@ -5,7 +5,7 @@ the memory that it writes, the same for all layers; a step can be recorded into 
 Rows that stand for nobody (`buffers`) are computed like all others, and attend to nothing and write nowhere.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +15,6 @@ from paceline_kernels.paged_decode.launch import launch_for
 from paceline_kernels.paged_prefill import Tiles
 from paceline_kernels.paging import Pages, Rule, Sequences
 from paceline_kernels.work_list.launch import Work
-from paceline_workers.engine.backend import Alive, unheard
 from paceline_workers.engine.gpu.device import Device
 from paceline_workers.engine.gpu.kernels import LAUNCHES, Kernels
 from paceline_workers.engine.memory.sight import Sight
@@ -82,7 +81,9 @@ class GpuDecoder:
         shape, weight = self.config.shape, self._model.embedding
         return weight.new_zeros(rows, shape.hidden), weight.new_zeros(rows, shape.vocab)
 
-    def states(self, step: Step, pages: tuple[Pages, ...], *, out: Tensor, passed: Alive = unheard) -> Tensor:
+    def states(
+        self, step: Step, pages: tuple[Pages, ...], *, out: Tensor, passed: Callable[[], None] | None = None
+    ) -> Tensor:
         """Compute a step, write its keys and values; hidden states after the final norm [drawn rows, hidden].
 
         `passed` is called whenever some more layers have been launched.
@@ -98,7 +99,7 @@ class GpuDecoder:
             x = self._attention(index, step, angles, pages[index], room)
             self._norm(x, residual, layer.mlp_norm.weight, room.rows)
             x = layer.down(kernels.silu_mul(layer.gate_up(room.rows), out=room.gated))
-            if index % SIGN_LAYERS == 0:
+            if passed is not None and index % SIGN_LAYERS == 0:
                 passed()
         x = None if x is None else x.index_select(0, step.drawn)
         return self._norm(x, residual.index_select(0, step.drawn), model.norm.weight, out)

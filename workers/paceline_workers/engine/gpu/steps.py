@@ -4,7 +4,7 @@ Everything that a step reads or writes lies where the step before had it, so tha
 each size of a batch of single tokens; what has longer chunks runs as it comes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from paceline_kernels.paged_prefill import Tiles
 from paceline_kernels.paging import Sequences
-from paceline_workers.engine.backend import Alive, unheard
 from paceline_workers.engine.gpu.buffers import Buffers, Fields, Form, Staged
 from paceline_workers.engine.gpu.cache import GpuCache
 from paceline_workers.engine.gpu.decoder import GpuDecoder, Spans, Step
@@ -57,13 +56,13 @@ class Steps:
         """Send it to the device and begin; marks within it, by which to see that one with long chunks gets on."""
         self._buffers.send(staged)
         signs: list[Mark] = []
-        passed = unheard if rows.tiles is None else lambda: signs.append(self._decoder.device.mark())
+        passed = None if rows.tiles is None else lambda: signs.append(self._decoder.device.mark())
         self._graphs.run(rows.form, partial(self._compute, rows.form, rows.tiles, passed))
         return signs
 
     def record(self, rows: Rows) -> None:
         """Of single tokens alone, and it has been run."""
-        self._graphs.record(rows.form, partial(self._compute, rows.form, None, unheard))
+        self._graphs.record(rows.form, partial(self._compute, rows.form, None, None))
 
     def rehearsals(self) -> Iterator[Plan]:
         """One step of each kind, the largest first: after these no step needs a kernel that is not compiled.
@@ -84,7 +83,7 @@ class Steps:
             request.pages = pages
         return Plan(tuple(Chunk(request, 0, count, True) for request in requests))
 
-    def _compute(self, form: Form, tiles: Tiles | None, passed: Alive) -> None:
+    def _compute(self, form: Form, tiles: Tiles | None, passed: Callable[[], None] | None) -> None:
         """What is on the device becomes states, logits and tokens there; nothing else is read."""
         fields = self._buffers.inputs(form)
         drawn, sources = self.drawing.drawn, fields.sources
