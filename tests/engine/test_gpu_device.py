@@ -1,5 +1,7 @@
 """What a runner may count on, of a CPU and of a GPU alike: order by marks, copies beside the host, recorded work."""
 
+import time
+
 import pytest
 import torch
 from tests.kernels.conftest import CUDA
@@ -7,6 +9,8 @@ from tests.kernels.conftest import CUDA
 from paceline_workers.engine.gpu.device import Device, Host, Way, opened
 
 pytestmark = pytest.mark.kernels
+CYCLES = 1_000_000_000
+"""Of a GPU: some tenths of a second."""
 
 
 @pytest.fixture(params=["cpu", *(["cuda"] if CUDA else [])])
@@ -66,6 +70,17 @@ def test_marks_that_are_over_tell_the_time_between_them(device: Device) -> None:
     last = device.mark()
     device.finish()
     assert first.seconds_to(last) >= 0 >= last.seconds_to(first)
+
+
+@pytest.mark.skipif(not CUDA, reason="needs a GPU")
+def test_the_host_uses_little_of_a_cpu_while_it_waits_for_a_gpu() -> None:
+    """One that span would pass for work, and the watchdog find a kernel that hangs ten times as late."""
+    device = opened(torch.device("cuda"))
+    torch.cuda._sleep(CYCLES)  # type: ignore[no-untyped-call]
+    mark = device.mark()
+    began, used_before = time.perf_counter(), time.thread_time()
+    mark.wait()
+    assert time.thread_time() - used_before < (time.perf_counter() - began) / 4
 
 
 def test_a_cpu_stands_in_where_there_is_no_gpu() -> None:
