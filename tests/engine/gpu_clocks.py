@@ -1,21 +1,17 @@
 """A device that knows what is in order: each line has a vector clock, and who holds a mark has all before it."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import torch
-from tests.engine.gpu_lines import WHERE
+from tests.engine.gpu_lines import OneLine
 
-from paceline_workers.engine.gpu.device import Host, Mark, Way
+from paceline_workers.engine.gpu.device import Mark
 
 
 @dataclass(frozen=True)
-class Clocks(Host):
-    """One line for all, which keeps the clocks of several; `marks` in the order in which they were made."""
+class Clocks(OneLine):
+    """It keeps the clocks of several; `marks` in the order in which they were made."""
 
-    where: torch.device = WHERE
-    line: list[str] = field(default_factory=lambda: ["compute"])
     now: dict[str, dict[str, int]] = field(default_factory=lambda: {line: {} for line in ("compute", "out", "back")})
     marks: "list[Stamp]" = field(default_factory=list)
 
@@ -25,12 +21,6 @@ class Clocks(Host):
         clock[line] = clock.get(line, 0) + 1
         self.marks.append(Stamp(self, line, dict(clock)))
         return self.marks[-1]
-
-    @contextmanager
-    def beside(self, way: Way) -> Iterator[None]:
-        self.line.append(way)
-        yield
-        self.line.pop()
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""A device that tells who waits for whom."""
+"""Devices whose several lines are one: what they have in common, and one that tells who waits for whom."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,23 +13,29 @@ WHERE = torch.device("cuda" if CUDA else "cpu")
 
 
 @dataclass(frozen=True)
-class Lines(Host):
-    """One line for all, which writes down where one of several would have waited for which mark."""
+class OneLine(Host):
+    """One line for all, which knows the one of several that is current: the last of `line`."""
 
     where: torch.device = WHERE
-    log: list[str] = field(default_factory=list)
     line: list[str] = field(default_factory=lambda: ["compute"])
-    marks: list[Mark] = field(default_factory=list)
-
-    def mark(self) -> Mark:
-        self.marks.append(Noted(self, f"{self.line[-1]}{len(self.marks) + 1}"))
-        return self.marks[-1]
 
     @contextmanager
     def beside(self, way: Way) -> Iterator[None]:
         self.line.append(way)
         yield
         self.line.pop()
+
+
+@dataclass(frozen=True)
+class Lines(OneLine):
+    """It writes down where one of several would have waited for which mark."""
+
+    log: list[str] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+
+    def mark(self) -> Mark:
+        self.marks.append(Noted(self, f"{self.line[-1]}{len(self.marks) + 1}"))
+        return self.marks[-1]
 
 
 @dataclass(frozen=True)
