@@ -82,8 +82,8 @@ engine() {
     # shellcheck disable=SC2046
     tests 180 -m kernels $(grep -l "mark.kernels" tests/engine/test_*.py)
     found=$?
-    processes=1 # a load takes nearly all of the GPU's memory
-    tests 90 -k cuda tests/engine/test_gpu_load.py && return "$found"
+    # A load takes nearly all of the GPU's memory.
+    (processes=1 && tests 90 -k cuda tests/engine/test_gpu_load.py) && return "$found"
 }
 
 benchmarks() {

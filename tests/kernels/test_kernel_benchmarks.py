@@ -1,5 +1,7 @@
 """The benchmark itself, tried without a GPU: each contestant runs on a small model, and a made-up clock times it."""
 
+import os
+import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -170,6 +172,23 @@ def test_make_gpu_says_how_it_is_called() -> None:
     )
     assert done.returncode == 0
     assert done.stdout.startswith("Usage: make gpu")
+
+
+@pytest.mark.real
+def test_make_gpu_lets_one_process_load_whole_models_and_many_test_what_comes_behind(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nshift\n[ "$1" != pytest ] || echo "$@"\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        [ROOT / "scripts" / "gpu.sh", "engine", "kernels"],
+        env=os.environ | {"PYTHON": str(python)},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    many, one, behind = re.findall(r"-n (\d+)", done.stdout)
+    assert (one, behind) == ("1", many)
 
 
 def test_each_round_begins_with_another_contestant() -> None:
