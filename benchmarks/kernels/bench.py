@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from benchmarks.harness import Bar, Row
-from benchmarks.kernels.timing import Contestant, EventTimer, GraphTimer, Timer, rounds
+from benchmarks.kernels.timing import Contestant, EventTimer, GraphTimer, Seconds, Timer, rounds
 from torch import Tensor
 
 COPIED, QUICK_COPIED = 4 << 30, 1 << 30
@@ -78,10 +78,13 @@ class Bench:
     times: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
     def compare(self, title: str, contestants: Mapping[str, Contestant]) -> dict[str, list[float]]:
+        """Prepare all contestants, and time them."""
+        return self.timed(title, {name: self.timer.prepare(one) for name, one in contestants.items()})
+
+    def timed(self, title: str, prepared: Mapping[str, Seconds]) -> dict[str, list[float]]:
         """Seconds of each contestant, round by round; kept under `title`."""
-        found = rounds(contestants, self.timer, self.turns)
-        self.times[title] = found
-        return found
+        self.times[title] = rounds(prepared, self.turns)
+        return self.times[title]
 
     def randn(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Random numbers: zeros would be multiplied faster."""
@@ -164,11 +167,8 @@ def limits(size: int, turns: int) -> Limits:
     target = torch.empty_like(source)
     left, right = (torch.randn(MATMUL, MATMUL, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     product = torch.empty_like(left)
-    work = {
-        "copy": Contestant((lambda: target.copy_(source),)),
-        "matmul": Contestant((lambda: torch.mm(left, right, out=product),)),
-    }
-    times = rounds(work, EventTimer(), turns)
+    work = {"copy": lambda: target.copy_(source), "matmul": lambda: torch.mm(left, right, out=product)}
+    times = rounds({name: EventTimer().prepare(Contestant((call,))) for name, call in work.items()}, turns)
     copied, multiplied = 2 * size / median(times["copy"]), 2 * MATMUL**3 / median(times["matmul"])
     return Limits(Limit(copied, "copy rate"), Limit(multiplied, "matmul rate"))
 

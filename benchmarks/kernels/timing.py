@@ -6,7 +6,6 @@ steps do not count; the launches' cost on the host is left out, as it is in a st
 until all that is timed lies in its queue.
 """
 
-import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,8 @@ WARM = 3
 QUEUED = 1_000_000
 """Cycles, about half a millisecond, for which the GPU waits while the host queues what is timed."""
 Call = Callable[[], object]
+Seconds = Callable[[], float]
+"""Of one call of a contestant that was prepared, each time anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,15 @@ class Contestant:
 class Timer(Protocol):
     """What times a contestant; tests pass one that needs no GPU."""
 
-    def prepare(self, contestant: Contestant) -> Callable[[], float]:
-        """Do what is done once; the result gives seconds of one of its calls, each time anew."""
+    def prepare(self, contestant: Contestant) -> Seconds:
+        """Do what is done once."""
         ...
 
 
 class GraphTimer:
     """Replays of CUDA graphs between two events."""
 
-    def prepare(self, contestant: Contestant) -> Callable[[], float]:
+    def prepare(self, contestant: Contestant) -> Seconds:
         """Compile, record a graph that takes LEAST_S at least, and replay it once."""
         for _ in range(WARM):
             contestant.once()
@@ -59,7 +60,7 @@ class GraphTimer:
 class EventTimer:
     """Calls between two events, for what a graph cannot hold."""
 
-    def prepare(self, contestant: Contestant) -> Callable[[], float]:
+    def prepare(self, contestant: Contestant) -> Seconds:
         """Call it a few times."""
         for _ in range(WARM):
             contestant.once()
@@ -71,27 +72,23 @@ def repeats(seconds: float) -> int:
     return ceil(LEAST_S / max(seconds, 1e-6))
 
 
-def ready(made: Mapping[str, Callable[[], Contestant]], timer: Timer) -> dict[str, Contestant]:
-    """The first, and of the others those that can be made and prepared: a rival that cannot is printed and left out."""
-    found: dict[str, Contestant] = {}
+def ready(made: Mapping[str, Callable[[], Contestant]], timer: Timer) -> dict[str, tuple[Contestant, Seconds]]:
+    """The first, and of the others those that can be made and prepared: why a rival cannot is printed."""
+    found: dict[str, tuple[Contestant, Seconds]] = {}
     for name, make in made.items():
         try:
             contestant = make()
-            timer.prepare(contestant)
+            found[name] = contestant, timer.prepare(contestant)
         except Exception:
             if not found:
                 raise
             traceback.print_exc()
-            print(f"  {name} is left out", file=sys.stderr, flush=True)
-        else:
-            found[name] = contestant
     return found
 
 
-def rounds(contestants: Mapping[str, Contestant], timer: Timer, count: int) -> dict[str, list[float]]:
+def rounds(prepared: Mapping[str, Seconds], count: int) -> dict[str, list[float]]:
     """Seconds of each contestant's call, round by round."""
-    prepared = {name: timer.prepare(contestant) for name, contestant in contestants.items()}
-    times: dict[str, list[float]] = {name: [] for name in contestants}
+    times: dict[str, list[float]] = {name: [] for name in prepared}
     for turn in range(count):
         for name in rotated(list(prepared), turn):
             times[name].append(prepared[name]())
