@@ -13,7 +13,7 @@ from statistics import geometric_mean, median
 
 import torch
 from benchmarks.harness import Row
-from benchmarks.kernels.bench import Bench, Model, microseconds_row, ratio_row, share_row, tried
+from benchmarks.kernels.bench import Bench, Model, microseconds_row, missing, ratio_row, share_row, tried
 from benchmarks.kernels.rivals import flex, sdpa
 from benchmarks.kernels.segments import fixed_segments
 from benchmarks.kernels.timing import Contestant, ratios, ready
@@ -83,7 +83,7 @@ def measure(
     """All rows of decode attention in 16-bit pages; a batch that fails leaves the others theirs."""
     for batch in even:
         yield from tried(_title(batch), partial(_even, bench, batch))
-    yield from _over_segments(bench, even)
+    yield from tried("decode, over fixed segments, geometric mean", partial(_over_segments, bench, even))
     yield from tried(_title(ragged[0]), partial(_uneven, bench, *ragged))
     yield from tried("work list", partial(_planned, bench, ragged[0]))
 
@@ -145,26 +145,29 @@ def _title(batch: Batch) -> str:
 def _even(bench: Bench, batch: Batch) -> Iterator[Row]:
     times = _compared(bench, batch)
     yield from _own(bench, batch, times["ours"])
-    for name in [name for name in times if name != "ours"]:
-        found = ratios(times[name], times["ours"])
-        yield ratio_row(f"{_title(batch)}, over {name}", found, _bar(name, batch))
+    for name in _rivals(batch):
+        title = f"{_title(batch)}, over {name}"
+        if name in times:
+            yield ratio_row(title, ratios(times[name], times["ours"]), _bar(name, batch))
+        else:
+            yield missing(title, "did not run")
 
 
 def _over_segments(bench: Bench, even: Sequence[Batch]) -> Iterator[Row]:
     """The mean of all batches; without one of them it would be another figure."""
-    measured = [bench.times.get(_title(batch), {}) for batch in even]
-    if all("fixed segments" in times for times in measured):
-        mean = geometric_mean(median(ratios(times["fixed segments"], times["ours"])) for times in measured)
-        yield ratio_row("decode, over fixed segments, geometric mean", [mean], BARS["fixed segments"])
+    measured = [bench.times[_title(batch)] for batch in even]
+    mean = geometric_mean(median(ratios(times["fixed segments"], times["ours"])) for times in measured)
+    yield ratio_row("decode, over fixed segments, geometric mean", [mean], BARS["fixed segments"])
+
+
+def _rivals(batch: Batch) -> dict[str, Callable[[Contexts], Contestant]]:
+    paged = {"torch flex_attention, paged": flex} if batch.flex else {}
+    return {"fixed segments": _fixed, "torch SDPA, contiguous": sdpa, **paged}
 
 
 def _compared(bench: Bench, batch: Batch) -> dict[str, list[float]]:
     made = contexts(bench, batch)
-    kinds = {"ours": ours, "fixed segments": _fixed, "torch SDPA, contiguous": sdpa}
-    if batch.flex:
-        kinds["torch flex_attention, paged"] = partial(
-            flex, length=batch.lengths[0], compiled=bench.device.type == "cuda"
-        )
+    kinds = {"ours": ours, **_rivals(batch)}
     found = ready({name: partial(kind, made) for name, kind in kinds.items()}, bench.timer)
     agree(made.out, {name: contestant for name, (contestant, _) in found.items()})
     return bench.timed(_title(batch), {name: seconds for name, (_, seconds) in found.items()})

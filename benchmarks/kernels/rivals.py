@@ -37,10 +37,11 @@ def sdpa(made: "Contexts") -> Contestant:
     return Contestant([partial(call, *contiguous(pages, made.sequences)) for pages in made.pools])
 
 
-def flex(made: "Contexts", length: int, *, compiled: bool) -> Contestant:
+def flex(made: "Contexts") -> Contestant:
     """Through torch's helper for pages, which gives each sequence pages of its own size in one long pool."""
-    attend: Any = torch.compile(flex_attention, dynamic=False, fullgraph=True) if compiled else flex_attention
-    count, query = len(made.sequences), made.query.transpose(1, 2).contiguous()
+    query = made.query.transpose(1, 2).contiguous()
+    attend: Any = torch.compile(flex_attention, dynamic=False, fullgraph=True) if query.is_cuda else flex_attention
+    count, length = len(made.sequences), int(made.sequences.lengths[0])
     pager, mask = _paged(count, length, query.device)
 
     def call(keys: Tensor, values: Tensor) -> Tensor:

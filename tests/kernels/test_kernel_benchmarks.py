@@ -46,8 +46,7 @@ def test_all_contestants_of_decode_agree_and_give_rows(bench: Bench) -> None:
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 def test_torch_attends_to_the_same_in_pages_of_its_own(bench: Bench) -> None:
     made = decode.contexts(bench, decode.Batch("two", (128, 128)))
-    paged = flex(made, 128, compiled=bench.device.type == "cuda")
-    decode.agree(made.out, {"contiguous": sdpa(made), "paged": paged})
+    decode.agree(made.out, {"contiguous": sdpa(made), "paged": flex(made)})
 
 
 def test_contestants_that_disagree_are_not_timed(bench: Bench) -> None:
@@ -94,10 +93,18 @@ def test_a_batch_of_decode_that_fails_leaves_the_others_their_rows(bench: Bench)
     rows = named(decode.measure(bench, [broken, even], (broken, even)))
     assert [name for name in rows if "did not finish" in name] == [
         "decode, nothing: did not finish (failures)",
+        "decode, over fixed segments, geometric mean: did not finish (failures)",
         "work list: did not finish (failures)",
     ]
     assert "decode, 1 x 16 (of copy rate)" in rows
-    assert not any("geometric mean" in name for name in rows)
+
+
+def test_a_rival_that_cannot_run_misses_its_bar(bench: Bench) -> None:
+    half_a_page = decode.Batch("1 x 64", (64,), flex=True)
+    rows = decode.measure(bench, [half_a_page], (half_a_page, half_a_page))
+    assert [row.name for row in rows if row.unit == "failures"] == [
+        "decode, 1 x 64, over torch flex_attention, paged: did not run"
+    ]
 
 
 def test_a_rival_that_fails_is_left_out_and_ours_may_not_fail() -> None:
