@@ -51,8 +51,8 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
             kubeconfig = _pasted(owner)
             run = Run(kubeconfig.parent)
             _run_a_pod(Workbench(Kubectl(kubeconfig), run.folder, None))
-            with _held(run):
-                yield Kept(owner, run, _namespaces(run), runs.containers(run))
+            with _held(run) as namespaces:
+                yield Kept(owner, run, namespaces, runs.containers(run))
         finally:
             owner.kill()
 
@@ -135,19 +135,19 @@ def _run_a_pod(bench: Workbench) -> None:
 
 
 @contextmanager
-def _held(run: Run) -> Iterator[None]:
-    """Keep the run's namespaces from being freed: another run that starts meanwhile could be given their numbers."""
+def _held(run: Run) -> Iterator[set[str]]:
+    """The network and mount namespaces of its processes that are not this machine's own.
+
+    They are kept from being freed: another run that starts meanwhile could be given their numbers.
+    """
     with ExitStack() as held:
+        found = set()
         for process in runs.members(run):
             for kind in ("net", "mnt"):
                 with suppress(OSError):
-                    held.enter_context(Path(f"/proc/{process}/ns/{kind}").open("rb"))
-        yield
-
-
-def _namespaces(run: Run) -> set[str]:
-    """The network and mount namespaces of its processes that are not this machine's own."""
-    return _inodes(runs.members(run)) - _inodes([os.getpid()])
+                    namespace = held.enter_context(Path(f"/proc/{process}/ns/{kind}").open("rb"))
+                    found.add(_link(Path(f"/proc/self/fd/{namespace.fileno()}")))
+        yield found - _inodes([os.getpid()])
 
 
 def _all_namespaces() -> set[str]:
