@@ -13,7 +13,7 @@ import yaml
 
 from paceline_core.errors import InvalidInput
 from paceline_core.objects import KINDS, AcceleratorProfile, AnyObject, ManifestError, Problem, validate
-from paceline_core.objects.problems import cut
+from paceline_core.words import cut
 from paceline_core.yaml_loader import JSONLoader
 
 FILE_LIMIT: Final = 4 << 20

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from paceline_core.objects.problems import cut
+from paceline_core.words import cut
 
 MOST_VALUES: Final = 100_000
 """Of one document."""
@@ -64,12 +64,17 @@ class JSONLoader(yaml.SafeLoader):
             if key.tag == f"{_PREFIX}merge":
                 continue
             if key.tag != f"{_PREFIX}str":
-                name = f"the key {cut(key.value)}" if isinstance(key, yaml.ScalarNode) else "a key"
-                raise _refusal(f"{name} is not text; write it in quotes", key)
+                raise _refusal(f"{_named(key)} is not text; write it in quotes", key)
             if key.value in seen:
                 raise _refusal(f"{cut(key.value)} stands twice in one map", key)
             seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
+
+
+def _named(key: yaml.Node) -> str:
+    if not isinstance(key, yaml.ScalarNode):
+        return "a key"
+    return f"the key {cut(key.value)}" if key.value else "an empty key"
 
 
 def _values(node: yaml.Node, counted: dict[int, float]) -> float:

@@ -12,8 +12,7 @@ from paceline_core.errors import InvalidInput
 from paceline_core.objects.fields import FIXES
 from paceline_core.objects.schema import Schema, at, field_path
 from paceline_core.objects.served import SERVED
-
-_SHOWN: Final = 40
+from paceline_core.words import cut, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +35,6 @@ class ManifestError(InvalidInput):
         prefix = f"{context}: " if context else ""
         super().__init__(self.problems[0].field, self.problems[0].message)
         self.args = ("\n".join(f"{prefix}{problem}" for problem in self.problems),)
-
-
-def printable(text: str) -> str:
-    """What a terminal would act on or begin a line with, escaped."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
-
-
-def cut(value: object) -> str:
-    """As text of at most 40 characters."""
-    text = str(value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 def explain(errors: Sequence[ErrorDetails], schema: Schema) -> list[Problem]:

@@ -15,12 +15,13 @@ from pydantic_core import ErrorDetails
 
 from paceline_core.objects.accelerator import AcceleratorProfile
 from paceline_core.objects.metadata import API_VERSION, GROUP, Object
-from paceline_core.objects.problems import ManifestError, Problem, cut, did_you_mean, explain, is_echo
+from paceline_core.objects.problems import ManifestError, Problem, did_you_mean, explain, is_echo
 from paceline_core.objects.route import InferenceRoute
 from paceline_core.objects.rules import sure_violations, violations
 from paceline_core.objects.schema import Loc, field_path, structural
 from paceline_core.objects.service import InferenceService
 from paceline_core.objects.tenant import Tenant
+from paceline_core.words import cut
 
 AnyObject = InferenceService | Tenant | InferenceRoute | AcceleratorProfile
 O = TypeVar("O", bound=Object)  # noqa: E741 - an object's type

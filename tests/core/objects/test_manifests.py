@@ -64,6 +64,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
             "at line 1: the tag !python/object:os.system is not for manifests; leave it out",
         ),
         ("? [a]\n: 1", "at line 1: a key is not text; write it in quotes"),
+        ("? \n: 1", "at line 1: an empty key is not text; write it in quotes"),
     ],
 )
 def test_what_json_cannot_say_is_refused_at_its_line(text: str, told: str) -> None:
