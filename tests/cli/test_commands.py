@@ -113,7 +113,9 @@ def test_lint_notes_what_this_version_does_not_serve_and_calls_the_file_valid_bu
     assert (code, out) == (0, f"{file}: valid, but not served by this version\n")
     assert err.startswith("note: not served by this version: ")
     assert message in err
-    assert len(json.loads(call("lint", "--json", str(file))[1])["notes"][str(file)]) == 1
+    judged = json.loads(call("lint", "--json", str(file))[1])
+    assert judged["unserved"] == judged["notes"]
+    assert len(judged["notes"][str(file)]) == 1
 
 
 def test_lint_notes_what_only_this_machine_lacks_and_calls_the_file_ok(call: Call, tmp_path: Path) -> None:
@@ -123,6 +125,7 @@ def test_lint_notes_what_only_this_machine_lacks_and_calls_the_file_ok(call: Cal
     assert (code, out) == (0, f"{file}: ok\n")
     assert err.startswith("note: not served on this machine: ")
     assert "spec.model.source: /nonexistent is not a folder on this machine" in err
+    assert json.loads(call("lint", "--json", str(file))[1])["unserved"] == {str(file): []}
 
 
 def test_lint_notes_who_answers_to_a_shared_name(call: Call, tmp_path: Path) -> None:

@@ -48,9 +48,7 @@ def lint(
         raise InvalidInput("FILE", "name at least one file of manifests")
     found = examine(given)
     if as_json:
-        faults = {name: of.faults for name, of in found.items()}
-        remarks = {name: of.notes for name, of in found.items()}
-        typer.echo(json.dumps({"files": faults, "notes": remarks}, indent=1))
+        _print_json(found)
     else:
         _print(found)
     if any(of.faults for of in found.values()):
@@ -74,10 +72,17 @@ def _survey(file: Path) -> Survey:
 
 def _findings(found: Survey, here: Sequence[Manifest] | None) -> Findings:
     own = found.manifests
-    idle = tuple(f"not served by this version: {problem}" for problem in refused(own, unserved))
+    gaps = tuple(f"not served by this version: {problem}" for problem in refused(own, unserved))
     absent = tuple(f"not served on this machine: {problem}" for problem in refused(own, lacking))
     doubts = () if here is None else tuple(notes(own, here))
-    return Findings(tuple(map(str, found.faults)), (*doubts, *idle, *absent), idle)
+    return Findings(tuple(map(str, found.faults)), (*doubts, *gaps, *absent), gaps)
+
+
+def _print_json(found: Mapping[str, Findings]) -> None:
+    faults = {name: of.faults for name, of in found.items()}
+    remarks = {name: of.notes for name, of in found.items()}
+    gaps = {name: of.unserved for name, of in found.items()}
+    typer.echo(json.dumps({"files": faults, "notes": remarks, "unserved": gaps}, indent=1))
 
 
 def _print(found: Mapping[str, Findings]) -> None:
