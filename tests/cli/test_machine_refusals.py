@@ -25,7 +25,7 @@ def test_without_a_driver_each_pool_of_gpus_is_named_and_with_one_none(tmp_path:
     nothing, driver = tmp_path / "absent", tmp_path / "nvidiactl"
     driver.touch()
     (problem,) = lacking(service(), (nothing,))
-    assert str(problem).startswith("spec.pools[1].accelerator: this machine has no NVIDIA GPU; write cpu, or emulate")
+    assert str(problem).startswith("spec.pools[1].accelerator: this machine has no NVIDIA GPU for 'l4'; write cpu, or")
     assert list(lacking(service(), (nothing, driver))) == []
 
 

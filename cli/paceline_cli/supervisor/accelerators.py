@@ -23,7 +23,7 @@ def device_notes(service: ResolvedService, known: Mapping[str, Accelerator]) -> 
     for place, pool in enumerate([] if service.emulated else service.pools):
         device = known.get(pool.accelerator)
         if device is None:
-            yield f"spec.pools[{place}].accelerator: {unknown(pool.accelerator, known)}"
+            yield f"spec.pools[{place}].accelerator: {_unknown(pool.accelerator, known)}"
         if pool.accelerator != "cpu" and service.engine.kv_dtype == "fp8" and not _has_fp8(device):
             yield (
                 "spec.engine.kvCache.dtype: fp8 needs GPUs of compute capability 8.9 or later (Ada, Hopper), and "
@@ -31,10 +31,10 @@ def device_notes(service: ResolvedService, known: Mapping[str, Accelerator]) -> 
             )
 
 
-def unknown(name: str, known: Iterable[str]) -> str:
+def _unknown(name: str, known: Iterable[str]) -> str:
     """A name that only a profile elsewhere can explain."""
     names = list(known)
-    fix = f"write one of them, or apply an AcceleratorProfile {name} to the cluster"
+    fix = f"write one of them, or add an AcceleratorProfile {name}"
     return f"{name!r} is none of {', '.join(names)}, which are known here{did_you_mean(name, names)}; {fix}"
 
 
