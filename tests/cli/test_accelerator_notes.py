@@ -69,3 +69,12 @@ def test_who_lacks_a_gpu_is_told_once_that_a_name_is_unknown_and_never_of_one_wi
     for documents, times in ((service("h1000"),), 1), ((service("mine"), profile("mine", bf16=312.0)), 0):
         notes = linted(tmp_path, *documents).notes
         assert sum("is none of" in note for note in notes) == times
+
+
+def test_services_of_one_name_in_two_files_have_notes_of_their_own(tmp_path: Path) -> None:
+    files = [tmp_path / "gpu.yaml", tmp_path / "cpu.yaml"]
+    for file, accelerator in zip(files, ("h1000", "cpu"), strict=True):
+        file.write_text(yaml.safe_dump(service(accelerator)))
+    gpu, cpu = examine(files).values()
+    assert any("'h1000' is none of" in note for note in gpu.notes)
+    assert cpu.notes == ()

@@ -31,7 +31,7 @@ def notes(own: Sequence[Manifest], here: Sequence[Manifest]) -> Iterator[str]:
     for manifest in own:
         found = manifest.found
         if isinstance(found, InferenceService):
-            service = names.services[found.key]
+            service = resolve(found)
             yield from (f"{manifest.context}: {note}" for note in (*_service(service), *device_notes(service, known)))
         elif isinstance(found, Tenant):
             yield from (f"{manifest.context}: {note}" for note in _tenant(found, names))

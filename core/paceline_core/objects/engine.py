@@ -67,7 +67,7 @@ class Emulate(Part):
     """Run the real server, scheduler and KV accounting, but pad steps to the planner's time instead of computing."""
 
     accelerator: Label
-    """AcceleratorProfile whose speed is emulated. Example: h100."""
+    """Built-in accelerator whose speed is emulated. Example: h100."""
     model: ModelName
     """Shape in the planner's catalogue. Example: llama-3.1-8b."""
     cold_start: Duration | None = None
