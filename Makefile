@@ -63,7 +63,7 @@ nightly: ## The long forms: 1,000 examples of each property, 120,000 rules of th
 # The first has the machine to itself: it is about load that one replica cannot bear. The others wait more than they work.
 real:
 	$(BIN)/python -m pytest -m real $(ALONE)
-	$(BIN)/python -m pytest -q -m real -n 3 --dist loadfile --durations=15 $(ALONE:%=--ignore=%) $(BESIDE:%=--ignore=%)
+	$(BIN)/python -m pytest -q -m real -n 2 --dist loadfile --durations=15 $(ALONE:%=--ignore=%) $(BESIDE:%=--ignore=%)
 
 # Mostly waiting for Kubernetes and Prometheus; each process has a cluster of its own. In the order of collection, which
 # tests/cluster/conftest.py begins with the longest file.
