@@ -124,7 +124,7 @@ def test_a_collector_that_is_away_costs_spans_and_no_request(folder: Path, reply
         worker.ready()
         for _ in range(3):
             ask(worker, SAMPLED)
-        until(lambda: dropped(worker) == 3 * 6)
+        until(lambda: dropped(worker) == 3 * 6 and "spans cannot be exported" in worker.said())
         assert worker.said().count("spans cannot be exported") == 1
         worker.signal(signal.SIGTERM)
         assert worker.ended() == 0
