@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"some of {', '.join(PARTS)}")
     chosen = parser.parse_args()
-    require_gpu("make gpu` or `python -m benchmarks.kernels")
+    require_gpu("`make gpu` or `python -m benchmarks.kernels`")
     suffix = ".part" if chosen.only else ".quick" if chosen.quick else ""
     report_parts("kernels", _measured(chosen.only or list(PARTS), quick=chosen.quick), SystemClock(), suffix)
 

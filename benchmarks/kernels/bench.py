@@ -101,12 +101,12 @@ class Bench:
 
 Part = Callable[[Bench], Iterable[Row]]
 REFUSAL = """error: no GPU: torch {version} finds no CUDA device here, and there is nothing else to measure on.
-Run `{command}` on a machine with one; nothing is downloaded there.
+Run {command} on a machine with one; nothing is downloaded there.
 What can be said without one: `python -m benchmarks.kernels.compiled`."""
 
 
 def require_gpu(command: str) -> None:
-    """Exit with 2, and say what is missing for this command, where torch finds no CUDA device."""
+    """Exit with 2, and say what is missing for `command`, where torch finds no CUDA device."""
     if not torch.cuda.is_available():
         print(REFUSAL.format(version=torch.__version__, command=command), file=sys.stderr)
         sys.exit(2)

@@ -215,7 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels.sweep")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="rows whose name contains one of these")
     names: list[str] | None = parser.parse_args().only
-    require_gpu("python -m benchmarks.kernels.sweep")
+    require_gpu("`python -m benchmarks.kernels.sweep`")
     report("sweep", lambda: measure(names), SystemClock(), ".part" if names else "")
 
 

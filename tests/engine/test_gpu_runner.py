@@ -21,6 +21,7 @@ from torch.nn.functional import normalize
 from paceline_kernels.paging import Sequences
 from paceline_workers import demo
 from paceline_workers.engine.backend import Backend
+from paceline_workers.engine.gpu.kernels import Kernels
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.sight import Sight
 from paceline_workers.engine.scheduling import Chunk, Plan, Request
@@ -217,16 +218,21 @@ def test_logits_that_are_no_numbers_fail_their_own_request_alone(folder: Referen
     assert run.text("good")[:4] == run.text("r1")
 
 
-def test_a_step_that_cannot_be_begun_costs_its_own_requests_and_not_the_one_in_flight(folder: Reference) -> None:
-    armed: list[int] = []
+def failing_where(armed: list[int]) -> Kernels:
+    """Each launch takes a number out of `armed`, if there is one, and fails where it is not 0."""
 
-    def failing(*args: Any, **named: Any) -> Any:
+    def silu_mul(*args: Any, **named: Any) -> Any:
         if armed.pop() if armed else 0:
             raise RuntimeError("injected")
         return KERNELS.silu_mul(*args, **named)
 
+    return replace(KERNELS, silu_mul=silu_mul)
+
+
+def test_a_step_that_cannot_be_begun_costs_its_own_requests_and_not_the_one_in_flight(folder: Reference) -> None:
+    armed: list[int] = []
     asked, tally = prompts(20, 33), Tally()
-    run = Driver(bench(folder.folder, kernels=replace(KERNELS, silu_mul=failing), **ROOM), ahead=True)
+    run = Driver(bench(folder.folder, kernels=failing_where(armed), **ROOM), ahead=True)
     run.submit("first", asked["r0"], 6)
     run.step()
     run.submit("bad", asked["r1"], 6)
@@ -244,13 +250,7 @@ def test_a_step_that_cannot_be_begun_costs_its_own_requests_and_not_the_one_in_f
 def test_a_step_that_cannot_be_begun_takes_no_place_for_results_from_the_one_in_flight(folder: Reference) -> None:
     """Two more steps behind it, while the first one's results are still to be read."""
     armed: list[int] = []
-
-    def failing(*args: Any, **named: Any) -> Any:
-        if armed.pop() if armed else 0:
-            raise RuntimeError("injected")
-        return KERNELS.silu_mul(*args, **named)
-
-    asked, run = prompts(20, 33, 41), Driver(bench(folder.folder, kernels=replace(KERNELS, silu_mul=failing), **ROOM))
+    asked, run = prompts(20, 33, 41), Driver(bench(folder.folder, kernels=failing_where(armed), **ROOM))
     serve(run, asked, 1)
     first, bad, *more = (Plan((Chunk(paged(prompt), 0, len(prompt), True),)) for prompt in (*asked.values(), [1, 2]))
     run.backend.launch(first, 0.0)

@@ -156,7 +156,7 @@ if not CUDA:
 
     def test_without_a_gpu_it_says_what_is_missing_and_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as ended:
-            require_gpu("python -m benchmarks.kernels.sweep")
+            require_gpu("`python -m benchmarks.kernels.sweep`")
         assert ended.value.code == 2
         said = capsys.readouterr().err
         assert "finds no CUDA device" in said
