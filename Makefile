@@ -85,11 +85,13 @@ layers:
 generated:
 	$(BIN)/python -m paceline_core.generate --check
 	$(BIN)/python -m tools.dashboards --check
+	$(BIN)/python -m tools.api_fields --check
 
-generate: ## Write CRDs, reference pages, dashboards and alerts anew
+generate: ## Write CRDs, reference pages, tables, dashboards and alerts anew
 	@scripts/venv.sh dev
 	@$(BIN)/python -m paceline_core.generate
 	@$(BIN)/python -m tools.dashboards
+	@$(BIN)/python -m tools.api_fields
 
 bench: ## Measure AREA (local); results go to benchmarks/results
 	@scripts/venv.sh local

@@ -1,47 +1,40 @@
-"""docs/api.md names what the code takes and what it refuses, and nothing else."""
+"""docs/api.md has the code's tables and names its limits."""
 
-import re
 from pathlib import Path
 
 import pytest
+from tools.api_fields import main, written
 
 from paceline_core.nesting import LEVELS
 from paceline_workers.engine.sampling import grammar
-from paceline_workers.server.openai.embeddings import INPUTS_LIMIT, EmbeddingRequest
+from paceline_workers.server.openai.embeddings import INPUTS_LIMIT
 from paceline_workers.server.openai.lengths import COUNTED_CHARACTERS
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT
-from paceline_workers.server.openai.requests import NEUTRAL, SEQUENCES_LIMIT, ChatRequest, CompletionRequest
+from paceline_workers.server.openai.requests import SEQUENCES_LIMIT
 from paceline_workers.server.openai.structured import CHOICES_LIMIT
 from paceline_workers.server.openai.tokenizing import IDS_LIMIT
 from paceline_workers.server.openai.tools import TOOLS_LIMIT
 from paceline_workers.server.protocol import HEADER_COST
 from paceline_workers.server.threads import WAITING
 
-PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
-TAKEN, REFUSED = PAGE.split("Refused unless")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "api.md").read_text()
 
 
-def names(text: str) -> set[str]:
-    return set(re.findall(r"`([a-z_]+)`", text))
+def test_its_tables_are_those_of_the_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--check", "--root", str(ROOT)]) == 0
+    page = tmp_path / "docs" / "api.md"
+    page.parent.mkdir()
+    page.write_text(PAGE.replace("| `temperature` |", "| `heat` |"))
+    assert main(["--check", "--root", str(tmp_path)]) == 1
+    assert "drifted" in capsys.readouterr().out
+    assert main(["--root", str(tmp_path)]) == 0
+    assert page.read_text() == PAGE
 
 
-def listed(text: str) -> set[str]:
-    """The fields of a table."""
-    rows = [line for line in text.splitlines() if line.startswith("| `")]
-    return {name for row in rows for name in names(row.split("|")[1])}
-
-
-def test_the_table_holds_the_fields_of_both_routes_and_no_other() -> None:
-    assert listed(TAKEN) == ChatRequest.model_fields.keys() | CompletionRequest.model_fields.keys()
-
-
-def test_the_fields_of_embeddings_are_told() -> None:
-    (part,) = [part for part in PAGE.split("\n## ") if part.startswith("`POST /v1/embeddings`")]
-    assert listed(part) == EmbeddingRequest.model_fields.keys()
-
-
-def test_what_is_refused_is_told() -> None:
-    assert names(REFUSED.split("##")[0]) == NEUTRAL.keys()
+def test_a_page_without_a_table_is_a_fault() -> None:
+    with pytest.raises(ValueError, match="table: routes"):
+        written(PAGE.replace("<!-- table: routes -->", ""))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import Code, RequestError
+from paceline_workers.server.openai.fields import FIELDS
 from paceline_workers.server.openai.lengths import refuse_overlong, room
-from paceline_workers.server.openai.requests import NEUTRAL, ChatRequest, CompletionRequest, parse
+from paceline_workers.server.openai.requests import ChatRequest, CompletionRequest, parse
 
 CALL = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
 TOOL = {"type": "function", "function": {"name": "f"}}
@@ -38,18 +39,6 @@ def test_absent_and_null_fields_have_the_defaults() -> None:
 
 def test_unknown_fields_are_ignored() -> None:
     assert chat(store=True, metadata={"a": 1}, reasoning_effort="low", x_vendor=[1]).messages[0].content == "hi"
-
-
-@pytest.mark.parametrize("name", sorted(NEUTRAL))
-def test_a_known_but_unsupported_field_is_refused_by_name(name: str) -> None:
-    error = refused(**{name: [{"something": "else"}]})
-    assert (error.code, error.param) == (Code.INVALID_REQUEST, name)
-    assert f"`{name}` is not supported" in error.message
-
-
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in NEUTRAL.items() for value in values])
-def test_an_unsupported_field_that_asks_for_nothing_passes(name: str, value: Any) -> None:
-    assert chat(**{name: value}).model == "m"
 
 
 def test_how_tokens_are_chosen_is_read_as_openai_and_vllm_write_it() -> None:
@@ -253,7 +242,7 @@ json_values = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from([*ChatRequest.model_fields, *NEUTRAL, "other"]), json_values, max_size=6))
+@given(st.dictionaries(st.sampled_from([*(row.name for row in FIELDS), "other"]), json_values, max_size=6))
 def test_any_field_values_are_taken_or_refused_with_a_reason(fields: dict[str, Any]) -> None:
     words = said(lambda: chat(**fields))
     assert words is None or words.endswith(".")

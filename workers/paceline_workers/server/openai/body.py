@@ -1,6 +1,6 @@
 """The base of every part of a request body, and the refusal of one."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -8,7 +8,12 @@ from paceline_core.errors import Code, RequestError
 
 
 class Body(BaseModel):
-    """Unknown fields are kept aside, null counts as absent, NaN is refused; a type is never taken for another."""
+    """Unknown fields are kept aside, null counts as absent, NaN is refused; a type is never taken for another.
+
+    `route`: the whole body of that route, whose fields stand in `fields`; "" for a part of one.
+    """
+
+    route: ClassVar[str] = ""
 
     model_config = ConfigDict(extra="allow", allow_inf_nan=False, strict=True)
 

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +14,7 @@ from pydantic import Field, PlainValidator
 
 from paceline_workers.messages import Sampling, Started, Submit, Tokens
 from paceline_workers.server.openai.body import Body, invalid
+from paceline_workers.server.openai.fields import Route
 from paceline_workers.server.openai.inputs import Input, ids_of, inputs
 from paceline_workers.server.openai.jobs import Asked
 from paceline_workers.server.openai.requests import parse
@@ -25,6 +26,8 @@ INPUTS_LIMIT = 2048
 
 class EmbeddingRequest(Body):
     """What `/v1/embeddings` takes."""
+
+    route: ClassVar[str] = Route.EMBEDDINGS
 
     model: str
     input: Annotated[list[Input], PlainValidator(partial(inputs, most=INPUTS_LIMIT))]

@@ -1,20 +1,20 @@
 """Request bodies of the generating routes, checked at the edge.
 
-Clients send many fields that mean nothing here; those are ignored. A field that would change the answer and is not
-supported is refused by name, unless it has the value that changes nothing. `null` is the same as absent, everywhere.
+A field that no model here reads is judged by the table in `fields`: refused by name if it would change the answer,
+else ignored. `null` is the same as absent, everywhere.
 """
 
 import json
-from collections.abc import Mapping
 from functools import partial
 from math import inf
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, PlainValidator, ValidationError
 from pydantic_core import from_json
 
 from paceline_core.nesting import check_depth, may_be_deep
 from paceline_workers.server.openai.body import Body, invalid
+from paceline_workers.server.openai.fields import Route, refuse_unsupported
 from paceline_workers.server.openai.inputs import Input, inputs
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT, Message
 from paceline_workers.server.openai.refusals import refusal, unreadable
@@ -34,18 +34,6 @@ _SCORES = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalt
 """What would change a beam's score, and the values that do not."""
 SEQUENCES_LIMIT = 128
 """Of all prompts of one request together; as many as a stream can be resumed with."""
-
-NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "audio": (),
-    "echo": (False,),
-    "function_call": ("none", "auto"),
-    "functions": ([],),
-    "modalities": (["text"],),
-    "prompt_logprobs": (),
-    "suffix": ("",),
-    "web_search_options": (),
-}
-"""Known fields that are not supported, and the values of them that ask for nothing."""
 
 
 def _stops(value: Any) -> list[str]:
@@ -160,6 +148,8 @@ class GenerateRequest(Body):
 class ChatRequest(GenerateRequest):
     """`POST /v1/chat/completions`."""
 
+    route: ClassVar[str] = Route.CHAT
+
     messages: list[Message] = Field(min_length=1, max_length=MESSAGES_LIMIT)
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=20)
@@ -211,6 +201,8 @@ class ChatRequest(GenerateRequest):
 class CompletionRequest(GenerateRequest):
     """`POST /v1/completions`."""
 
+    route: ClassVar[str] = Route.COMPLETIONS
+
     prompt: Annotated[list[Input], PlainValidator(partial(inputs, most=SEQUENCES_LIMIT))]
     logprobs: int | None = Field(default=None, ge=0, le=5)
     echo: bool = False
@@ -238,8 +230,6 @@ def parse(kind: type[R], body: bytes) -> R:
         raise refusal(error.errors(include_url=False)[0], body) from None
     except ValueError as error:
         raise unreadable(str(error), body) from None
-    for name, value in (request.model_extra or {}).items():
-        if name in NEUTRAL and value not in NEUTRAL[name]:
-            raise invalid(f"`{name}` is not supported here; leave it out.", name)
+    refuse_unsupported(kind.route, request.model_extra or {})
     request.check()
     return request

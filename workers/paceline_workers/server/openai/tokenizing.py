@@ -6,7 +6,7 @@ no longer than their client does.
 
 from collections.abc import Callable, Coroutine
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Struct, json
 from pydantic import Field, PlainValidator
@@ -15,6 +15,7 @@ from paceline_workers.server.asgi import Receive, Scope, Send
 from paceline_workers.server.conduct import Parts, unless_gone
 from paceline_workers.server.exchange import HttpExchange
 from paceline_workers.server.openai.body import Body, invalid
+from paceline_workers.server.openai.fields import Route
 from paceline_workers.server.openai.inputs import is_ids
 from paceline_workers.server.openai.lengths import refuse_uncountable
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT, Message
@@ -27,6 +28,8 @@ IDS_LIMIT = 1 << 20
 
 class TokenizeRequest(Body):
     """`POST /tokenize`: a prompt, or messages; `add_special_tokens` is as the generating route would do."""
+
+    route: ClassVar[str] = Route.TOKENIZE
 
     model: str | None = None
     prompt: str | None = None
@@ -55,6 +58,8 @@ def _ids(value: Any) -> list[int]:
 
 class DetokenizeRequest(Body):
     """`POST /detokenize`."""
+
+    route: ClassVar[str] = Route.DETOKENIZE
 
     model: str | None = None
     tokens: Annotated[list[int], PlainValidator(_ids)]

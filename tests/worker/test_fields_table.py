@@ -1,0 +1,97 @@
+"""The table of request fields: it has every field that clients know, and says of each what really happens to it."""
+
+import json
+from typing import Any, get_type_hints
+
+import pytest
+from openai.types import embedding_create_params
+from openai.types.chat import completion_create_params as chat_create_params
+from openai.types.completion_create_params import CompletionCreateParamsBase
+from tests.worker.vllm_fields import VLLM_FIELDS
+
+from paceline_core.errors import Code, RequestError
+from paceline_workers.server.openai.body import Body
+from paceline_workers.server.openai.embeddings import EmbeddingRequest
+from paceline_workers.server.openai.fields import FIELDS, Api, Field, Route, Support, field_of
+from paceline_workers.server.openai.requests import ChatRequest, CompletionRequest, parse
+from paceline_workers.server.openai.tokenizing import DetokenizeRequest, TokenizeRequest
+
+MODELS: dict[str, type[Body]] = {
+    kind.route: kind for kind in (ChatRequest, CompletionRequest, EmbeddingRequest, TokenizeRequest, DetokenizeRequest)
+}
+BODIES: dict[str, dict[str, Any]] = {
+    Route.CHAT: {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
+    Route.COMPLETIONS: {"model": "m", "prompt": "hi"},
+    Route.EMBEDDINGS: {"model": "m", "input": "hi"},
+    Route.TOKENIZE: {"prompt": "hi"},
+    Route.DETOKENIZE: {"tokens": [1]},
+}
+OPENAI_FIELDS: dict[str, set[str]] = {
+    Route.CHAT: {*get_type_hints(chat_create_params.CompletionCreateParamsBase), "stream"},
+    Route.COMPLETIONS: {*get_type_hints(CompletionCreateParamsBase), "stream"},
+    Route.EMBEDDINGS: set(get_type_hints(embedding_create_params.EmbeddingCreateParams)),
+}
+ODD: list[Any] = [[{"something": "else"}], "else", 7, {"else": 1}]
+"""Values that no field has as its neutral one."""
+
+
+def rows(route: str, support: Support) -> list[Field]:
+    return [row for row in FIELDS if route in row.routes and row.support is support]
+
+
+@pytest.mark.parametrize("route", Route)
+def test_every_field_of_openai_and_of_vllm_is_in_the_table(route: Route) -> None:
+    for api, known in ((Api.OPENAI, OPENAI_FIELDS.get(route, set())), (Api.VLLM, VLLM_FIELDS[route])):
+        told = {row.name for row in FIELDS if route in row.routes and api in row.apis}
+        assert known - told == set(), f"{api}'s, and not in the table"
+        if api is Api.VLLM:
+            assert told - known == set(), "vLLM has no such field"
+
+
+def test_a_field_stands_once_for_a_route() -> None:
+    places = [(route, row.name) for row in FIELDS for route in row.routes]
+    assert len(places) == len(set(places))
+
+
+@pytest.mark.parametrize("route", Route)
+def test_what_is_served_is_what_a_model_reads(route: Route) -> None:
+    assert {row.name for row in rows(route, Support.SERVED)} == MODELS[route].model_fields.keys()
+
+
+@pytest.mark.parametrize("route", Route)
+def test_what_is_refused_is_refused_by_name_and_its_neutral_values_pass(route: Route) -> None:
+    for row in rows(route, Support.REFUSED):
+        for value in ODD:
+            with pytest.raises(RequestError) as caught:
+                read(route, {row.name: value})
+            assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, row.name)
+            assert f"`{row.name}` is not supported" in caught.value.message
+        for value in (*row.neutral, None):
+            read(route, {row.name: value})
+
+
+@pytest.mark.parametrize("route", Route)
+def test_what_is_ignored_passes_with_any_value(route: Route) -> None:
+    plain = read(route, {})
+    for row in rows(route, Support.IGNORED):
+        for value in ODD:
+            assert values(read(route, {row.name: value})) == values(plain)
+
+
+def test_zero_and_one_are_not_false_and_true() -> None:
+    with pytest.raises(RequestError, match="watermarking"):
+        read(Route.CHAT, {"watermarking": 0})
+
+
+def test_what_no_api_knows_has_no_row() -> None:
+    assert field_of(Route.CHAT, "x_vendor") is None
+    assert values(read(Route.CHAT, {"x_vendor": 1})) == values(read(Route.CHAT, {}))
+
+
+def read(route: str, fields: dict[str, Any]) -> Body:
+    return parse(MODELS[route], json.dumps(BODIES[route] | fields).encode())
+
+
+def values(body: Body) -> dict[str, Any]:
+    """What a model has read."""
+    return {name: getattr(body, name) for name in type(body).model_fields}

@@ -1,0 +1,33 @@
+"""The request fields of vLLM's main branch of November 2026, as its protocol files list them."""
+
+from paceline_workers.server.openai.fields import Route
+
+_SHARED = """
+    model frequency_penalty logit_bias logprobs max_tokens n presence_penalty response_format seed stop stream
+    stream_options temperature top_p user use_beam_search top_k min_p repetition_penalty watermarking length_penalty
+    stop_token_ids include_stop_str_in_output ignore_eos min_tokens skip_special_tokens spaces_between_special_tokens
+    truncate_prompt_tokens truncation_side prompt_logprobs logprob_token_ids allowed_token_ids bad_words echo
+    add_special_tokens structured_outputs priority request_id session_id return_tokens_as_token_ids return_token_ids
+    routed_experts_prompt_start return_token_offsets return_mm_kwargs cache_salt kv_transfer_params ec_transfer_params
+    vllm_xargs repetition_detection thinking_token_budget stream_interval
+"""
+_CHAT = """
+    messages top_logprobs max_completion_tokens tools tool_choice reasoning_effort include_reasoning
+    parallel_tool_calls documents return_prompt_text
+"""
+_EMBEDDINGS = """
+    model user truncate_prompt_tokens padding truncation_side request_id priority cache_salt input add_special_tokens
+    messages encoding_format embed_dtype endianness dimensions use_activation
+"""
+_TOKENIZE = "model prompt messages tools add_special_tokens return_token_strs"
+_TEMPLATE = """
+    add_generation_prompt continue_final_message chat_template chat_template_kwargs media_io_kwargs mm_processor_kwargs
+"""
+
+VLLM_FIELDS: dict[Route, set[str]] = {
+    Route.CHAT: {*_SHARED.split(), *_TEMPLATE.split(), *_CHAT.split()},
+    Route.COMPLETIONS: {*_SHARED.split(), "prompt", "suffix", "prompt_embeds"},
+    Route.EMBEDDINGS: {*_TEMPLATE.split(), *_EMBEDDINGS.split()},
+    Route.TOKENIZE: {*_TEMPLATE.split(), *_TOKENIZE.split()},
+    Route.DETOKENIZE: {"model", "tokens"},
+}

@@ -1,0 +1,158 @@
+"""Fields of `/v1/chat/completions` and `/v1/completions`."""
+
+from paceline_workers.server.openai.fields.row import (
+    BOTH,
+    CHAT,
+    COMPLETIONS,
+    GENERATING,
+    OLD_VLLM,
+    OPENAI,
+    VLLM,
+    Field,
+    ignored,
+    refused,
+    served,
+)
+
+GENERATING_FIELDS: tuple[Field, ...] = (
+    # What is asked
+    served("model", GENERATING, BOTH, "one of the names in `/v1/models`"),
+    served(
+        "messages", CHAT, BOTH,
+        "at most 2,048, text only; roles as the model's chat template knows them, with `tool_calls` and role `tool`",
+    ),
+    served(
+        "prompt", COMPLETIONS, BOTH,
+        "one text, one list of token ids, or a list of up to 128 of either; each is answered as if it were asked alone",
+    ),
+    # How long the answer may be
+    served("max_tokens", GENERATING, BOTH, "default: what the context leaves; 16 for completions"),
+    served("max_completion_tokens", CHAT, BOTH, "the newer name of `max_tokens`"),
+    served("max_completion_tokens", COMPLETIONS, (), "as in a chat"),
+    served(
+        "min_tokens", GENERATING, VLLM,
+        "no end before so many tokens, unless structured output leaves nothing else to follow: then it ends",
+    ),
+    served("stop", GENERATING, BOTH, "at most 16 texts of 256 characters, which are not shown"),
+    served("stop_token_ids", GENERATING, VLLM, "at most 64 ids of the model's vocabulary"),
+    served("ignore_eos", GENERATING, VLLM, "the model's end-of-sequence tokens do not end the answer"),
+    # How it is told
+    served("stream", GENERATING, BOTH, "server-sent events"),
+    served("stream_options", GENERATING, BOTH, "`include_usage`, `continuous_usage_stats`"),
+    served(
+        "n", GENERATING, BOTH,
+        "at most 32 answers, apart in their noise; the prompt counts once, and each takes one of `maxSeqs` seats, as "
+        "each beam does (`reservedPercent` keeps seats for a class)",
+    ),
+    served(
+        "best_of", COMPLETIONS, OPENAI,
+        "that many are generated and counted, the `n` likeliest per token are told; never streamed",
+    ),
+    served("best_of", CHAT, OLD_VLLM, "the same"),
+    served("echo", COMPLETIONS, BOTH, "the prompt's text before each answer; not with `logprobs`"),
+    served(
+        "logprobs", CHAT, BOTH,
+        "of the model's own distribution, before temperature and filters",
+    ),
+    served("top_logprobs", CHAT, BOTH, "up to 20, only with `logprobs`"),
+    served("logprobs", COMPLETIONS, BOTH, "a number up to 5"),
+    # How tokens are chosen
+    served(
+        "temperature", GENERATING, BOTH,
+        "up to 100; left out, it is as the model's `generation_config.json` says, like the next four",
+    ),
+    served("top_p", GENERATING, BOTH, "above 0 and up to 1"),
+    served("top_k", GENERATING, VLLM, "0 and -1 mean all"),
+    served("min_p", GENERATING, VLLM, "from 0 to 1"),
+    served("repetition_penalty", GENERATING, VLLM, "over prompt and output; above 0 and up to 100"),
+    served("presence_penalty", GENERATING, BOTH, "from -2 to 2, over the output"),
+    served("frequency_penalty", GENERATING, BOTH, "from -2 to 2, over the output"),
+    served("logit_bias", GENERATING, BOTH, "at most 1,024 token ids, each from -100 to 100"),
+    served(
+        "seed", GENERATING, BOTH,
+        "from -2^63 to 2^63 - 1; the same seed gives the same text, whatever else is computed with it; without one an "
+        "emulated model's text is chance, at temperature 0 too",
+    ),
+    served(
+        "use_beam_search", GENERATING, VLLM,
+        "the `n` best of a search with `best_of` (or `n`) beams, scored as transformers does; see below",
+    ),
+    served("length_penalty", GENERATING, VLLM, "of the search: -8 to 8"),
+    served("early_stopping", GENERATING, OLD_VLLM, 'of the search: `true`, `false` or `"never"`'),
+    # Structured output and tools
+    served("response_format", GENERATING, BOTH, "`text`, `json_object`, `json_schema`"),
+    served(
+        "structured_outputs", GENERATING, VLLM,
+        "one of `json`, `json_object`, `regex`, `choice` (up to 256 texts), `grammar` (Lark); with JSON, "
+        "`whitespace_pattern` or `disable_any_whitespace`",
+    ),
+    *(
+        served(name, GENERATING, OLD_VLLM, f"the older form of `structured_outputs.{name.removeprefix('guided_')}`")
+        for name in ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
+    ),
+    served("tools", CHAT, BOTH, "at most 128 tools; not together with a format"),
+    served("tool_choice", CHAT, BOTH, "`none`, `auto`, `required` or one function"),
+    served("parallel_tool_calls", CHAT, BOTH, "`false` only where a call is forced"),
+    # Not served
+    refused("audio", CHAT, OPENAI, "the models here write text"),
+    refused("modalities", CHAT, OPENAI, "the models here write text", ["text"]),
+    refused("functions", CHAT, OPENAI, "the older form of `tools`", []),
+    refused("function_call", CHAT, OPENAI, "the older form of `tool_choice`", "none", "auto"),
+    refused("web_search_options", CHAT, OPENAI, "nothing here searches"),
+    refused("moderation", CHAT, OPENAI, "a service's `filters` judge texts"),
+    refused("verbosity", CHAT, OPENAI, "say it in the prompt", "medium"),
+    refused("suffix", COMPLETIONS, BOTH, "needs a model made to fill in, which none of those served here is", ""),
+    refused("echo", CHAT, VLLM, "the last message before the answer", False),
+    refused("prompt_embeds", COMPLETIONS, VLLM, "a prompt is text or token ids", []),
+    refused("prompt_logprobs", GENERATING, VLLM, "log-probabilities of the prompt's tokens"),
+    refused("allowed_token_ids", GENERATING, VLLM, "the only tokens that may be generated"),
+    refused("bad_words", GENERATING, VLLM, "texts that are not generated", []),
+    refused("include_stop_str_in_output", GENERATING, VLLM, "the text ends with what stopped it", False),
+    refused("skip_special_tokens", GENERATING, VLLM, "`false` shows them in the text", True),
+    refused("spaces_between_special_tokens", GENERATING, VLLM, "has no effect in vLLM with fast tokenizers", True),
+    refused("truncate_prompt_tokens", GENERATING, VLLM, "keeps the prompt's last tokens"),
+    refused("truncation_side", GENERATING, VLLM, "which end of the prompt is kept"),
+    refused("add_special_tokens", CHAT, VLLM, "adds what stands around a prompt to what the template writes", False),
+    refused("add_special_tokens", COMPLETIONS, VLLM, "whether tokens are added around a text", True),
+    refused("add_generation_prompt", CHAT, VLLM, "whether the prompt ends where the assistant's turn begins", True),
+    refused("continue_final_message", CHAT, VLLM, "the answer goes on with the last message", False),
+    refused("chat_template", CHAT, VLLM, "a template of the request's own"),
+    refused("chat_template_kwargs", CHAT, VLLM, "variables for the chat template", {}),
+    refused("documents", CHAT, VLLM, "texts for the chat template", []),
+    refused("return_token_ids", GENERATING, VLLM, "token ids beside the text", False),
+    refused("return_tokens_as_token_ids", GENERATING, VLLM, "tokens of `logprobs` as `token_id:<id>`", False),
+    refused("return_prompt_text", CHAT, VLLM, "what the chat template wrote", False),
+    refused("cache_salt", GENERATING, VLLM, "prompts are cached apart by it"),
+    refused("logprob_token_ids", GENERATING, VLLM, "log-probabilities of these tokens alone"),
+    refused("thinking_token_budget", GENERATING, VLLM, "how many tokens the model thinks", -1),
+    refused("include_reasoning", CHAT, VLLM, "whether its thoughts are told", True),
+    refused("watermarking", GENERATING, VLLM, "marks in the choice of tokens", False),
+    refused("repetition_detection", GENERATING, VLLM, "ends texts that repeat themselves", {}),
+    refused("kv_transfer_params", GENERATING, VLLM, "keys and values from another engine", {}),
+    refused("ec_transfer_params", GENERATING, VLLM, "encoded images from another engine", {}),
+    refused("vllm_xargs", GENERATING, VLLM, "settings of vLLM's extensions", {}),
+    refused("logits_processors", GENERATING, OLD_VLLM, "code that changes how tokens are chosen", []),
+    refused("guided_whitespace_pattern", GENERATING, OLD_VLLM, "send `structured_outputs.whitespace_pattern`"),
+    # What cannot change the answer
+    ignored("user", GENERATING, BOTH, "who asks is told by the key"),
+    ignored("safety_identifier", CHAT, OPENAI, "who asks is told by the key"),
+    ignored("metadata", CHAT, OPENAI, "answers are not kept"),
+    ignored("store", CHAT, OPENAI, "answers are not kept"),
+    ignored("reasoning_effort", CHAT, BOTH, "the models here think as long as their template says"),
+    ignored("service_tier", CHAT, OPENAI, "the header `x-paceline-class` chooses a class"),
+    ignored("priority", GENERATING, VLLM, "the header `x-paceline-class` chooses a class"),
+    ignored("prediction", CHAT, OPENAI, "a hint for speed"),
+    ignored("prompt_cache_key", CHAT, OPENAI, "requests find their prefixes without it"),
+    ignored("prompt_cache_options", CHAT, OPENAI, "prefixes are kept while there is room"),
+    ignored("prompt_cache_retention", CHAT, OPENAI, "prefixes are kept while there is room"),
+    ignored("request_id", GENERATING, VLLM, "the header `x-request-id` names a request"),
+    ignored("session_id", GENERATING, VLLM, "requests find their prefixes without it"),
+    ignored("stream_interval", GENERATING, VLLM, "a chunk holds what has come by then"),
+    ignored("media_io_kwargs", CHAT, VLLM, "of images and sound, which are not taken"),
+    ignored("mm_processor_kwargs", CHAT, VLLM, "of images and sound, which are not taken"),
+    ignored("return_mm_kwargs", GENERATING, VLLM, "without effect on this route, as in vLLM"),
+    ignored("return_token_offsets", GENERATING, VLLM, "without effect on this route, as in vLLM"),
+    ignored("routed_experts_prompt_start", GENERATING, VLLM, "routing of experts is not told"),
+    ignored("guided_decoding_backend", GENERATING, OLD_VLLM, "there is one"),
+)  # fmt: skip
+"""In the order of docs/api.md."""

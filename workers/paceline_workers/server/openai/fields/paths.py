@@ -1,0 +1,45 @@
+"""The routes of a worker, beside those of OpenAI and vLLM that it does not have."""
+
+from dataclasses import dataclass
+
+from paceline_workers.server.openai.fields.row import BOTH, OPENAI, VLLM, Api
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """`worker`, `gateway`: whether each answers it. A note says what takes its place, or what it is for."""
+
+    path: str
+    apis: tuple[Api, ...]
+    worker: bool
+    gateway: bool
+    note: str = ""
+
+
+PATHS: tuple[Path, ...] = (
+    Path("/v1/chat/completions", BOTH, worker=True, gateway=True),
+    Path("/v1/completions", BOTH, worker=True, gateway=True),
+    Path("/v1/embeddings", BOTH, worker=True, gateway=True),
+    Path("/v1/models", BOTH, worker=True, gateway=True, note="with `max_model_len`"),
+    Path("/v1/models/{name}", BOTH, worker=True, gateway=True),
+    Path("/tokenize", VLLM, worker=True, gateway=True),
+    Path("/detokenize", VLLM, worker=True, gateway=True),
+    Path("/health", VLLM, worker=False, gateway=True, note="a worker has `/healthz` and `/readyz`"),
+    Path("/metrics", VLLM, worker=True, gateway=False, note="a gateway's are on its admin port"),
+    Path("/v1/responses", BOTH, worker=False, gateway=False),
+    Path("/v1/messages", VLLM, worker=False, gateway=False, note="Anthropic's"),
+    Path("/v1/score", VLLM, worker=False, gateway=False),
+    Path("/v1/rerank", VLLM, worker=False, gateway=False),
+    Path("/classify", VLLM, worker=False, gateway=False, note="needs a model made for it"),
+    Path("/pooling", VLLM, worker=False, gateway=False, note="`/v1/embeddings`"),
+    Path("/v1/audio/transcriptions", BOTH, worker=False, gateway=False, note="models read and write text here"),
+    Path("/v1/audio/translations", BOTH, worker=False, gateway=False, note="models read and write text here"),
+    Path("/v1/images/generations", OPENAI, worker=False, gateway=False, note="models read and write text here"),
+    Path("/v1/moderations", OPENAI, worker=False, gateway=False, note="a service's `filters`"),
+    Path("/v1/files", OPENAI, worker=False, gateway=False, note="nothing is kept"),
+    Path("/v1/batches", OPENAI, worker=False, gateway=False, note="the class `offline`"),
+    Path("/v1/fine_tuning/jobs", OPENAI, worker=False, gateway=False, note="nothing is trained"),
+    Path("/load", VLLM, worker=False, gateway=False, note="`/metrics`"),
+    Path("/tokenizer_info", VLLM, worker=False, gateway=False),
+)
+"""In the order of docs/api.md."""

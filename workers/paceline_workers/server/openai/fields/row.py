@@ -1,0 +1,75 @@
+"""What a row of the table says of a field."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Route(StrEnum):
+    """Whose body a field stands in."""
+
+    CHAT = "/v1/chat/completions"
+    COMPLETIONS = "/v1/completions"
+    EMBEDDINGS = "/v1/embeddings"
+    TOKENIZE = "/tokenize"
+    DETOKENIZE = "/detokenize"
+
+
+class Api(StrEnum):
+    """Where clients know a field from."""
+
+    OPENAI = "OpenAI"
+    VLLM = "vLLM"
+    OLD_VLLM = "older vLLM"
+
+
+class Support(StrEnum):
+    """What this worker does with a field.
+
+    served: the answer follows it. ignored: it cannot change the answer, so any value passes. refused: it would change
+    the answer in a way that is not served, so only the values that ask for nothing pass.
+    """
+
+    SERVED = "served"
+    IGNORED = "ignored"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of some routes. `neutral`: the values of a refused field that ask for nothing."""
+
+    name: str
+    routes: tuple[Route, ...]
+    apis: tuple[Api, ...]
+    support: Support
+    note: str
+    neutral: tuple[Any, ...] = ()
+
+
+CHAT = (Route.CHAT,)
+COMPLETIONS = (Route.COMPLETIONS,)
+GENERATING = (Route.CHAT, Route.COMPLETIONS)
+EMBEDDINGS = (Route.EMBEDDINGS,)
+TOKENIZE = (Route.TOKENIZE,)
+DETOKENIZE = (Route.DETOKENIZE,)
+
+BOTH = (Api.OPENAI, Api.VLLM)
+OPENAI = (Api.OPENAI,)
+VLLM = (Api.VLLM,)
+OLD_VLLM = (Api.OLD_VLLM,)
+
+
+def served(name: str, routes: tuple[Route, ...], apis: tuple[Api, ...], note: str) -> Field:
+    """The answer follows it."""
+    return Field(name, routes, apis, Support.SERVED, note)
+
+
+def ignored(name: str, routes: tuple[Route, ...], apis: tuple[Api, ...], note: str) -> Field:
+    """It cannot change the answer."""
+    return Field(name, routes, apis, Support.IGNORED, note)
+
+
+def refused(name: str, routes: tuple[Route, ...], apis: tuple[Api, ...], note: str, *neutral: Any) -> Field:
+    """Only `neutral` values and null pass."""
+    return Field(name, routes, apis, Support.REFUSED, note, neutral)
