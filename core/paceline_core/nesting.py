@@ -1,31 +1,82 @@
-"""How deep a request's body may be nested, and what is said of one that is no JSON: at gateway and worker alike.
+"""How large a request's body may be as JSON, beside its bytes: at gateway and worker alike, before it is parsed.
 
-JSON readers have limits of their own, each another one; LEVELS is below all of them. Known hole: a body with many
-brackets is walked once, some 0.1 ms for a chat of a thousand messages.
+A parser makes an object for each list, key and number, so 8 MB of brackets cost seconds where 8 MB of text cost
+milliseconds. The bounds are counted on the bytes, by calls that run in C: escapes are taken out, then strings by their
+quotes, then what is left is counted. A bracket inside a string never counts. Up to the first byte that is not JSON,
+the count is exact; a parser stops there, so a bound that holds for the count holds for what any parser makes.
+JSON readers have limits of depth of their own, each another one; LEVELS is below all of them.
+Cost on one core: 1 us for a chat of 2 KB, at most 50 ms for 8 MiB (nothing but escaped quotes). The worst body that
+passes, a million numbers, parses in 50 ms.
 """
 
-from typing import Any
+from typing import NamedTuple
 
 from paceline_core.errors import Code, RequestError
 
 LEVELS = 128
+CONTAINERS = 32_768
+"""Objects and lists. A chat of 2,048 messages, each of three parts, has 10,241."""
+STRINGS = 131_072
+"""Keys count too."""
+VALUES = 1 << 20
+"""Entries of lists and objects, by their commas: a prompt of a million token ids passes."""
+_SMALL = 3 * STRINGS
+"""A body of so many bytes cannot hold more strings than STRINGS, nor more commas than VALUES."""
+_ALIKE = bytes.maketrans(b"{}", b"[]")
+_OTHERS = bytes(set(range(256)) - set(b"[]{}"))
 
 
-def check_depth(body: bytes, data: Any) -> None:
-    """`data` is what `body` says. Raises RequestError where objects and lists lie in each other too deep."""
-    if may_be_deep(body) and _deeper(data):
+class Shape(NamedTuple):
+    """What a parser would make of a body. `strings` counts keys too, `commas` stands for the entries."""
+
+    containers: int
+    levels: int
+    strings: int
+    commas: int
+
+
+def check_shape(body: bytes) -> None:
+    """Raises RequestError where a body, valid JSON or not, is more to parse than its bytes are worth."""
+    opened = body.count(b"[") + body.count(b"{")
+    if opened <= LEVELS and (len(body) <= _SMALL or (body.count(b'"') <= 2 * STRINGS and body.count(b",") <= VALUES)):
+        return
+    shape = shape_of(body)
+    if shape.strings > STRINGS:
+        raise _too_many(STRINGS, "strings, keys included")
+    if shape.containers > CONTAINERS:
+        raise _too_many(CONTAINERS, "objects and lists")
+    if shape.commas > VALUES:
+        raise _too_many(VALUES, "values")
+    if shape.levels > LEVELS:
         raise too_deep()
 
 
-def may_be_deep(body: bytes) -> bool:
-    """False where there are not even so many brackets. Looks for each: to count them takes as long as to parse."""
-    found = 0
-    for bracket in b"{[":
-        at = body.find(bracket)
-        while at >= 0 and found <= LEVELS:
-            found += 1
-            at = body.find(bracket, at + 1)
-    return found > LEVELS
+def shape_of(body: bytes) -> Shape:
+    """Count; what comes after a count that is over its bound is left at 0. `levels` is at most LEVELS + 1."""
+    if b"\\" in body:
+        body = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    strings = (body.count(b'"') + 1) // 2
+    if strings > STRINGS:
+        return Shape(0, 0, strings, 0)
+    plain = b"".join(body.split(b'"')[::2])
+    containers, commas = plain.count(b"[") + plain.count(b"{"), plain.count(b",")
+    if containers > CONTAINERS:
+        return Shape(containers, 0, strings, commas)
+    return Shape(containers, _levels(plain.translate(_ALIKE, _OTHERS), containers), strings, commas)
+
+
+def _levels(brackets: bytes, containers: int) -> int:
+    """How deep they lie in each other: how often the innermost pairs can be taken out; of those never closed, all.
+
+    What is beyond two brackets a container is no JSON.
+    """
+    brackets = brackets[: 2 * containers]
+    for level in range(LEVELS + 1):
+        rest = brackets.replace(b"[]", b"")
+        if len(rest) == len(brackets):
+            return max(level, min(rest.count(b"["), LEVELS + 1))
+        brackets = rest
+    return LEVELS + 1
 
 
 def too_deep() -> RequestError:
@@ -42,14 +93,5 @@ def not_json(body: bytes, reason: str) -> RequestError:
     return RequestError(Code.INVALID_JSON, f"The body is not valid JSON{reason}.")
 
 
-def _deeper(data: Any) -> bool:
-    level = [data]
-    for _ in range(LEVELS):
-        level = [inner for outer in level for inner in _values(outer) if isinstance(inner, dict | list)]
-        if not level:
-            return False
-    return True
-
-
-def _values(outer: Any) -> Any:
-    return outer.values() if isinstance(outer, dict) else outer
+def _too_many(limit: int, what: str) -> RequestError:
+    return RequestError(Code.INVALID_REQUEST, f"The body holds more than {limit} {what}; send fewer.")

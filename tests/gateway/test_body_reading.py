@@ -64,6 +64,12 @@ def test_a_body_may_be_nested_as_deep_as_a_worker_takes_it() -> None:
         parse(b'{"model": "m", "unknown": ' + b"[" * 128 + b"]" * 128 + b"}")
 
 
+def test_what_costs_too_much_to_parse_is_refused_before_a_parser_sees_it() -> None:
+    body = b'{"model": "m", "messages": [' + b"{}," * 40_000 + b"this is no JSON"
+    with pytest.raises(RequestError, match="more than 32768 objects and lists"):
+        parse(body)
+
+
 def test_a_syntax_error_names_its_place() -> None:
     with pytest.raises(RequestError, match="line 2, column"):
         parse(b'{"model": "m",\n oops}')

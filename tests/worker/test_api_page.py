@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tools.api_fields import main, written
 
-from paceline_core.nesting import LEVELS
+from paceline_core.nesting import CONTAINERS, LEVELS, STRINGS, VALUES
 from paceline_workers.engine.sampling import grammar
 from paceline_workers.server.openai.embeddings import INPUTS_LIMIT
 from paceline_workers.server.openai.lengths import COUNTED_CHARACTERS
@@ -46,6 +46,9 @@ def test_a_page_without_a_table_is_a_fault() -> None:
         ("`choice` (up to {} texts)", CHOICES_LIMIT),
         ("all texts of a choice together have at most {:,} characters", grammar.LONGEST),
         ("nested at most {} levels deep", LEVELS),
+        ("at most {:,} objects and lists", CONTAINERS),
+        ("{:,} strings (keys", STRINGS),
+        ("{:,} values", VALUES),
         ("up to {:,} of either", INPUTS_LIMIT),
         ("or when {} texts of over 4,096 characters", WAITING),
         ("at most {:,}: their text", IDS_LIMIT),

@@ -193,6 +193,11 @@ def test_what_is_nested_too_deep_is_no_broken_json(levels: int) -> None:
     assert caught.value.code is Code.INVALID_REQUEST
 
 
+def test_what_costs_too_much_to_parse_is_refused_before_a_parser_sees_it() -> None:
+    with pytest.raises(RequestError, match="more than 32768 objects and lists"):
+        parse(ChatRequest, b'{"model": "m", "messages": [' + b"{}," * 40_000 + b"this is no JSON")
+
+
 @pytest.mark.parametrize("body", [b"[]", b"1", b"null", b'"x"'])
 def test_json_that_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(RequestError, match="The body") as caught:

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from paceline_core.errors import Code, RequestError
-from paceline_core.nesting import check_depth, not_json, too_deep
+from paceline_core.nesting import check_shape, not_json, too_deep
 
 MOST = (1 << 63) - 1
 """Beyond it JSON readers disagree on what a number is."""
@@ -32,13 +32,13 @@ class Asked:
 
 def parse(body: bytes) -> Asked:
     """Read model, stream and the limit of output tokens. Raises RequestError naming the field."""
+    check_shape(body)
     try:
         data: Any = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise _unreadable(body, error) from None
     if not isinstance(data, dict):
         raise RequestError(Code.INVALID_REQUEST, "The body must be a JSON object.")
-    check_depth(body, data)
     model, stream = data.get("model"), data.get("stream")
     if not isinstance(model, str) or not model:
         raise _wrong("model", "must be the name of a model; GET /v1/models lists those you may use")

@@ -10,9 +10,8 @@ from math import inf
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, PlainValidator, ValidationError
-from pydantic_core import from_json
 
-from paceline_core.nesting import check_depth, may_be_deep
+from paceline_core.nesting import check_shape
 from paceline_workers.server.openai.body import Body, invalid
 from paceline_workers.server.openai.fields import Route, refuse_unsupported
 from paceline_workers.server.openai.inputs import Input, inputs
@@ -223,8 +222,7 @@ R = TypeVar("R", bound=Body)
 def parse(kind: type[R], body: bytes) -> R:
     """Read one body. Raises RequestError naming the field and the fix."""
     try:
-        if may_be_deep(body):
-            check_depth(body, from_json(body))
+        check_shape(body)
         request = kind.model_validate_json(body)
     except ValidationError as error:
         raise refusal(error.errors(include_url=False)[0], body) from None
