@@ -5,14 +5,14 @@ and the next pass looks again. Whom a scale-down takes is not decided here: the 
 of its own choice, and the worker finishes its streams.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from paceline_autoscaler.nouns import Decision, Goal, State
 from paceline_core.errors import Conflict, Forbidden, PacelineError
-from paceline_core.kube import Cluster, Event, Key, Scale, ScaleTarget
+from paceline_core.kube import Cluster, Event, Key, Scale, ScaleTarget, ServiceRef
 from paceline_core.registry.enums import Direction, ScaleLimit
 from paceline_core.telemetry import Complaints, Metrics, get_logger
 
@@ -20,6 +20,7 @@ KIND = "InferenceService"
 MANAGER = "paceline-autoscaler"
 STATE_LIMIT = 20 * 1000
 _STATE = TypeAdapter(State)
+_UNDELETED = "the states of services that are gone are not deleted"
 _log = get_logger(__name__)
 
 
@@ -71,12 +72,12 @@ class Actuator:
         self._complaints.end(_unwritten(key, "status"))
         return True
 
-    async def recall(self, key: Key) -> State:
+    async def recall(self, service: ServiceRef) -> State:
         """What was learned of a service before; nothing if nothing readable is stored. Raises Unreachable."""
         try:
-            data = await self._cluster.get_config(state_key(key))
+            data = await self._cluster.get_state(service)
         except Forbidden as error:
-            self._failed(key, "state", error)
+            self._failed(service.key, "state", error)
             return State()
         if data is None or "state" not in data:
             return State()
@@ -84,18 +85,31 @@ class Actuator:
             return _STATE.validate_json(data["state"])
         except ValidationError as error:
             _log.warning(
-                "learned state is unreadable and starts anew", extra={"service": str(key), "reason": str(error)}
+                "learned state is unreadable and starts anew",
+                extra={"service": str(service.key), "reason": str(error)},
             )
             return State()
 
-    async def remember(self, key: Key, state: State) -> None:
+    async def remember(self, service: ServiceRef, state: State) -> None:
         """Store what was learned."""
         try:
-            await self._cluster.put_config(state_key(key), {"state": state_json(state)}, key)
+            await self._cluster.put_state(service, {"state": state_json(state)})
         except PacelineError as error:
-            self._failed(key, "state", error)
+            self._failed(service.key, "state", error)
         else:
-            self._complaints.end(_unwritten(key, "state"))
+            self._complaints.end(_unwritten(service.key, "state"))
+
+    async def forget_gone(self, alive: Collection[ServiceRef]) -> None:
+        """Delete what was learned of services that are gone; what cannot be deleted stays for the next time."""
+        try:
+            for service in await self._cluster.list_states():
+                if service not in alive:
+                    await self._cluster.delete_state(service)
+                    _log.info("the state of a service that is gone is deleted", extra={"service": str(service.key)})
+        except PacelineError as error:
+            self._complaints.begin(_UNDELETED, str(error))
+        else:
+            self._complaints.end(_UNDELETED)
 
     def _failed(self, key: Key, what: str, error: PacelineError) -> None:
         if isinstance(error, Conflict):
@@ -107,11 +121,6 @@ class Actuator:
 
 def _unwritten(key: Key, what: str) -> str:
     return f"the {what} of {key} is not written"
-
-
-def state_key(service: Key) -> Key:
-    """The ConfigMap that holds a service's learned state."""
-    return Key(service.namespace, f"{service.name}-scaling")
 
 
 def state_json(state: State) -> str:

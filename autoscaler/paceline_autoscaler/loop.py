@@ -18,7 +18,7 @@ from paceline_autoscaler.signals import Gateways, Workers
 from paceline_autoscaler.subject import Desk, Subject
 from paceline_autoscaler.world import World, follow
 from paceline_core.errors import Forbidden, NotFound
-from paceline_core.kube import Cluster, Key, Listed, Lost, Scale, ServiceEndpoints
+from paceline_core.kube import Cluster, Key, Listed, Lost, Scale, ServiceEndpoints, ServiceRef
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.kube.leadership import Candidate
 from paceline_core.tasks import first
@@ -29,6 +29,7 @@ LEASE = "paceline-autoscaler"
 LEASE_TTL_S = 15.0
 RENEW_S = 5.0
 LEAST_PAUSE_S = 0.1
+SWEEP_S = 600.0
 _AT_ONCE = 16
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -57,6 +58,7 @@ class Autoscaler:
         self._world = World()
         self._subjects: dict[Key, Subject] = {}
         self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._swept_at: float | None = None
         self.passed_at = desk.clock.monotonic()
 
     @property
@@ -93,10 +95,12 @@ class Autoscaler:
         began = self._desk.clock.monotonic()
         if not self._world.known or not await self._may_write():
             self._drop(list(self._subjects) if self._candidate.elsewhere else [])
-            self.passed_at = began
+            self._swept_at, self.passed_at = None, began
             return
         goals = dict(self._world.goals)
-        self._drop([key for key in self._subjects if not self._still(key)])
+        gone = [key for key in self._subjects if not self._still(key)]
+        self._drop(gone)
+        await self._sweep(began, now=bool(gone))
         results = await asyncio.gather(*(self._pass(key, goal) for key, goal in goals.items()), return_exceptions=True)
         whole = True
         for key, result in zip(goals, results, strict=True):
@@ -193,13 +197,21 @@ class Autoscaler:
     async def _subject(self, key: Key) -> Subject:
         uid = self._world.services[key].metadata.uid
         if key not in self._subjects:
-            state = await self._desk.actuator.recall(key)
+            state = await self._desk.actuator.recall(ServiceRef(key, uid))
             self._subjects[key] = Subject(key, uid, state, self._desk)
         return self._subjects[key]
 
     def _still(self, key: Key) -> bool:
         service = self._world.services.get(key)
         return service is not None and service.metadata.uid == self._subjects[key].uid
+
+    async def _sweep(self, at: float, *, now: bool) -> None:
+        """Forget services that are gone: when one went, and now and then those that went while nobody led."""
+        due = now or self._swept_at is None or at - self._swept_at >= SWEEP_S
+        alive = self._world.alive
+        if due and alive is not None:
+            self._swept_at = at
+            await self._desk.actuator.forget_gone(alive)
 
     def _drop(self, keys: list[Key]) -> None:
         for key in keys:

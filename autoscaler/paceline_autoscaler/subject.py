@@ -12,7 +12,7 @@ from paceline_autoscaler.policies import decide
 from paceline_autoscaler.status import Standing, Status, Turned, refusal, refused_status, status_of
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Forbidden
-from paceline_core.kube import Key, Scale
+from paceline_core.kube import Key, Scale, ServiceRef
 from paceline_core.objects import InferenceService
 from paceline_core.registry.enums import Direction, ScaleLimit
 from paceline_core.telemetry import Metrics
@@ -97,7 +97,7 @@ class Subject:
         now = self._desk.clock.monotonic()
         if at_once or now - self._stored_at >= STATE_PACE_S:
             self._stored_at = now
-            await self._desk.actuator.remember(self.key, self.state)
+            await self._desk.actuator.remember(ServiceRef(self.key, self.uid), self.state)
 
     async def _act(self, decision: Decision, scales: dict[str, Scale]) -> None:
         before = self._standing

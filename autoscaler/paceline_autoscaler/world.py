@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from paceline_autoscaler.goals import built_in, goal_of
 from paceline_autoscaler.nouns import Gap, Goal
-from paceline_core.kube import Changed, Endpoint, Gone, Key, Listed, Lost, ServiceEndpoints
+from paceline_core.kube import Changed, Endpoint, Gone, Key, Listed, Lost, ServiceEndpoints, ServiceRef
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.objects import AcceleratorProfile, InferenceService, ManifestError, read, resolve
 from paceline_core.telemetry import get_logger
@@ -25,12 +25,16 @@ _log = get_logger(__name__)
 
 @dataclass(slots=True)
 class World:
-    """The last word of each watch; `lost`: what is broken, and why: what it said ages. `goals`: what services wish."""
+    """The last word of each watch; `lost`: what is broken, and why: what it said ages. `goals`: what services wish.
+
+    `uids` has every service that is there, those that are not understood too.
+    """
 
     services: dict[Key, InferenceService] = field(default_factory=dict)
     profiles: dict[str, Accelerator] = field(default_factory=dict)
     workers: dict[Key, ServiceEndpoints] = field(default_factory=dict)
     goals: dict[Key, Goal] = field(default_factory=dict)
+    uids: dict[Key, str] = field(default_factory=dict)
     lost: dict[Gap, str] = field(default_factory=lambda: {Gap.OBJECTS: _UNLISTED, Gap.ENDPOINTS: _UNLISTED})
     unlisted: set[Gap] = field(default_factory=lambda: {Gap.OBJECTS, Gap.ENDPOINTS})
 
@@ -38,6 +42,11 @@ class World:
     def known(self) -> bool:
         """Whether services and workers have been listed, be it long ago."""
         return not self.unlisted
+
+    @property
+    def alive(self) -> frozenset[ServiceRef] | None:
+        """Every service there is; None while that is not known for certain."""
+        return None if self.services_lost else frozenset(ServiceRef(key, uid) for key, uid in self.uids.items())
 
     @property
     def services_lost(self) -> bool:
@@ -57,6 +66,7 @@ class World:
     def on_service(self, event: WatchEvent[Manifest]) -> None:
         """Take one event of the watch on InferenceServices."""
         self._note(Gap.OBJECTS, event)
+        _apply(self.uids, event, _key, lambda manifest: str(manifest["metadata"].get("uid", "")))
         _apply(self.services, event, _key, self._service)
         match event:
             case Changed(item) | Gone(item):

@@ -1,4 +1,4 @@
-"""An API server in memory: scales with versions, leases, statuses, events, ConfigMaps, watches that the test feeds."""
+"""An API server in memory: scales with versions, leases, statuses, events, states, watches that the test feeds."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline_core.errors import Conflict, NotFound
-from paceline_core.kube import Event, Key, Scale, ScaleTarget, ServiceEndpoints
+from paceline_core.kube import Event, Key, Scale, ScaleTarget, ServiceEndpoints, ServiceRef
 from paceline_core.kube.cluster import Manifest, WatchEvent
 
 
@@ -15,7 +15,7 @@ class FakeCluster:
     """`broken` by call name raises that error; `statuses` and `events` keep all that was written."""
 
     scales: dict[ScaleTarget, Scale] = field(default_factory=dict)
-    configs: dict[Key, dict[str, str]] = field(default_factory=dict)
+    states: dict[ServiceRef, dict[str, str]] = field(default_factory=dict)
     statuses: list[tuple[Key, dict[str, Any]]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     written: list[tuple[ScaleTarget, int]] = field(default_factory=list)
@@ -60,13 +60,21 @@ class FakeCluster:
         self._break("patch_status")
         self.statuses.append((key, dict(status)))
 
-    async def get_config(self, key: Key) -> Mapping[str, str] | None:
-        self._break("get_config")
-        return self.configs.get(key)
+    async def get_state(self, service: ServiceRef) -> Mapping[str, str] | None:
+        self._break("get_state")
+        return self.states.get(service)
 
-    async def put_config(self, key: Key, data: Mapping[str, str], owner: Key) -> None:
-        self._break("put_config")
-        self.configs[key] = dict(data)
+    async def put_state(self, service: ServiceRef, data: Mapping[str, str]) -> None:
+        self._break("put_state")
+        self.states[service] = dict(data)
+
+    async def list_states(self) -> tuple[ServiceRef, ...]:
+        self._break("list_states")
+        return tuple(self.states)
+
+    async def delete_state(self, service: ServiceRef) -> None:
+        self._break("delete_state")
+        self.states.pop(service, None)
 
     async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
         self._break("lease")

@@ -22,7 +22,6 @@ from tests.autoscaler.talkers import load_report
 from tests.autoscaler.test_scaling_goals import manifest
 from tests.ports import free_port
 
-from paceline_autoscaler.actuator import state_key
 from paceline_autoscaler.ledger import read, replay
 from paceline_autoscaler.loop import LEASE
 from paceline_cli.supervisor.api import make_app
@@ -31,7 +30,7 @@ from paceline_core.auth import HopVerifier, new_hop_key, trust_entry
 from paceline_core.auth.hop import HEADER
 from paceline_core.clock import SystemClock, rfc3339
 from paceline_core.errors import NotFound
-from paceline_core.kube import Endpoint, Key, ScaleTarget, ServiceEndpoints
+from paceline_core.kube import Endpoint, Key, ScaleTarget, ServiceEndpoints, ServiceRef
 from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand, encode
 
 pytestmark = pytest.mark.real
@@ -221,7 +220,7 @@ async def test_a_process_wakes_scales_tells_and_leaves_in_order(stage: Stage) ->
 
     assert await stage.end() == 0
     stage.store.leases.take(LEASE, "the next one", 1.0, now=0.0)
-    assert stage.store.config(state_key(KEY))["state"]
+    assert stage.store.states.get(ServiceRef(KEY, ""))["state"]
     entries = list(read(stage.folder / "ledger.jsonl"))
     assert any(entry.decision.reason == "wake" for entry in entries)
     assert replay(entries) == []
@@ -303,4 +302,4 @@ async def test_the_supervisor_may_come_later_than_the_autoscaler(tmp_path: Path)
         assert await stage.end(signal.SIGINT) == 0
         stage.store.topics.close()
     with pytest.raises(NotFound):
-        stage.store.config(state_key(KEY))
+        stage.store.states.get(ServiceRef(KEY, ""))

@@ -8,10 +8,10 @@ from tests.autoscaler.fake_cluster import FakeCluster
 from tests.autoscaler.test_scaling_goals import manifest
 from tests.autoscaler.test_scaling_loop import KEY, PLACE, POOL, SLO, Rig, exported
 
-from paceline_autoscaler.loop import LEASE, LEASE_TTL_S
+from paceline_autoscaler.loop import LEASE, LEASE_TTL_S, SWEEP_S
 from paceline_core.clock import rfc3339
 from paceline_core.errors import Forbidden, Unreachable
-from paceline_core.kube import Endpoint, Listed, Lost, Scale, ScaleTarget, ServiceEndpoints
+from paceline_core.kube import Endpoint, Key, Listed, Lost, Scale, ScaleTarget, ServiceEndpoints, ServiceRef
 from paceline_core.kube.leadership import USABLE
 
 WORDS = 'deployments.apps "chat-main" is forbidden: User "autoscaler" cannot {verb} resource "deployments/scale"'
@@ -80,7 +80,7 @@ async def test_an_autoscaler_that_was_never_allowed_to_look_says_so_and_keeps_wh
     await rig.autoscaler.close()
 
 
-@pytest.mark.parametrize("call", ["patch_status", "get_config", "put_config"])
+@pytest.mark.parametrize("call", ["patch_status", "get_state", "put_state"])
 async def test_other_missing_rights_keep_nobody_from_scaling_and_are_told_once(
     call: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -93,6 +93,24 @@ async def test_other_missing_rights_keep_nobody_from_scaling_and_are_told_once(
     assert exported(rig, 'paceline_autoscaler_actuation_errors_total{pisvc="chat",pisvc_namespace="default"}')
     rig.cluster.broken.clear()
     await rig.autoscaler.close()
+
+
+@pytest.mark.parametrize("call", ["list_states", "delete_state"])
+async def test_states_that_may_not_be_deleted_are_told_once_and_deleted_later(
+    call: str, rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone = ServiceRef(Key("default", "gone"), "u1")
+    rig.cluster.states, rig.cluster.broken[call] = {gone: {"state": "{}"}}, forbidden("delete")
+    await rig.start()
+    await rig.seconds(10, ready=1, requests=BUSY)
+    assert rig.cluster.written
+    assert gone in rig.cluster.states
+    assert [line for line in warnings(caplog) if "gone are not deleted" in str(line)] == warnings(caplog)
+    assert len(warnings(caplog)) == 1
+    rig.cluster.broken.clear()
+    rig.clock.advance(SWEEP_S)
+    await rig.seconds(5, ready=1)
+    assert gone not in rig.cluster.states
 
 
 async def test_without_the_right_to_the_lease_nothing_is_written_and_one_line_says_so(
@@ -129,7 +147,7 @@ async def test_after_hours_without_an_api_server_the_last_known_set_goes_on(
     await rig.seconds(60, ready=3, requests=BUSY)
     assert rig.cluster.scales[POOL].replicas == 3
     gone = Unreachable("connection refused")
-    rig.cluster.broken = dict.fromkeys(("get_scale", "set_scale", "patch_status", "put_config", "lease"), gone)
+    rig.cluster.broken = dict.fromkeys(("get_scale", "set_scale", "patch_status", "put_state", "lease"), gone)
     rig.autoscaler.on_service(Lost("connection refused"))
     rig.autoscaler.on_workers(Lost("connection refused"))
     for _ in range(3):
@@ -167,13 +185,13 @@ async def test_an_answer_that_comes_after_the_lease_is_followed_by_no_write() ->
     await rig.start()
     await rig.seconds(2, ready=1)
     cluster.slow, cluster.leases[LEASE] = True, "somebody else"
-    before = list(cluster.statuses), dict(cluster.configs)
+    before = list(cluster.statuses), dict(cluster.states)
     rig.arrivals += 50 * BUSY
     await rig.hear(1)
     await rig.autoscaler.step()
-    assert (cluster.written, (cluster.statuses, cluster.configs)) == ([], before)
+    assert (cluster.written, (cluster.statuses, cluster.states)) == ([], before)
     await rig.autoscaler.close()
-    assert dict(cluster.configs) == before[1]
+    assert dict(cluster.states) == before[1]
     assert cluster.leases[LEASE] == "somebody else"
 
 
@@ -230,11 +248,11 @@ async def test_a_burst_that_began_after_the_last_stored_state_is_not_forgotten_b
     rig = Rig()
     await rig.start(ready=1)
     await rig.seconds(100, ready=1, requests=1)
-    stored = dict(rig.cluster.configs)
+    stored = dict(rig.cluster.states)
     await rig.seconds(6, ready=1, requests=BUSY)
     await rig.see(3)
     await rig.seconds(14, ready=3, requests=BUSY)
-    rig.cluster.configs = stored
+    rig.cluster.states = stored
     ordered = rig.cluster.scales[POOL].replicas
     assert ordered == 3
     written = len(rig.cluster.written)

@@ -10,7 +10,7 @@ from tests.autoscaler.fake_cluster import FakeCluster
 from tests.autoscaler.talkers import Talker, Talkers, demand_report, eventually, load_report
 from tests.autoscaler.test_scaling_goals import manifest
 
-from paceline_autoscaler.actuator import Actuator, state_key
+from paceline_autoscaler.actuator import Actuator
 from paceline_autoscaler.ledger import Ledger, read, replay
 from paceline_autoscaler.loop import LEASE, LEASE_TTL_S, Autoscaler, Senses
 from paceline_autoscaler.measures import Measures
@@ -20,10 +20,11 @@ from paceline_autoscaler.source import Answer, Growth, Question, Sample, Value
 from paceline_autoscaler.subject import Desk
 from paceline_core.clock import ManualClock, rfc3339
 from paceline_core.errors import Conflict, Unreachable
-from paceline_core.kube import Endpoint, Gone, Key, Listed, Lost, ScaleTarget, ServiceEndpoints
+from paceline_core.kube import Endpoint, Gone, Key, Listed, Lost, ScaleTarget, ServiceEndpoints, ServiceRef
 from paceline_core.telemetry import Metrics
 
 KEY = Key("default", "chat")
+CHAT = ServiceRef(KEY, "")
 POOL = ScaleTarget(KEY, "main")
 PLACE = ("main", "stable", "r")
 SLO = {"interactive": {"slo": {"ttft": {"p95": "500ms"}}}}
@@ -215,7 +216,7 @@ async def test_what_was_learned_is_found_by_the_next_one(rig: Rig) -> None:
     await rig.start(ready=3)
     await rig.seconds(100, ready=3, requests=1)
     await rig.autoscaler.close()
-    assert state_key(KEY) in rig.cluster.configs
+    assert CHAT in rig.cluster.states
     heir = Rig(cluster=rig.cluster, name="b")
     heir.clock.advance(rig.clock.monotonic())
     await heir.start(ready=3)
@@ -231,17 +232,63 @@ async def test_what_was_learned_is_found_by_the_next_one(rig: Rig) -> None:
 
 @pytest.mark.parametrize("stored", [{"state": "nonsense"}, {"state": '{"starts_s": "long"}'}, {}])
 async def test_learned_state_that_cannot_be_read_starts_anew(rig: Rig, stored: dict[str, str]) -> None:
-    rig.cluster.configs[state_key(KEY)] = stored
+    rig.cluster.states[CHAT] = stored
     await rig.start()
     await rig.seconds(1, ready=1)
     assert rig.desk.ledger.recent()
+
+
+GONE = ServiceRef(Key("default", "gone"), "u1")
+REPLACED = ServiceRef(KEY, "of one that had the name before")
+
+
+async def test_the_state_of_services_that_are_gone_is_deleted_and_no_other(rig: Rig) -> None:
+    rig.cluster.states = {each: {"state": "{}"} for each in (GONE, REPLACED, CHAT)}
+    await rig.start()
+    await rig.seconds(1, ready=1)
+    assert set(rig.cluster.states) == {CHAT}
+    await rig.seconds(40, ready=1)
+    rig.autoscaler.on_service(Gone(manifest(classes=SLO)))
+    await rig.seconds(1, ready=1)
+    assert rig.cluster.states == {}
+
+
+async def test_while_services_are_not_current_no_state_is_deleted(rig: Rig) -> None:
+    await rig.start()
+    rig.autoscaler.on_service(Lost("connection refused"))
+    rig.cluster.states = {GONE: {"state": "{}"}}
+    await rig.seconds(2, ready=1)
+    assert set(rig.cluster.states) == {GONE}
+    rig.autoscaler.on_service(Listed((manifest(classes=SLO),)))
+    await rig.seconds(1, ready=1)
+    assert rig.cluster.states == {}
+
+
+async def test_a_service_that_is_not_understood_keeps_its_state(rig: Rig) -> None:
+    newer = manifest(classes=SLO)
+    newer["metadata"] = {**newer["metadata"], "name": "newer", "uid": "u2"}
+    newer["spec"] = "what a later version writes"
+    kept = ServiceRef(Key("default", "newer"), "u2")
+    rig.cluster.states = {kept: {"state": "{}"}}
+    await rig.start()
+    rig.autoscaler.on_service(Listed((manifest(classes=SLO), newer)))
+    await rig.seconds(2, ready=1)
+    assert kept in rig.cluster.states
+
+
+async def test_one_that_does_not_lead_deletes_no_state(rig: Rig) -> None:
+    rig.cluster.leases[LEASE] = "somebody else"
+    rig.cluster.states = {GONE: {"state": "{}"}}
+    await rig.start()
+    await rig.seconds(2, ready=1)
+    assert set(rig.cluster.states) == {GONE}
 
 
 async def test_an_object_made_anew_under_the_same_name_is_another_service(rig: Rig) -> None:
     await rig.start(ready=3)
     await rig.seconds(3, ready=3)
     (before,) = rig.desk.ledger.recent()
-    rig.cluster.configs.clear()
+    rig.cluster.states.clear()
     anew = manifest(classes=SLO)
     anew["metadata"]["uid"] = "another"
     rig.autoscaler.world.on_service(Listed((anew,)))
@@ -346,7 +393,7 @@ async def test_at_the_end_the_lease_is_given_back_and_the_state_stored(rig: Rig)
     await rig.seconds(1, ready=1)
     await rig.autoscaler.close()
     assert rig.cluster.leases == {}
-    assert state_key(KEY) in rig.cluster.configs
+    assert CHAT in rig.cluster.states
 
 
 class SteppedClock(ManualClock):

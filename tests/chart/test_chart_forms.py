@@ -10,6 +10,12 @@ from paceline_core import __version__
 
 pytestmark = pytest.mark.real
 KIND_OF_CRD = "CustomResourceDefinition"
+OF_THE_CLUSTER = (
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+)
 
 
 @pytest.mark.parametrize("tool", ["helm", "helm3"])
@@ -39,7 +45,7 @@ def test_no_two_objects_are_one(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_namespaced_object_says_where_it_belongs(form: str) -> None:
-    cluster = {KIND_OF_CRD, "ClusterRole", "ClusterRoleBinding"}
+    cluster = {KIND_OF_CRD, *OF_THE_CLUSTER}
     spaces = {place(item)[0] for item in rendered(form).documents if item["kind"] not in cluster}
     assert spaces == {NAMESPACE, *({"chat", "batch"} if form == "in two namespaces" else ())}
 
@@ -67,10 +73,9 @@ def test_a_further_install_brings_no_crds() -> None:
 
 
 def test_two_installs_in_one_cluster_share_no_object_of_the_cluster() -> None:
-    cluster = ("ClusterRole", "ClusterRoleBinding")
     done = helm("template", "other", str(CHART), "--namespace", "elsewhere", "--set", "crds.install=false")
-    other = {place(item) for item in yaml.safe_load_all(done.stdout) if item and item["kind"] in cluster}
-    ours = {place(item) for kind in cluster for item in rendered().of(kind)}
+    other = {place(item) for item in yaml.safe_load_all(done.stdout) if item and item["kind"] in OF_THE_CLUSTER}
+    ours = {place(item) for kind in OF_THE_CLUSTER for item in rendered().of(kind)}
     assert ours
     assert not ours & other
 

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.chart.rendering import FORMS, NAMESPACE, Manifest, Rendered, place, rendered
+from tests.chart.rendering import FORMS, NAMESPACE, Manifest, Rendered, place, rendered, template
+
+from paceline_core.kube.states import PREFIX
 
 pytestmark = pytest.mark.real
 READ, WATCH, OWN = "get list watch", "list watch", "get list watch create patch delete"
@@ -44,11 +46,11 @@ RIGHTS = {
             "paceline.dev/inferenceservices/status": "patch",
             "apps/deployments/scale": "get update",
             "pods": WATCH,
-            "configmaps": "get create patch",  # <service>-scaling, what was learned
             "events": "create patch",
         },
         CLUSTER: {"paceline.dev/acceleratorprofiles": WATCH},
         HOME: {
+            "configmaps": "get list create patch delete",  # paceline-scaling.<namespace>.<service>, what was learned
             "coordination.k8s.io/leases": "create",
             "coordination.k8s.io/leases[paceline-autoscaler]": "get update",
         },
@@ -115,6 +117,26 @@ def test_only_the_gateway_reads_secrets_and_only_in_its_own_namespace(form: str)
         if "secrets" in rule["resources"] and {"get", "list", "watch"} & set(rule["verbs"])
     }
     assert readers == {("Role", NAMESPACE, "paceline-gateway")}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_of_configmaps_the_autoscaler_writes_its_own_namespaces_alone_and_there_its_states_alone(form: str) -> None:
+    writers = {
+        (role["kind"], *place(role))
+        for role in roles(rendered(form))
+        for rule in role["rules"]
+        if place(role)[1].endswith("paceline-autoscaler") and "configmaps" in rule["resources"]
+    }
+    assert writers == {("Role", NAMESPACE, "paceline-autoscaler")}
+    policy = rendered(form).one("ValidatingAdmissionPolicy", f"paceline-autoscaler.{NAMESPACE}")["spec"]
+    assert [rule["expression"] for rule in policy["validations"]] == [f'request.name.startsWith("{PREFIX}")']
+    [condition] = policy["matchConditions"]
+    assert f'"system:serviceaccount:{NAMESPACE}:paceline-autoscaler"' in condition["expression"]
+
+
+def test_a_release_that_changes_nothing_of_the_cluster_asks_for_no_admission_policy() -> None:
+    values = ("--set", "watchNamespaces={chat}", "--set", "crds.install=false")
+    assert template(*values).of("ValidatingAdmissionPolicy") == []
 
 
 def test_the_autoscaler_cannot_touch_a_deployment_but_its_scale() -> None:

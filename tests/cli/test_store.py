@@ -3,7 +3,7 @@ import pytest
 from paceline_cli.supervisor.store import ENDPOINTS, Store
 from paceline_cli.supervisor.store.feed import Feed
 from paceline_core.errors import Conflict, InvalidInput, NotFound
-from paceline_core.kube import Endpoint, Key, ScaleTarget, ServiceEndpoints
+from paceline_core.kube import Endpoint, Key, ScaleTarget, ServiceEndpoints, ServiceRef
 from paceline_core.kube.cluster import Manifest
 
 CHAT = Key("default", "chat")
@@ -133,17 +133,17 @@ def test_only_its_holder_gives_a_lease_back() -> None:
     it.leases.take("autoscaler", "b", ttl_s=10.0, now=1.0)
 
 
-def test_a_config_belongs_to_a_service_that_exists() -> None:
-    it = store()
-    it.put_config(Key("default", "learned"), {"state": "{}"}, owner=CHAT)
-    assert it.config(Key("default", "learned")) == {"state": "{}"}
-    with pytest.raises(NotFound, match="default/nobody"):
-        it.put_config(Key("default", "x"), {}, owner=Key("default", "nobody"))
+def test_a_state_belongs_to_one_uid() -> None:
+    it = store().states
+    it.put(ServiceRef(CHAT, "u1"), {"state": "{}"})
+    assert it.get(ServiceRef(CHAT, "u1")) == {"state": "{}"}
+    with pytest.raises(NotFound, match="default/chat of uid 'u2'"):
+        it.get(ServiceRef(CHAT, "u2"))
 
 
-def test_a_config_is_bounded() -> None:
+def test_a_state_is_bounded() -> None:
     with pytest.raises(InvalidInput, match="at most"):
-        store().put_config(Key("default", "x"), {"state": "x" * (1 << 20)}, owner=CHAT)
+        store().states.put(ServiceRef(CHAT, "u1"), {"state": "x" * (1 << 20)})
 
 
 def test_an_unknown_kind_is_refused_by_name() -> None:

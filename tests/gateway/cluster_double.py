@@ -16,6 +16,7 @@ from paceline_core.kube import (
     Scale,
     ScaleTarget,
     ServiceEndpoints,
+    ServiceRef,
 )
 from paceline_core.kube.cluster import Manifest, WatchEvent
 
@@ -120,13 +121,21 @@ class ClusterDouble:
             raise Conflict(f"{key} is not at {version}")
         self.put({**item, "status": {**item.get("status", {}), **status}})
 
-    async def get_config(self, key: Key) -> Mapping[str, str] | None:
+    async def get_state(self, service: ServiceRef) -> Mapping[str, str] | None:
         """Not the gateway's."""
-        raise AssertionError(f"the gateway read {key}")
+        raise AssertionError(f"the gateway read the state of {service}")
 
-    async def put_config(self, key: Key, data: Mapping[str, str], owner: Key) -> None:
+    async def put_state(self, service: ServiceRef, data: Mapping[str, str]) -> None:
         """Not the gateway's."""
-        raise AssertionError(f"the gateway wrote {key}: {data} of {owner}")
+        raise AssertionError(f"the gateway wrote the state of {service}: {data}")
+
+    async def list_states(self) -> tuple[ServiceRef, ...]:
+        """Not the gateway's."""
+        raise AssertionError("the gateway listed states")
+
+    async def delete_state(self, service: ServiceRef) -> None:
+        """Not the gateway's."""
+        raise AssertionError(f"the gateway deleted the state of {service}")
 
     async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
         """Taken for good, until it is released."""

@@ -16,7 +16,7 @@ from paceline_cli.supervisor.store import ENDPOINTS, Store
 from paceline_cli.supervisor.store.feed import Feed, Line
 from paceline_core.clock import Clock
 from paceline_core.errors import Conflict, InvalidInput, NotFound, PacelineError
-from paceline_core.kube.cluster import Key, Scale, ScaleTarget
+from paceline_core.kube.cluster import Key, Scale, ScaleTarget, ServiceRef
 from paceline_core.kube.local import PING_S
 
 NO_CONTENT = 204
@@ -35,13 +35,6 @@ class StatusBody(BaseModel):
     manager: str = Field(min_length=1, max_length=128)
     status: dict[str, Any]
     version: str = ""
-
-
-class ConfigBody(BaseModel):
-    """A ConfigMap's data and the service it belongs to."""
-
-    data: dict[str, str]
-    owner: str
 
 
 class LeaseBody(BaseModel):
@@ -74,7 +67,8 @@ def make_app(store: Store, clock: Clock, on_change: Callable[[], None]) -> FastA
     app.add_exception_handler(PacelineError, _refused)
     _add_watches(app, store)
     _add_scales(app, store, on_change)
-    _add_status_and_configs(app, store)
+    _add_statuses(app, store)
+    _add_states(app, store)
     _add_leases_and_events(app, store, clock)
     return app
 
@@ -101,18 +95,28 @@ def _add_scales(app: FastAPI, store: Store, on_change: Callable[[], None]) -> No
         return scale
 
 
-def _add_status_and_configs(app: FastAPI, store: Store) -> None:
+def _add_statuses(app: FastAPI, store: Store) -> None:
     @app.patch("/status/{kind}/{key:path}", status_code=NO_CONTENT)
     async def patch_status(kind: str, key: str, body: StatusBody) -> None:
         store.objects.patch_status(kind, Key.parse(key), body.status, body.manager, body.version)
 
-    @app.get("/config/{key:path}")
-    async def get_config(key: str) -> dict[str, str]:
-        return dict(store.config(Key.parse(key)))
 
-    @app.put("/config/{key:path}", status_code=NO_CONTENT)
-    async def put_config(key: str, body: ConfigBody) -> None:
-        store.put_config(Key.parse(key), body.data, Key.parse(body.owner))
+def _add_states(app: FastAPI, store: Store) -> None:
+    @app.get("/states")
+    async def list_states() -> list[dict[str, str]]:
+        return [{"service": str(each.key), "uid": each.uid} for each in store.states.list()]
+
+    @app.get("/state/{namespace}/{service}")
+    async def get_state(namespace: str, service: str, uid: str) -> dict[str, str]:
+        return dict(store.states.get(ServiceRef(Key(namespace, service), uid)))
+
+    @app.put("/state/{namespace}/{service}", status_code=NO_CONTENT)
+    async def put_state(namespace: str, service: str, uid: str, body: dict[str, str]) -> None:
+        store.states.put(ServiceRef(Key(namespace, service), uid), body)
+
+    @app.delete("/state/{namespace}/{service}", status_code=NO_CONTENT)
+    async def delete_state(namespace: str, service: str, uid: str) -> None:
+        store.states.delete(ServiceRef(Key(namespace, service), uid))
 
 
 def _add_leases_and_events(app: FastAPI, store: Store, clock: Clock) -> None:

@@ -12,6 +12,7 @@ from paceline_core.kube.cluster import (
     Scale,
     ScaleTarget,
     ServiceEndpoints,
+    ServiceRef,
 )
 from paceline_core.kube.local import LocalCluster
 
@@ -28,4 +29,5 @@ __all__ = [
     "Scale",
     "ScaleTarget",
     "ServiceEndpoints",
+    "ServiceRef",
 ]

@@ -29,6 +29,14 @@ class Key:
         return cls(namespace, name)
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class ServiceRef:
+    """One InferenceService; an object made anew under its name has another uid."""
+
+    key: Key
+    uid: str
+
+
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[T]):
     """Everything there is now; replaces whatever the reader knew."""
@@ -140,12 +148,20 @@ class Cluster(Protocol):
         """
         ...
 
-    async def get_config(self, key: Key) -> Mapping[str, str] | None:
-        """The data of a ConfigMap, or None."""
+    async def get_state(self, service: ServiceRef) -> Mapping[str, str] | None:
+        """What was stored for a service, or None."""
         ...
 
-    async def put_config(self, key: Key, data: Mapping[str, str], owner: Key) -> None:
-        """Write a ConfigMap that belongs to the InferenceService `owner` and goes with it."""
+    async def put_state(self, service: ServiceRef, data: Mapping[str, str]) -> None:
+        """Store something for a service. It outlives the service until `delete_state`."""
+        ...
+
+    async def list_states(self) -> tuple[ServiceRef, ...]:
+        """The services that something is stored for, gone ones too; only of namespaces that are watched."""
+        ...
+
+    async def delete_state(self, service: ServiceRef) -> None:
+        """Remove what is stored for a service of this uid; nothing happens when there is nothing."""
         ...
 
     async def lease(self, name: str, holder: str, ttl_s: float) -> bool:

@@ -4,8 +4,7 @@ Where a kind is watched: services and routes in `namespaces` (all when empty), T
 paceline's own namespace, profiles cluster-wide, or not at all where they may not be read (built-in ones serve then).
 Workers come from EndpointSlices (`slices`: the gateway, which may not read Pods; revision unknown) or from Pods.
 Writes are server-side apply under the manager given; replicas go through the scale subresource, guarded by what was
-read. Hole: uids of services are those this process watched last; an object made anew in between gets a ConfigMap that
-the garbage collector removes, and the next write makes it again.
+read. Hole: uids of services in Events are those this process watched last, perhaps of an object made anew since.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -28,11 +27,13 @@ from paceline_core.kube.cluster import (
     Scale,
     ScaleTarget,
     ServiceEndpoints,
+    ServiceRef,
     WatchEvent,
 )
 from paceline_core.kube.events import EventRecorder
 from paceline_core.kube.lease import Leases
 from paceline_core.kube.roster import Roster, read_pod, read_slice
+from paceline_core.kube.states import States
 from paceline_core.objects.naming import LABEL_SERVICE, LABEL_TENANT, deployment_name
 from paceline_core.telemetry import get_logger
 
@@ -66,6 +67,7 @@ class KubernetesCluster:
         self._clock = clock or SystemClock()
         self._leases = Leases(api, namespace, self._clock)
         self._events = EventRecorder(api, REPORTERS[workers], self._clock, self._uid)
+        self._states = States(api, namespace, namespaces, SCALER)
         self._uids: dict[Key, str] = {}
         self.pulses: list[Pulse] = []
 
@@ -125,22 +127,21 @@ class KubernetesCluster:
             body["metadata"] = {**body["metadata"], "resourceVersion": version}
         await self._api.apply(RESOURCES[kind], body, manager, subresource="status")
 
-    async def get_config(self, key: Key) -> Mapping[str, str] | None:
-        """A ConfigMap's data."""
-        try:
-            found = await self._api.get(RESOURCES["ConfigMap"], key)
-        except NotFound:
-            return None
-        data: Mapping[str, str] = found.get("data") or {}
-        return data
+    async def get_state(self, service: ServiceRef) -> Mapping[str, str] | None:
+        """What was stored for a service."""
+        return await self._states.get(service)
 
-    async def put_config(self, key: Key, data: Mapping[str, str], owner: Key) -> None:
-        """Apply a ConfigMap owned by a service."""
-        owned_by = {**_head(RESOURCES[SERVICE], owner), "uid": await self._uid(SERVICE, owner)}
-        reference = {"apiVersion": owned_by["apiVersion"], "kind": SERVICE, "name": owner.name, "uid": owned_by["uid"]}
-        body = {**_head(RESOURCES["ConfigMap"], key), "data": dict(data)}
-        body["metadata"] = {**body["metadata"], "ownerReferences": [reference]}
-        await self._api.apply(RESOURCES["ConfigMap"], body, SCALER)
+    async def put_state(self, service: ServiceRef, data: Mapping[str, str]) -> None:
+        """Apply a service's ConfigMap in paceline's namespace."""
+        await self._states.put(service, data)
+
+    async def list_states(self) -> tuple[ServiceRef, ...]:
+        """The services that something is stored for."""
+        return await self._states.list()
+
+    async def delete_state(self, service: ServiceRef) -> None:
+        """Delete a service's ConfigMap."""
+        await self._states.delete(service)
 
     async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
         """Take or renew a lease in paceline's namespace."""

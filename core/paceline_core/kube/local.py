@@ -1,7 +1,8 @@
 """The Cluster seam over the local supervisor's Unix socket: HTTP, JSON bodies, watches as lines of JSON.
 
 Routes: GET /watch/{kind}, GET /watch-endpoints, GET and PUT /scale/{namespace}/{service}/{pool}/{track},
-PATCH /status/{kind}/{key}, GET and PUT /config/{key}, GET, PUT and DELETE /lease/{name}, POST /events.
+PATCH /status/{kind}/{key}, GET /states, GET, PUT and DELETE /state/{namespace}/{service}?uid=,
+GET, PUT and DELETE /lease/{name}, POST /events.
 A watch line is {"type": "LISTED", "items": [...]}, {"type": "CHANGED" | "GONE", "item": ...} or {"type": "PING"}.
 """
 
@@ -29,6 +30,7 @@ from paceline_core.kube.cluster import (
     Scale,
     ScaleTarget,
     ServiceEndpoints,
+    ServiceRef,
     WatchEvent,
 )
 from paceline_core.telemetry import get_logger
@@ -79,17 +81,26 @@ class LocalCluster:
             "PATCH", f"/status/{kind}/{key}", {"manager": manager, "status": dict(status), "version": version}
         )
 
-    async def get_config(self, key: Key) -> Mapping[str, str] | None:
-        """A ConfigMap's data."""
+    async def get_state(self, service: ServiceRef) -> Mapping[str, str] | None:
+        """What was stored for a service."""
         try:
-            data: Mapping[str, str] = await self._call("GET", f"/config/{key}")
+            data: Mapping[str, str] = await self._call("GET", state_path(service))
         except NotFound:
             return None
         return data
 
-    async def put_config(self, key: Key, data: Mapping[str, str], owner: Key) -> None:
-        """Write a ConfigMap."""
-        await self._call("PUT", f"/config/{key}", {"data": dict(data), "owner": str(owner)})
+    async def put_state(self, service: ServiceRef, data: Mapping[str, str]) -> None:
+        """Store something for a service."""
+        await self._call("PUT", state_path(service), dict(data))
+
+    async def list_states(self) -> tuple[ServiceRef, ...]:
+        """The services that something is stored for."""
+        found = await self._call("GET", "/states")
+        return tuple(ServiceRef(Key.parse(item["service"]), item["uid"]) for item in found)
+
+    async def delete_state(self, service: ServiceRef) -> None:
+        """Remove what is stored for a service."""
+        await self._call("DELETE", state_path(service))
 
     async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
         """Take or renew a lease."""
@@ -162,6 +173,11 @@ def without_second_wakes(loop: asyncio.AbstractEventLoop, context: dict[str, Any
 def scale_path(target: ScaleTarget) -> str:
     """The route of a pool's scale."""
     return f"/scale/{target.service}/{target.pool}/{target.track}"
+
+
+def state_path(service: ServiceRef) -> str:
+    """The route of what is stored for a service."""
+    return f"/state/{service.key}?uid={service.uid}"
 
 
 def endpoints_from(data: Mapping[str, Any]) -> ServiceEndpoints:

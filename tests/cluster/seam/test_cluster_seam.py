@@ -23,7 +23,7 @@ from tests.cluster.harness.workbench import Workbench
 
 from paceline_core.clock import ManualClock, SystemClock
 from paceline_core.errors import Conflict, NotFound
-from paceline_core.kube import Changed, Event, Gone, Key, Listed, ScaleTarget
+from paceline_core.kube import Changed, Event, Gone, Key, Listed, ScaleTarget, ServiceRef
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import ApiServer
 from paceline_core.kube.cluster import Manifest
@@ -32,6 +32,7 @@ from paceline_core.kube.events import EventRecorder
 from paceline_core.kube.kubernetes import KubernetesCluster
 from paceline_core.kube.lease import Leases
 from paceline_core.kube.series import GAP_S
+from paceline_core.kube.states import state_name
 from paceline_gateway.usage.entries import status_of
 from paceline_gateway.usage.nouns import Entry, Spent
 
@@ -167,25 +168,46 @@ async def test_a_status_of_nobody_is_not_made(cluster: KubernetesCluster, place:
         await cluster.patch_status("InferenceService", Key(place, "absent"), {"scaling": {"desired": 1}}, SCALER)
 
 
-async def test_what_was_learned_is_kept_and_goes_with_its_service(
+LONGEST = Key("n" * 63, "s" * 40)
+
+
+async def test_what_was_learned_lies_in_pacelines_namespace_until_it_is_deleted(
     api: ApiServer, cluster: KubernetesCluster, place: str
 ) -> None:
-    key, learned = await made(api, place), Key(place, "chat-scaling")
-    assert await cluster.get_config(learned) is None
-    await cluster.put_config(learned, {"state": "1"}, key)
-    await cluster.put_config(learned, {"state": "2"}, key)
-    assert await cluster.get_config(learned) == {"state": "2"}
-    async with reading(api.watch(CONFIG, (place,))) as watch:
-        await anext(watch)
-        await api.delete(SERVICE, key)
-        while not (isinstance(event := await anext(watch), Gone) and event.item["metadata"]["name"] == learned.name):
-            assert isinstance(event, Changed | Gone)
-    assert await cluster.get_config(learned) is None
+    chat = ServiceRef(Key(place, "chat"), "8a7c")
+    assert await cluster.get_state(chat) is None
+    await cluster.put_state(chat, {"state": "1"})
+    await cluster.put_state(chat, {"state": "2"})
+    assert await cluster.get_state(chat) == {"state": "2"}
+    stored = await api.get(CONFIG, Key(place, state_name(chat.key)))
+    labels = {
+        f"paceline.dev/service{end}": value for end, value in (("-namespace", place), ("", "chat"), ("-uid", "8a7c"))
+    }
+    assert labels.items() <= stored["metadata"]["labels"].items()
+    assert await cluster.list_states() == (chat,)
+    await cluster.delete_state(chat)
+    await cluster.delete_state(chat)
+    assert (await cluster.get_state(chat), await cluster.list_states()) == (None, ())
 
 
-async def test_nothing_is_learned_for_a_service_that_is_not_there(cluster: KubernetesCluster, place: str) -> None:
-    with pytest.raises(NotFound):
-        await cluster.put_config(Key(place, "x-scaling"), {"state": "1"}, Key(place, "absent"))
+async def test_a_service_made_anew_has_no_state_and_its_own_is_not_deleted_for_the_old_one(
+    cluster: KubernetesCluster, place: str
+) -> None:
+    old, new = (ServiceRef(Key(place, "chat"), uid) for uid in ("old", "new"))
+    await cluster.put_state(old, {"state": "1"})
+    assert await cluster.get_state(new) is None
+    await cluster.put_state(new, {"state": "2"})
+    await cluster.delete_state(old)
+    assert await cluster.get_state(new) == {"state": "2"}
+
+
+async def test_the_longest_names_fit_and_states_of_namespaces_that_are_not_watched_are_not_listed(
+    api: ApiServer, cluster: KubernetesCluster, place: str
+) -> None:
+    await cluster.put_state(ServiceRef(LONGEST, "u"), {"state": "1"})
+    assert await cluster.get_state(ServiceRef(LONGEST, "u")) == {"state": "1"}
+    assert await cluster.list_states() == ()
+    assert await KubernetesCluster(api, place).list_states() == (ServiceRef(LONGEST, "u"),)
 
 
 async def test_of_two_that_want_a_lease_one_has_it(api: ApiServer, place: str) -> None:

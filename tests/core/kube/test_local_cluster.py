@@ -25,6 +25,7 @@ from paceline_core.kube import (
     Lost,
     ScaleTarget,
     ServiceEndpoints,
+    ServiceRef,
 )
 from paceline_core.kube.cluster import WatchEvent
 
@@ -147,11 +148,19 @@ async def test_a_status_is_patched_once_a_version(cluster: LocalCluster, store: 
         await cluster.patch_status("InferenceService", CHAT, {"scaling": {"desired": 2}}, "autoscaler", seen)
 
 
-async def test_a_config_comes_back_as_it_was_put(cluster: LocalCluster) -> None:
-    place = Key("default", "chat-learned")
-    assert await cluster.get_config(place) is None
-    await cluster.put_config(place, {"state": '{"ü": 1}'}, owner=CHAT)
-    assert await cluster.get_config(place) == {"state": '{"ü": 1}'}
+async def test_a_state_comes_back_as_it_was_put_to_its_uid_alone_and_goes_when_it_is_deleted(
+    cluster: LocalCluster,
+) -> None:
+    chat, before = ServiceRef(CHAT, "8a7c"), ServiceRef(CHAT, "11b0")
+    assert await cluster.get_state(chat) is None
+    await cluster.put_state(before, {"state": "0"})
+    await cluster.put_state(chat, {"state": '{"ü": 1}'})
+    assert await cluster.get_state(chat) == {"state": '{"ü": 1}'}
+    assert await cluster.get_state(before) is None
+    await cluster.delete_state(before)
+    assert await cluster.list_states() == (chat,)
+    await cluster.delete_state(chat)
+    assert (await cluster.list_states(), await cluster.get_state(chat)) == ((), None)
 
 
 async def test_a_lease_excludes_others_until_it_is_released(cluster: LocalCluster) -> None:

@@ -9,14 +9,13 @@ from paceline_cli.supervisor.store.feed import LIMIT, Feed, Topics
 from paceline_cli.supervisor.store.leases import Leases
 from paceline_cli.supervisor.store.objects import Objects
 from paceline_cli.supervisor.store.scales import Scales
+from paceline_cli.supervisor.store.states import States
 from paceline_core.clock import rfc3339
-from paceline_core.errors import InvalidInput, NotFound
 from paceline_core.kube.cluster import Key, ServiceEndpoints
 from paceline_core.kube.local import endpoints_json
 
 ENDPOINTS = "endpoints"
 EVENTS_KEPT = 256
-CONFIG_BYTES = 1 << 20
 
 
 class Store:
@@ -28,7 +27,7 @@ class Store:
         self.scales = Scales()
         self.leases = Leases()
         self.events: deque[dict[str, Any]] = deque(maxlen=EVENTS_KEPT)
-        self._configs: dict[Key, dict[str, str]] = {}
+        self.states = States()
         self._endpoints: dict[Key, ServiceEndpoints] = {}
 
     def watch(self, topic: str) -> tuple[dict[str, Any], Feed]:
@@ -41,19 +40,6 @@ class Store:
         if self._endpoints.get(item.service) != item:
             self._endpoints[item.service] = item
             self.topics.publish(ENDPOINTS, {"type": "CHANGED", "item": endpoints_json(item)})
-
-    def config(self, key: Key) -> Mapping[str, str]:
-        """The data of a ConfigMap; raises NotFound."""
-        if key not in self._configs:
-            raise NotFound(f"ConfigMap {key} does not exist")
-        return self._configs[key]
-
-    def put_config(self, key: Key, data: Mapping[str, str], owner: Key) -> None:
-        """Write a ConfigMap of at most a MiB, as the API server bounds it; the service it belongs to must exist."""
-        self.objects.get("InferenceService", owner)
-        if sum(len(name) + len(value.encode()) for name, value in data.items()) > CONFIG_BYTES:
-            raise InvalidInput("data", f"a ConfigMap holds at most {CONFIG_BYTES} bytes")
-        self._configs[key] = dict(data)
 
     def add_event(self, event: Mapping[str, Any], moment: datetime) -> None:
         """Keep one of the last events."""
