@@ -1,4 +1,4 @@
-# Everything a user or a developer runs; `.ci/run` calls `make test` and adds nothing.
+# Everything a user or a developer runs; `.ci/run` calls `make test` and `make test-cluster` and adds nothing.
 
 BIN  := .venv/bin
 FILE ?= examples/chat.yaml
@@ -17,10 +17,10 @@ TOGETHER := -j3 --output-sync=target
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up test check static lint types layers generated quick quick-workers quick-others kernels gpu nightly real cluster-tests generate bench demo-model tools cluster clean
+.PHONY: help venv up test test-cluster check static lint types layers generated quick quick-workers quick-others kernels gpu nightly real cluster-tests generate bench demo-model tools cluster clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: ## Make .venv with everything a developer needs (says what it downloads)
 	@scripts/venv.sh dev
@@ -29,11 +29,13 @@ up: ## Serve FILE (examples/chat.yaml) on this machine; more with ARGS, e.g. ARG
 	@scripts/venv.sh local
 	@exec $(BIN)/python -m paceline_cli up -f $(FILE) $(ARGS)
 
-test: ## Everything: static checks and all tests, real processes included; installs what is missing
+test: ## Static checks and all tests that need no root, Go or cluster, real processes included
 	@scripts/services.sh
 	@scripts/venv.sh dev
 	@$(MAKE) --no-print-directory $(TOGETHER) quick static
-	@$(MAKE) --no-print-directory kernels tools real cluster-tests
+	@$(MAKE) --no-print-directory kernels real
+
+test-cluster: cluster-tests ## The tests on a real Kubernetes, with the chart and the dashboards (Debian, root, Go)
 
 check: ## The quick layer: static checks, tests of what decides, with few examples of each property; under 90 s
 	@scripts/venv.sh dev
@@ -67,7 +69,7 @@ real:
 
 # Mostly waiting for Kubernetes and Prometheus; each process has a cluster of its own. In the order of collection, which
 # tests/cluster/conftest.py begins with the longest file.
-cluster-tests:
+cluster-tests: tools
 	$(BIN)/python -m pytest -q -m real -n 3 --dist loadfile --no-loadscope-reorder --durations=15 $(BESIDE)
 
 static: $(STATIC)
@@ -102,11 +104,12 @@ demo-model: ## Train the demo model anew (seeded; some minutes)
 	@$(BIN)/python -m tools.demo_model $(ARGS)
 
 tools: ## Build the programs of the cluster tests from Go modules, once (about 17 min on two cores)
+	@scripts/services.sh cluster
 	@scripts/venv.sh dev
 	@$(BIN)/python -m tests.cluster.harness.tools $(ARGS)
 
 cluster: ## Keep a real Kubernetes running on this machine (root); more with ARGS, e.g. ARGS=--help; Ctrl-C removes it
-	@scripts/services.sh
+	@scripts/services.sh cluster
 	@scripts/venv.sh dev
 	@$(BIN)/python -m tests.cluster.harness.tools
 	@exec $(BIN)/python -m tests.cluster.harness.up $(ARGS)

@@ -1,5 +1,6 @@
 #!/bin/sh
 # Install what the tests run against and is no Python package: by apt when root, else say what is missing.
+# `services.sh cluster` adds what the tests on a real Kubernetes need.
 set -eu
 
 missing=
@@ -14,16 +15,17 @@ PATH=$PATH:/usr/sbin:/sbin
 need prometheus prometheus
 need redis-server redis-server
 need curl curl
-# The cluster of tests/cluster: what the kubelet, containerd and kube-proxy call.
-need runc runc
-need containernetworking-plugins /usr/lib/cni/bridge
-need nftables nft
-need iptables iptables
-need conntrack conntrack
-need iproute2 ip
-need util-linux nsenter
-need mount mount
-need ca-certificates /etc/ssl/certs/ca-certificates.crt
+if [ "${1:-}" = cluster ]; then # what the kubelet, containerd and kube-proxy call
+    need runc runc
+    need containernetworking-plugins /usr/lib/cni/bridge
+    need nftables nft
+    need iptables iptables
+    need conntrack conntrack
+    need iproute2 ip
+    need util-linux nsenter
+    need mount mount
+    need ca-certificates /etc/ssl/certs/ca-certificates.crt
+fi
 [ -x .venv/bin/python ] || python3 -c 'import ensurepip' 2> /dev/null || missing="$missing python3-venv"
 [ -n "$missing" ] || exit 0
 
