@@ -4,9 +4,10 @@ A condition's time moves only when its `status` changes, whatever becomes of its
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from paceline_core.objects.model_names import Loss
 from paceline_core.objects.naming import STABLE
 
 Status = dict[str, Any]
@@ -42,6 +43,21 @@ class Run:
 
 VALID = Verdict("True", "Valid", "The object is valid and its parts were started.")
 NO_TROUBLE = Verdict("False", "AsExpected", "Nothing is wrong.")
+
+
+def named(key: str, loss: Loss | None) -> Verdict:
+    """Whether a valid service answers to its served name too; `loss`: who does instead. It runs either way."""
+    if loss is None:
+        return VALID
+    if loss.partial:
+        return replace(VALID, message=f"{VALID.message} {sentence(str(loss))}")
+    fix = "Change spec.model.servedName to give it a short name of its own."
+    return Verdict("False", "NameTaken", f"{sentence(str(loss))} This service runs and answers to {key!r}. {fix}")
+
+
+def sentence(words: str) -> str:
+    """A phrase as a sentence of its own."""
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def readiness(ready: int, desired: int, trouble: Verdict) -> Verdict:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from paceline_core.kube.cluster import Event, Key, Manifest
+from paceline_core.objects.model_names import Loss
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.objects.service import InferenceService
 from paceline_core.workload import Verdict
@@ -182,7 +183,7 @@ class View:
 
     `children`: everything seen that the service owns or that stands in its children's places, whoever owns it.
     `shared`: the namespace's shared objects by kind. `profiles`: AcceleratorProfiles by name; may be empty.
-    `taken_by`: the key of the older service that answers to this one's served name, or nothing (see `Names`).
+    `loss`: who else answers to the service's served name, if anybody does (see `Names`).
     `crowd`: how many services start at once, when they are many; then what can be told later is.
     """
 
@@ -194,7 +195,7 @@ class View:
     time: str
     profiles: Mapping[str, Manifest] = field(default_factory=dict)
     troubles: tuple[Trouble, ...] = ()
-    taken_by: str = ""
+    loss: Loss | None = None
     crowd: int = 0
     memo: Memo | None = None
 

@@ -154,8 +154,8 @@ class Reconciler:
             case kind if kind == TENANT:
                 return plan_tenant(manifest, self._service_names(), tools.settings.namespace, time)
             case kind if kind == ROUTE:
-                routes = tools.world.objects.manifests(ROUTE)
-                return plan_route(manifest, self._service_names(), routes, tools.settings.route_hosts, time)
+                loss = tools.world.names.loss((ROUTE, item.key))
+                return plan_route(manifest, self._service_names(), loss, tools.settings.route_hosts, time)
             case kind if kind == PROFILE:
                 return plan_profile(manifest, time)
         raise ValueError(f"no plan for the kind {item.kind}")

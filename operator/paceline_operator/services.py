@@ -181,7 +181,7 @@ class Services:
                 *self._shared_troubles(key.namespace),
                 *self.quarrels.troubles(_places(key, manifest)),
             ),
-            taken_by=str(tools.world.names.taken_by(key) or ""),
+            loss=tools.world.names.loss((SERVICE, key)),
             crowd=self._crowd,
             memo=memo if uid == manifest["metadata"]["uid"] else None,
         )

@@ -1,7 +1,7 @@
 """What this process knows, and who is to look when it changes: events in, keys into the queue.
 
 Nothing is decided here. A service that comes or goes concerns its namespace (what its services share), routes, tenants
-and those that answer to the same name; a profile concerns every service; a child concerns its owner.
+and, as a route does, whatever claims the same name; a profile concerns every service; a child concerns its owner.
 """
 
 from collections.abc import Iterable
@@ -100,21 +100,24 @@ class World:
 
     def _spread(self, change: Change) -> None:
         item = change.item
+        if item.kind in {SERVICE, ROUTE}:
+            self._contest(item)
         if item.kind == SERVICE:
             self._service(change)
         elif item.kind == PROFILE:
             self._all(SERVICE, Urgency.STATUS)
-        elif item.kind == ROUTE:
-            self._all(ROUTE, Urgency.RESYNC)
         if not change.went:
             self._queue.put(item, change.urgency)
 
+    def _contest(self, item: Item) -> None:
+        manifest = self.objects.get(item)
+        place = (item.kind, item.key)
+        concerned = self.names.remove(place) if manifest is None else self.names.put(manifest)
+        for kind, key in concerned:
+            self._queue.put(Item(kind, key), Urgency.STATUS)
+
     def _service(self, change: Change) -> None:
         key = change.item.key
-        manifest = self.objects.get(change.item)
-        concerned = self.names.remove(key) if manifest is None else self.names.put(manifest)
-        for other in concerned:
-            self._queue.put(Item(SERVICE, other), Urgency.STATUS)
         if change.came or change.urgency is Urgency.DELETE:
             if self.objects.count(SERVICE, key.namespace) <= 1:  # the first one needs what all share, the last one did
                 self._queue.put(Item(NAMESPACE, Key("", key.namespace)), Urgency.EDIT)

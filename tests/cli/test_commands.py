@@ -135,7 +135,7 @@ def test_lint_notes_who_answers_to_a_shared_name(call: Call, tmp_path: Path) -> 
     code, _, err = call("lint", str(file))
     assert code == 0
     assert err == (
-        "note: default/other: the older, default/chat, answers to 'demo'; change spec.model.servedName of one\n"
+        "note: default/other: the older service default/chat answers to 'demo'; change spec.model.servedName of one\n"
     )
 
 

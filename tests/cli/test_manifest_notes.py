@@ -142,3 +142,33 @@ def test_beside_a_faulty_file_nothing_is_called_missing(tmp_path: Path) -> None:
     routes.write_text(yaml.safe_dump(route()))
     services.write_text("kind: Pod")
     assert examine([routes, services])[str(routes)].notes == ()
+
+
+def test_a_route_that_would_take_a_services_name_is_noted_and_one_of_its_own_namespace_is_not(tmp_path: Path) -> None:
+    taking = {"spec": {"model": "demo", "backends": [{"service": "chat"}]}}
+    assert noted(tmp_path, {**route(), **taking}) == []
+    assert "the older service default/chat answers to 'demo'; change spec.model of one" in noted(
+        tmp_path, {**route(namespace="evil"), **taking}
+    )
+
+
+@pytest.mark.parametrize(
+    ("served", "note"),
+    [
+        ("default/chat", "'default/chat' is the full name of the service default/chat"),
+        ("default/best", "names that begin with 'default/' belong to the namespace default"),
+    ],
+)
+def test_a_name_of_another_namespace_is_noted(tmp_path: Path, served: str, note: str) -> None:
+    thief = service("thief", served)
+    thief["metadata"]["namespace"] = "evil"
+    assert noted(tmp_path, thief) == [f"evil/thief: {note}; change spec.model.servedName"]
+    public = {**route(namespace="evil"), "spec": {"model": served, "backends": [{"service": "thief"}]}}
+    thief["spec"]["model"]["servedName"] = "mine"
+    assert noted(tmp_path, thief, public) == [f"{note}; change spec.model"]
+
+
+def test_a_served_name_that_is_another_services_full_name_is_noted_in_one_namespace_too(tmp_path: Path) -> None:
+    note = "default/two: 'default/chat' is the full name of the service default/chat; change spec.model.servedName"
+    assert noted(tmp_path, service("two", "default/chat")) == [note]
+    assert noted(tmp_path, service("two", "default/two")) == []

@@ -170,7 +170,7 @@ async def test_who_waits_for_a_service_without_workers_goes_to_the_one_that_has_
 ) -> None:
     stand.cluster.put(manifests.service("spare"))
     stand.cluster.put(manifests.route("public", {"service": "chat"}, fallback=["spare"]))
-    await until(lambda: "public" in stand.process.floor.picture.routes)
+    await until(lambda: "public" in stand.process.floor.picture.names)
     asked = [asyncio.create_task(ask(stand)) for _ in range(3)]
     await until(lambda: stand.process.floor.desks["default/chat"].dispatcher.waiting == 3)
     spare = await make_worker("s0", service=SPARE)

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,6 +7,7 @@ from tests.gateway.manifests import route, service, tenant
 from tests.gateway.pieces import picture
 
 from paceline_core.errors import Code, RequestError
+from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_gateway.routing.directory import Directory
 from paceline_gateway.routing.models import Asker, Destination, locate, usable_names
@@ -183,3 +186,138 @@ def test_a_service_hidden_behind_a_public_name_is_listed_by_its_full_one() -> No
     assert {name: s.key for name, s in usable_names(Asker(of(seen), HEADERS), seen).items()} == {
         "default/chat": "default/chat", "b": "default/b", "chat": "default/b",
     }  # fmt: skip
+
+
+OLD, NEW, NEWEST = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"
+
+
+def fronting(model: str, namespace: str, created: str, **spec: Any) -> Manifest:
+    made = route(model, {"service": "own"}, namespace=namespace, **spec)
+    made["metadata"]["creationTimestamp"] = created
+    return made
+
+
+def answers(name: str, *objects: Manifest, headers: dict[bytes, bytes] = HEADERS, **allowed: Any) -> str | None:
+    """The key of the service that answers to a tenant who may use everything, or what is said."""
+    seen = picture(*objects, tenant(**allowed))
+    try:
+        return locate(name, Asker(of(seen), headers), seen, 0.0)[0].service.key
+    except RequestError:
+        return None
+
+
+THEIRS = (service("own", "evil", created=OLD), service("chat", "team", created=NEW, served_name="llama"))
+VICTIM = [{"tenants": ["team"]}]
+
+
+@pytest.mark.parametrize("matches", [[], VICTIM])
+@pytest.mark.parametrize("name", ["llama", "chat"])
+def test_a_younger_route_of_another_namespace_takes_no_name_also_not_for_one_tenant(
+    name: str, matches: list[dict[str, Any]]
+) -> None:
+    assert answers(name, *THEIRS, fronting(name, "evil", NEWEST, matches=matches)) == "team/chat"
+    assert answers(name, *THEIRS, fronting(name, "evil", OLD, matches=matches)) == "evil/own"
+
+
+@pytest.mark.parametrize("created", [OLD, NEWEST])
+def test_a_name_of_a_namespace_is_never_anothers_whatever_its_age(created: str) -> None:
+    for name in ("team/chat", "team/gone"):
+        capture = fronting(name, "evil", created)
+        assert answers(name, *THEIRS, capture) == ("team/chat" if name == "team/chat" else None)
+        served = service("bad", "evil", created=created, served_name=name)
+        assert answers(name, *THEIRS, served) == ("team/chat" if name == "team/chat" else None)
+        assert answers("evil/bad", *THEIRS, served) == "evil/bad"
+
+
+def test_the_full_name_of_a_service_is_not_even_its_own_namespaces_to_give_away() -> None:
+    objects = (service("chat", "team"), service("own", "team"), fronting("team/chat", "team", OLD))
+    assert answers("team/chat", *objects) == "team/chat"
+    assert answers("team/chat", *objects, services=["team/own"]) is None
+
+
+def test_a_namespace_may_give_itself_names_that_no_service_has() -> None:
+    assert answers("team/best", service("own", "team"), fronting("team/best", "team", NEW)) == "team/own"
+
+
+def test_a_hugging_face_id_is_a_name_like_any_other() -> None:
+    found = fronting("meta-llama/llama-3.1-8b", "team", NEW)
+    assert answers("meta-llama/llama-3.1-8b", service("own", "team"), found) == "team/own"
+
+
+def test_a_route_fronts_a_service_of_its_own_namespace_whatever_its_age() -> None:
+    for created in (OLD, NEWEST):
+        objects = (service("chat", "team", created=NEW), service("own", "team"), fronting("chat", "team", created))
+        assert answers("chat", *objects) == "team/own"
+        other = service("chat", "other", created="2026-02-02T00:00:00Z")
+        assert answers("chat", *objects, other) == "team/own"
+
+
+def test_an_owner_that_leads_nowhere_hands_its_name_to_no_other_namespace() -> None:
+    objects = (fronting("chat", "team", OLD), service("chat", "other", created=NEW))
+    assert answers("chat", *objects) is None
+    assert answers("chat", *objects, services=["other/*"]) == "other/chat"
+
+
+def test_a_route_is_nothing_to_a_tenant_that_may_use_none_of_its_backends() -> None:
+    shadow = fronting("chat", "evil", OLD, fallback=["dear"])
+    objects = (service("own", "evil"), shadow, service("chat", "team"), service("dear", "team"))
+    assert answers("chat", *objects, services=["team/*"]) == "team/chat"
+
+
+NAMES = ("x", "y", "a/x", "b/z", "meta/y")
+OBJECTS = st.lists(
+    st.one_of(
+        st.builds(
+            lambda name, space, created, served: service(name, space, created=created, served_name=served),
+            st.sampled_from(["x", "y", "own"]),
+            st.sampled_from("abc"),
+            st.sampled_from([OLD, NEW, NEWEST]),
+            st.sampled_from([None, *NAMES]),
+        ),
+        st.builds(
+            fronting,
+            st.sampled_from(NAMES),
+            st.sampled_from("abc"),
+            st.sampled_from([OLD, NEW, NEWEST]),
+            matches=st.sampled_from([[], VICTIM, [{"tenants": ["other"]}]]),
+        ),
+    ),
+    max_size=7,
+    unique_by=lambda one: (one["kind"], one["metadata"]["namespace"], one["metadata"]["name"]),
+)
+
+
+def claims(one: Manifest, name: str) -> bool:
+    """Whether an object claims a name for the tenant `team`, said without the code's own words."""
+    if one["kind"] == "InferenceRoute":
+        matches = one["spec"]["matches"]
+        return one["spec"]["model"] == name and (not matches or matches == VICTIM)
+    return name in (one["metadata"]["name"], one["spec"]["model"].get("servedName"))
+
+
+@given(OBJECTS, st.sampled_from(NAMES), st.sampled_from([["*"], ["a/*"], ["b/*", "c/own"]]))
+def test_nobody_is_sent_to_a_younger_objects_namespace(objects: list[Manifest], name: str, allowed: list[str]) -> None:
+    caller = picture(*objects, tenant(services=allowed))
+    spaces = {one["metadata"]["namespace"] for one in objects}
+    usable = [
+        one
+        for one in objects
+        if of(caller).allows(f"{one['metadata']['namespace']}/own" if one["kind"] == "InferenceRoute"
+                             else f"{one['metadata']['namespace']}/{one['metadata']['name']}")
+    ]  # fmt: skip
+    found = answers(name, *objects, services=allowed)
+    prefix = name.partition("/")[0] if "/" in name else ""
+    if name in caller.services:
+        assert found in {name, None}
+    elif found is not None:
+        rivals = [one["metadata"] for one in usable if claims(one, name)]
+        oldest = min(
+            (one["creationTimestamp"], f"{one['namespace']}/{one['name']}", one["namespace"])
+            for one in rivals
+            if prefix not in spaces or one["namespace"] == prefix
+        )
+        assert found.partition("/")[0] == oldest[2]
+    names = usable_names(Asker(of(caller), HEADERS), caller)
+    assert {listed: answers(listed, *objects, services=allowed) for listed in names} == {
+        listed: service.key for listed, service in names.items()
+    }

@@ -7,6 +7,7 @@ from typing import Any
 from tests.operator_plans.apiserver_model import ModelServer
 
 from paceline_core.kube.cluster import Key
+from paceline_core.objects.model_names import Claim, Loss
 from paceline_operator.nouns import MANAGER, Live, NamespaceView, Plan, Settings, View
 from paceline_operator.plans import plan_namespace, plan_service
 
@@ -14,6 +15,7 @@ EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
 SETTINGS = Settings("paceline-system", "paceline/worker:1", "http://paceline-gateway.paceline-system/v1")
 EMULATE = {"accelerator": "h100", "model": "llama-3.1-8b"}
 POOL = {"name": "main", "accelerator": "cpu"}
+LOST = Loss("chat", "other", Claim("InferenceService", "other", "chat"))
 
 
 def service(name: str = "chat", *, generation: int = 1, uid: str = "u-1", **spec: Any) -> dict[str, Any]:
@@ -109,4 +111,4 @@ def foreign(server: ModelServer, kind: str, name: str) -> None:
     server.apply({**body, "spec": spec}, "somebody", force=False)
 
 
-__all__ = ["MANAGER", "Operator", "condition", "foreign", "service"]
+__all__ = ["LOST", "MANAGER", "Operator", "condition", "foreign", "service"]

@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 from tests.operator_plans.plan_factories import EARLY, LATE, condition
 
-from paceline_operator.plans import plan_profile, plan_route, plan_tenant
+from paceline_core.kube.api.server import key_of
+from paceline_operator.plans import Names, plan_profile, plan_route, plan_tenant
 
 SERVICES = {"team/chat", "team/small"}
 HOSTS = {"api.example.com"}
@@ -25,7 +26,10 @@ def tenant(spec: Any, namespace: str = "paceline-system") -> dict[str, Any] | No
 
 def route(spec: Any, *others: dict[str, Any], **metadata: Any) -> dict[str, Any] | None:
     mine = made("InferenceRoute", spec, **metadata)
-    return plan_route(mine, SERVICES, [mine, *others], HOSTS, EARLY)
+    names = Names()
+    for one in (*others, mine):
+        names.put(one)
+    return plan_route(mine, SERVICES, names.loss((mine["kind"], key_of(mine))), HOSTS, EARLY)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +82,9 @@ def test_a_route_says_which_of_its_backends_it_has(spec: Any, expected: tuple[st
 
 def test_a_route_before_its_service_is_accepted_when_that_comes() -> None:
     mine = made("InferenceRoute", {"model": "m", "backends": [LATER]})
-    before = plan_route(mine, SERVICES, [mine], HOSTS, EARLY)
+    before = plan_route(mine, SERVICES, None, HOSTS, EARLY)
     mine["status"] = before
-    after = plan_route(mine, {*SERVICES, "team/later"}, [mine], HOSTS, LATE)
+    after = plan_route(mine, {*SERVICES, "team/later"}, None, HOSTS, LATE)
     assert verdict(before) == ("False", "BackendMissing")
     assert verdict(after) == ("True", "Valid")
     assert condition(after, "Accepted")["lastTransitionTime"] == LATE
@@ -96,6 +100,16 @@ def test_an_older_route_for_every_request_takes_the_name_and_one_for_some_does_n
     assert verdict(route(SPEC, some, creationTimestamp=LATE)) == ("True", "Valid")
     assert verdict(route(SPEC, made("InferenceRoute", SPEC, creationTimestamp=LATE, name="z"))) == ("True", "Valid")
     assert verdict(route(SPEC, made("InferenceRoute", "nonsense", name="z"))) == ("True", "Valid")
+
+
+def test_a_route_that_loses_its_name_is_told_to_whom() -> None:
+    chat = made("InferenceService", {"model": {}}, namespace="other", name="m")
+    lost = condition(route(SPEC, chat, creationTimestamp=LATE), "Accepted")
+    assert (lost["status"], lost["reason"]) == ("False", "NameTaken")
+    assert lost["message"] == "The older service other/m answers to 'm'. Change spec.model."
+    some = made("InferenceRoute", {**SPEC, "matches": [{"tenants": ["a"]}]}, namespace="other")
+    shared = condition(route(SPEC, some, creationTimestamp=LATE), "Accepted")
+    assert shared["message"].endswith("The older route other/it answers to 'm' where its matches apply.")
 
 
 PROFILE = {"memory": "80G", "bandwidth": "3350G", "teraflops": {"bf16": 989}}

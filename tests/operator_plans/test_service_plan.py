@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.operator_plans.apiserver_model import Crash, ModelServer
-from tests.operator_plans.plan_factories import EARLY, EMULATE, POOL, SETTINGS, Operator, condition, foreign, service
+from tests.operator_plans.plan_factories import (
+    EARLY,
+    EMULATE,
+    LOST,
+    POOL,
+    SETTINGS,
+    Operator,
+    condition,
+    foreign,
+    service,
+)
 
 from paceline_core.kube.cluster import Key
 from paceline_operator.nouns import Apply, Delete, HandOver, Settings
@@ -358,7 +368,7 @@ def test_somebody_elses_workload_is_reported_and_never_written() -> None:
 def test_a_contested_name_is_told_and_the_service_runs() -> None:
     operator, manifest = Operator(), service()
     operator.namespace()
-    plan = operator.step(manifest, taken_by="other/chat")
+    plan = operator.step(manifest, loss=LOST)
     assert len(plan.actions) == 3
     accepted = condition(manifest["status"], "Accepted")
     assert (accepted["status"], accepted["reason"]) == ("False", "NameTaken")

@@ -2,7 +2,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.operator_plans.plan_factories import EARLY, EMULATE, LATE, POOL, Operator, condition, service
+from tests.operator_plans.plan_factories import EARLY, EMULATE, LATE, LOST, POOL, Operator, condition, service
 
 from paceline_core.kube.cluster import Key
 from paceline_core.objects import InferenceService, read
@@ -129,7 +129,7 @@ def test_the_summary_ends_in_what_is_wrong() -> None:
     scene.deployment(1, 1, 1, 0)
     scene.look(troubles=(Trouble("CrashLoopBackOff", "out of memory", "main"),))
     assert scene.manifest["status"]["workload"]["summary"] == "0/1 emulated CrashLoopBackOff"
-    scene.look(taken_by="other/chat")
+    scene.look(loss=LOST)
     assert scene.manifest["status"]["workload"]["summary"] == "0/1 emulated NameTaken"
 
 

@@ -22,10 +22,12 @@ from paceline_core.errors import Unreachable
 from paceline_core.kube.cluster import Key, ScaleTarget, ServiceEndpoints
 from paceline_core.launch import WorkerLaunch
 from paceline_core.objects.resolved import ResolvedService
+from paceline_core.workload import VALID, Verdict
 
 TICK_S = 5.0
 LEFT_LOGS = 20
 KIND = "InferenceService"
+_ALL_VALID: Mapping[Key, Verdict] = {}
 Publish = Callable[[Iterable[ServiceEndpoints]], None]
 
 
@@ -44,7 +46,8 @@ class Launches(Protocol):
 class Fleet:
     """Every worker of every service. `publish` is told all endpoints with each pass.
 
-    `left_logs`: of how many workers that have left the logs stay.
+    `left_logs`: of how many workers that have left the logs stay. `accepted`: of each service, whether it was judged to
+    be valid.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
@@ -55,12 +58,14 @@ class Fleet:
         launcher: Launches,
         publish: Publish,
         left_logs: int = LEFT_LOGS,
+        accepted: Mapping[Key, Verdict] = _ALL_VALID,
     ) -> None:
         self._site = site
         self._store = store
         self._services = services
         self._launcher = launcher
         self._publish = publish
+        self._accepted = accepted
         self._workers: list[Worker] = []
         self._started: Counter[ScaleTarget] = Counter()
         self._drains: set[asyncio.Task[None]] = set()
@@ -162,7 +167,8 @@ class Fleet:
         for key, service in self._services.items():
             before = self._store.objects.get(KIND, key)["status"].get("conditions", ())
             now = rfc3339(self._site.clock.utc())
-            said = workload.status(service, self._observed(key, service), self._site.endpoint, before, now)
+            observed, accepted = self._observed(key, service), self._accepted.get(key, VALID)
+            said = workload.status(service, observed, self._site.endpoint, before, now, accepted)
             self._store.objects.patch_status(KIND, key, said, workload.MANAGER)
 
     def _observed(self, key: Key, service: ResolvedService) -> workload.Observed:

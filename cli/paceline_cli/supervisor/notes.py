@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from paceline_cli.supervisor.accelerators import accelerators, device_notes
+from paceline_cli.supervisor.contest import Contest, claim_of, names_of
 from paceline_cli.supervisor.keys import LOCAL_TENANT
 from paceline_cli.supervisor.site import NAMESPACE
 from paceline_core.launch import idle
 from paceline_core.manifests import Manifest
 from paceline_core.objects import InferenceRoute, InferenceService, ResolvedService, Tenant, resolve, resolve_tenant
-from paceline_core.objects.metadata import Object
+from paceline_core.objects.model_names import Loss
 from paceline_core.objects.route import Backend
 
 
@@ -27,7 +28,7 @@ class _Names:
 
 def notes(own: Sequence[Manifest], here: Sequence[Manifest]) -> Iterator[str]:
     """About `own`, which stand among all that are `here`."""
-    names, known = _names(here), accelerators(here)
+    names, known, contest = _names(here), accelerators(here), Contest.of(here)
     for manifest in own:
         found = manifest.found
         if isinstance(found, InferenceService):
@@ -37,8 +38,8 @@ def notes(own: Sequence[Manifest], here: Sequence[Manifest]) -> Iterator[str]:
             yield from (f"{manifest.context}: {note}" for note in _tenant(found, names))
         elif isinstance(found, InferenceRoute):
             yield from (f"{manifest.context}: {note}" for note in _route(found, names))
-            yield from (f"{manifest.context}: {note}" for note in _unreached(found, here))
-    yield from _shared_names(own, names)
+            yield from (f"{manifest.context}: {note}" for note in _unreached(found, contest))
+    yield from _shared_names(own, contest)
 
 
 def _names(here: Sequence[Manifest]) -> _Names:
@@ -91,25 +92,18 @@ def _backend(route: InferenceRoute, backend: Backend, names: _Names) -> Iterator
         yield f".model is {backend.model}, which {key} does not answer to; write {service.model.served_name}"
 
 
-def _unreached(route: InferenceRoute, here: Sequence[Manifest]) -> Iterator[str]:
-    """As the gateway and the operator take routes of one model: the older first, of one age the first by name."""
-    rivals = [m.found for m in here if isinstance(m.found, InferenceRoute) and m.found.spec.model == route.spec.model]
-    older = [rival for rival in rivals if not rival.spec.matches and _age(rival) < _age(route)]
-    if older:
-        first = min(older, key=_age)
-        yield f"the older route {first.key} answers every request for {route.spec.model!r}; change spec.model of one"
+def _unreached(route: InferenceRoute, contest: Contest) -> Iterator[str]:
+    if lost := contest.loss(route.spec.model, claim_of(route)):
+        yield f"{lost}; change spec.model{_of_one(lost)}"
 
 
-def _age(item: Object) -> tuple[str, str]:
-    return (item.metadata.creation_timestamp or "~", item.key)
+def _shared_names(own: Sequence[Manifest], contest: Contest) -> Iterator[str]:
+    """Services of one run are of one age, so that the first by name is the older."""
+    for service in sorted((m.found for m in own if isinstance(m.found, InferenceService)), key=lambda one: one.key):
+        for name in names_of(service):
+            if lost := contest.loss(name, claim_of(service)):
+                yield f"{service.key}: {lost}; change spec.model.servedName{_of_one(lost)}"
 
 
-def _shared_names(own: Sequence[Manifest], names: _Names) -> Iterator[str]:
-    """Services of one run are of one age, so that the gateway takes the first by name."""
-    mine = {manifest.found.key for manifest in own if isinstance(manifest.found, InferenceService)}
-    answering: dict[str, str] = {}
-    for key, service in sorted(names.services.items()):
-        for name in dict.fromkeys((service.model.served_name, service.name)):
-            older = answering.setdefault(name, key)
-            if older != key and key in mine:
-                yield f"{key}: the older, {older}, answers to {name!r}; change spec.model.servedName of one"
+def _of_one(lost: Loss) -> str:
+    return " of one" if lost.winner and lost.winner.key != lost.name else ""

@@ -12,7 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from paceline_cli.supervisor import control, hops, key_secrets, prometheus
+from paceline_cli.supervisor import control, hops, judgements, key_secrets, prometheus
 from paceline_cli.supervisor.api import NO_CONTENT, make_app
 from paceline_cli.supervisor.fleet import KIND, Fleet
 from paceline_cli.supervisor.keys import KeyFile
@@ -23,6 +23,7 @@ from paceline_cli.supervisor.server import serving
 from paceline_cli.supervisor.site import HOST, NAMESPACE, Site
 from paceline_cli.supervisor.store import Store
 from paceline_cli.supervisor.wishes import Wishes
+from paceline_core.clock import rfc3339
 from paceline_core.errors import Unreachable
 from paceline_core.kube.cluster import Key, ScaleTarget, ServiceEndpoints
 
@@ -34,11 +35,12 @@ class Stack:
 
     def __init__(self, site: Site, wishes: Wishes, keys: KeyFile, ports: control.Ports) -> None:
         self.store = _filled(wishes)
+        accepted = judgements.write(self.store, rfc3339(site.clock.utc()))
         self._site = site
         self._keys = keys
         self._ports = ports
         launcher = Launcher(site, wishes.services, hops.trust_path(site.run))
-        self._fleet = Fleet(site, self.store, wishes.services, launcher, self._publish)
+        self._fleet = Fleet(site, self.store, wishes.services, launcher, self._publish, accepted=accepted)
         self._parts = {spec.name: Part(spec, site, self._on_end) for spec in _specs(site, ports)}
         self._born = site.clock.monotonic()
         self._passes: asyncio.Task[None] | None = None

@@ -47,12 +47,17 @@ class Observed:
         return self.ready >= self.desired and not self.leaving
 
 
-def status(
-    service: ResolvedService, observed: Observed, endpoint: str, before: Sequence[Condition], now: str
+def status(  # noqa: PLR0913, PLR0917 - what it speaks of
+    service: ResolvedService,
+    observed: Observed,
+    endpoint: str,
+    before: Sequence[Condition],
+    now: str,
+    accepted: Verdict = VALID,
 ) -> dict[str, Any]:
     """What the operator says; `now` is RFC 3339 UTC, `before` the conditions it wrote last."""
     pools = [PoolCounts(name, c.ready, c.starting, c.draining) for name, c in observed.pools.items()]
-    run, verdicts = Run(service.revision, endpoint, service.emulated), _verdicts(observed)
+    run, verdicts = Run(service.revision, endpoint, service.emulated), _verdicts(observed, accepted)
     return {
         "observedGeneration": 1,
         "conditions": conditions(verdicts, before, now),
@@ -60,10 +65,10 @@ def status(
     }
 
 
-def _verdicts(observed: Observed) -> dict[str, Verdict]:
+def _verdicts(observed: Observed, accepted: Verdict) -> dict[str, Verdict]:
     trouble = _trouble(observed.failing)
     return {
-        "Accepted": VALID,
+        "Accepted": accepted,
         "Ready": readiness(observed.ready, observed.desired, trouble),
         "Progressing": progress(observed.ready, observed.desired, settled=observed.settled, leaving=observed.leaving),
         "Degraded": trouble,

@@ -29,8 +29,8 @@ class Model(Part):
     revision: Annotated[str, Field(pattern=REVISION_PATTERN, max_length=128)] | None = None
     """Branch, tag or commit of an hf:// source. Default: main, pinned to its commit when the revision is made."""
     served_name: ModelName | None = None
-    """Name clients use in `model`; `namespace/name` of the service always works too. Default: the service's name.
-    Example: llama-3.1-8b."""
+    """Name clients use in `model`; `namespace/name` of the service always works too. Of several objects that claim a
+    name the oldest one's namespace has it. Default: the service's name. Example: llama-3.1-8b."""
     quantization: Quantization | None = None
     """Weight format to convert to while loading. Default: none (as stored)."""
     tokenizer: Source | None = None

@@ -96,7 +96,8 @@ class RouteSpec(Part):
     """What is wished."""
 
     model: ModelName
-    """Public model name that clients use. Example: llama-3.1-8b."""
+    """Public model name that clients use; of several objects that claim it the oldest one's namespace has it.
+    Example: llama-3.1-8b."""
     backends: Annotated[tuple[Backend, ...], bounded(16, least=1)]
     """Who answers, 1 to 16."""
     matches: Annotated[tuple[Match, ...], bounded(16)] = ()
@@ -117,7 +118,7 @@ class RouteStatus(Part):
     observed_generation: Total | None = None
     """Generation of the spec that the operator judged."""
     conditions: Conditions = ()
-    """Accepted: false with NameTaken if an older route has the model name."""
+    """Accepted: false with NameTaken if another object answers to the model name."""
 
 
 class InferenceRoute(Object):

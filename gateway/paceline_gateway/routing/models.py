@@ -1,7 +1,9 @@
 """What a model name means to a caller: `namespace/name`, a route's public name, or a service's own short name.
 
-What a tenant may not use does not exist for it: unknown and forbidden get the same 404. Names are contested by age:
-the oldest object that the caller may reach wins. What comes back is a chain: where it goes, and where it may go instead
+What a tenant may not use does not exist for it: unknown and forbidden get the same 404. A name belongs to the namespace
+of the oldest object that claims it and exists for the caller (`core/.../objects/model_names`); its routes go before its
+services, and where they lead nowhere no other namespace is asked. A route exists for a caller that matches it and may
+use one of its backends. What comes back is a chain: where it goes, and where it may go instead
 (`fallback`). Known holes: cascades, degradation and regions are not acted on yet; `url` backends are refused by name.
 """
 
@@ -13,7 +15,7 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedRoute, ResolvedService, ResolvedTenant
 from paceline_core.objects.route import Backend, HeaderMatch, Match
 from paceline_core.objects.route import When as BackendWhen
-from paceline_gateway.routing.directory import Directory, short_names
+from paceline_gateway.routing.directory import Claimant, Directory, short_names
 from paceline_gateway.routing.fallback import When
 
 ATTEMPTS = 2
@@ -60,7 +62,7 @@ def locate(name: str, asker: Asker, picture: Directory, draw: float) -> tuple[De
     """
     if found := _named(name, asker, picture, draw, fall_back=True):
         return found
-    if any(_outside(route) and _applies(route, asker) for route in picture.routes.get(name, ())):
+    if any(isinstance(one, ResolvedRoute) and _outside(one) for one in _owners(name, asker, picture)):
         message = f"The model `{name}` is answered by outside endpoints, which this version does not forward to."
         raise RequestError(Code.MODEL_NOT_FOUND, message, param="model")
     raise RequestError(
@@ -77,37 +79,53 @@ def usable_names(asker: Asker, picture: Directory) -> dict[str, ResolvedService]
         if asker.tenant.allows(key):
             best = next(n for n in (*short_names(service), key) if _means(n, service, asker, picture))
             names[best] = service
-    for name in picture.routes:
-        if found := _routed(name, asker, picture, 0.0, _chain):
-            names.setdefault(name, found[0].service)
+    for name, claimants in picture.names.items():
+        public = name not in names and any(isinstance(one, ResolvedRoute) for one in claimants)
+        if public and (found := _named(name, asker, picture, 0.0, fall_back=True)):
+            names[name] = found[0].service
     return names
 
 
 def _means(name: str, service: ResolvedService, asker: Asker, picture: Directory) -> bool:
-    if name == service.key:
-        return True
-    first = next((s for s in picture.names.get(name, ()) if asker.tenant.allows(s.key)), None)
-    return first is service and not _routed(name, asker, picture, 0.0, _chain) and name not in picture.services
+    if name in picture.services:
+        return name == service.key
+    for one in _owners(name, asker, picture):
+        if isinstance(one, ResolvedService):
+            return one is service
+        if _chain(one, asker, picture, 0.0):
+            return False
+    return False
 
 
 def _named(name: str, asker: Asker, picture: Directory, draw: float, *, fall_back: bool) -> tuple[Destination, ...]:
-    service = picture.services.get(name)
-    if service is not None and asker.tenant.allows(service.key):
-        return (Destination(service, name),)
-    if found := _routed(name, asker, picture, draw, _chain if fall_back else _by_route):
-        return found
-    for candidate in picture.names.get(name, ()):
-        if asker.tenant.allows(candidate.key):
-            return (Destination(candidate, _accepted_name(candidate, name)),)
-    return ()
-
-
-def _routed(name: str, asker: Asker, picture: Directory, draw: float, lead: Lead) -> tuple[Destination, ...]:
-    """Where the first route of this name leads that applies and leads anywhere."""
-    for route in picture.routes.get(name, ()):
-        if _applies(route, asker) and (found := lead(route, asker, picture, draw)):
+    if (service := picture.services.get(name)) is not None:
+        return (Destination(service, name),) if asker.tenant.allows(service.key) else ()
+    lead: Lead = _chain if fall_back else _by_route
+    for one in _owners(name, asker, picture):
+        if isinstance(one, ResolvedService):
+            return (Destination(one, _accepted_name(one, name)),)
+        if found := lead(one, asker, picture, draw):
             return found
     return ()
+
+
+def _owners(name: str, asker: Asker, picture: Directory) -> list[Claimant]:
+    """What may answer, in order: all that exists for the caller of the namespace that the oldest of it stands in."""
+    known = [one for one in picture.names.get(name, ()) if _exists(one, asker)]
+    own = [one for one in known if one.namespace == known[0].namespace]
+    return sorted(own, key=lambda one: isinstance(one, ResolvedService))
+
+
+def _exists(one: Claimant, asker: Asker) -> bool:
+    if isinstance(one, ResolvedService):
+        return asker.tenant.allows(one.key)
+    return _applies(one, asker) and any(asker.tenant.allows(key) for key in _behind(one))
+
+
+def _behind(route: ResolvedRoute) -> list[str]:
+    """What a caller must be allowed to use, any of it; a route without a service is judged as one of its name."""
+    named = [backend.service for backend, _ in route.backends if backend.service]
+    return [f"{route.namespace}/{name}" for name in named or [route.name]]
 
 
 def _chain(route: ResolvedRoute, asker: Asker, picture: Directory, draw: float) -> tuple[Destination, ...]:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from paceline_core.kube.cluster import Manifest
 from paceline_core.launch import unsupported, wrong_filters
 from paceline_core.objects import ManifestError, Problem, read, resolve
+from paceline_core.objects.model_names import Loss
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.objects.service import InferenceService
-from paceline_core.workload import VALID, Verdict
+from paceline_core.workload import Verdict, named
 from paceline_operator.nouns import Judgement
 from paceline_planner import emulation
 
@@ -23,7 +24,7 @@ _UNSEEN = Verdict(
 )
 
 
-def judge(manifest: Manifest, taken_by: str) -> Judgement:
+def judge(manifest: Manifest, loss: Loss | None) -> Judgement:
     """Read, resolve, and ask whether this version can do it."""
     try:
         service = read(InferenceService, manifest)
@@ -36,7 +37,7 @@ def judge(manifest: Manifest, taken_by: str) -> Judgement:
         return Judgement(refusal("Unsupported", wishes), _NOT_JUDGED, False, service, resolved)
     if faults := list(emulation.refusals(resolved)):
         return Judgement(refusal("CannotEmulate", faults), _misfit(faults), False, service, resolved)
-    return Judgement(_named(resolved, taken_by), _fit(resolved), True, service, resolved)
+    return Judgement(named(resolved.key, loss), _fit(resolved), True, service, resolved)
 
 
 def refusal(reason: str, problems: Sequence[Problem]) -> Verdict:
@@ -44,18 +45,6 @@ def refusal(reason: str, problems: Sequence[Problem]) -> Verdict:
     more = f"; and {len(problems) - _SAID} more" if len(problems) > _SAID else ""
     said = "; ".join(str(problem) for problem in problems[:_SAID])
     return Verdict("False", reason, f"{said}{more}."[:1024])
-
-
-def _named(service: ResolvedService, taken_by: str) -> Verdict:
-    if not taken_by:
-        return VALID
-    name = service.model.served_name
-    return Verdict(
-        "False",
-        "NameTaken",
-        f"The older {taken_by} answers to {name!r}; this service runs and answers to {service.key!r}. "
-        "Change spec.model.servedName to give it a short name of its own.",
-    )
 
 
 def _misfit(faults: Sequence[Problem]) -> Verdict:

@@ -1,72 +1,102 @@
-"""Who answers to a short model name: the oldest service, as the gateway resolves it; kept up as services come and go.
+"""Who answers to a model name: the contest of services and routes, kept up as they come and go.
 
-Every service claims its served name and its own name; the age is its creation time, then its key. Only a lost served
-name is told, since that is the one clients are given. Hole: a caller that may not use the older service still reaches
-the younger one by the short name; the condition speaks of everybody else.
+Only a lost served name or public name is told, since that is what clients are given; a service's own name is not. Hole:
+a caller that may not use the winner still reaches the loser; the condition speaks of everybody else.
 """
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from paceline_core.kube.cluster import Key, Manifest
+from paceline_core.objects.model_names import ROUTE, SERVICE, Claim, Loss, loss, owner_of
+from paceline_operator.nouns import Place
 
 
 @dataclass(frozen=True, slots=True)
-class _Claim:
-    """One service's age, its served name and every short name it answers to."""
+class _Held:
+    """What one object claims: every name, and the one that its condition speaks of."""
 
-    age: tuple[str, str]
-    served: str
+    claim: Claim
+    told: str
     names: frozenset[str]
 
 
 class Names:
-    """The claims of all services. Each change answers with the services for which `taken_by` may have changed."""
+    """The claims of all services and routes. Each change answers with those whose `loss` may have changed."""
 
     def __init__(self) -> None:
-        self._claims: dict[Key, _Claim] = {}
-        self._by_name: dict[str, set[Key]] = {}
+        self._held: dict[Place, _Held] = {}
+        self._by_name: defaultdict[str, set[Place]] = defaultdict(set)
+        self._by_prefix: defaultdict[str, set[Place]] = defaultdict(set)
+        self._namespaces: Counter[str] = Counter()
 
-    def put(self, service: Manifest) -> frozenset[Key]:
-        """A service is there, or changed; what cannot be read claims its own name alone."""
-        claim, key = _claim(service), _key(service)
-        if self._claims.get(key) == claim:
+    def put(self, manifest: Manifest) -> frozenset[Place]:
+        """A service or a route is there, or changed; of what cannot be read only the object's own name is claimed."""
+        place = (manifest["kind"], Key(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]))
+        held = _service(manifest) if place[0] == SERVICE else _route(manifest)
+        if self._held.get(place) == held:
             return frozenset()
-        touched = self.remove(key)
-        self._claims[key] = claim
-        for name in claim.names:
-            self._by_name.setdefault(name, set()).add(key)
-        return touched | self._rivals(key, claim)
+        touched = self.remove(place)
+        self._held[place] = held
+        for name in held.names:
+            self._by_name[name].add(place)
+            self._by_prefix[name.partition("/")[0]].add(place)
+        return (touched | self._rivals(place, held) | self._settle(held.claim.namespace, 1)) - {place}
 
-    def remove(self, key: Key) -> frozenset[Key]:
-        """A service is gone."""
-        if (claim := self._claims.pop(key, None)) is None:
+    def remove(self, place: Place) -> frozenset[Place]:
+        """A service or a route is gone."""
+        if (held := self._held.pop(place, None)) is None:
             return frozenset()
-        rivals = self._rivals(key, claim)
-        for name in claim.names:
-            self._by_name[name].discard(key)
-            if not self._by_name[name]:
-                del self._by_name[name]
-        return rivals
+        rivals = self._rivals(place, held)
+        for name in held.names:
+            for index, key in ((self._by_name, name), (self._by_prefix, name.partition("/")[0])):
+                index[key].discard(place)
+                if not index[key]:
+                    del index[key]
+        return rivals | self._settle(held.claim.namespace, -1)
 
-    def taken_by(self, key: Key) -> str:
-        """The key of the older service that answers to this one's served name; empty if it answers itself."""
-        if (claim := self._claims.get(key)) is None:
-            return ""
-        oldest = min(self._by_name[claim.served], key=lambda other: self._claims[other].age)
-        return "" if oldest == key else str(oldest)
+    def loss(self, place: Place) -> Loss | None:
+        """Who answers to the name that this object is to be asked by; None if it does itself."""
+        if (held := self._held.get(place)) is None or not held.told:
+            return None
+        claims = (self._held[other].claim for other in self._by_name.get(held.told, ()))
+        return loss(held.told, held.claim, claims, self._namespaces)
 
-    def _rivals(self, key: Key, claim: _Claim) -> frozenset[Key]:
-        return frozenset(other for name in claim.names for other in self._by_name.get(name, ()) if other != key)
+    def _rivals(self, place: Place, held: _Held) -> frozenset[Place]:
+        return frozenset(other for name in held.names for other in self._by_name.get(name, ()) if other != place)
+
+    def _settle(self, namespace: str, change: int) -> frozenset[Place]:
+        """Count a namespace's objects: with the first and the last of them, who owns `namespace/...` changes."""
+        before = self._namespaces[namespace]
+        self._namespaces[namespace] += change
+        if not self._namespaces[namespace]:
+            del self._namespaces[namespace]
+        if before and namespace in self._namespaces:
+            return frozenset()
+        foreign = (place for place in self._by_prefix.get(namespace, ()) if place[1].namespace != namespace)
+        return frozenset(place for place in foreign if owner_of(self._held[place].told, {namespace}))
 
 
-def _key(service: Manifest) -> Key:
-    return Key(service["metadata"].get("namespace", ""), service["metadata"]["name"])
+def _service(manifest: Manifest) -> _Held:
+    claim = _claim(manifest, SERVICE)
+    served = _spec(_spec(manifest, "spec"), "model").get("servedName")
+    told = served if isinstance(served, str) and served else claim.name
+    return _Held(claim, told, frozenset((told, claim.name, claim.key)))
 
 
-def _claim(service: Manifest) -> _Claim:
-    metadata, spec = service["metadata"], service.get("spec")
-    model = spec.get("model") if isinstance(spec, dict) else None
-    served = model.get("servedName") if isinstance(model, dict) else None
-    name = served if isinstance(served, str) and served else metadata["name"]
-    age = (metadata.get("creationTimestamp") or "~", str(_key(service)))
-    return _Claim(age, name, frozenset((name, metadata["name"])))
+def _route(manifest: Manifest) -> _Held:
+    spec = _spec(manifest, "spec")
+    model = spec.get("model")
+    told = model if isinstance(model, str) else ""
+    return _Held(_claim(manifest, ROUTE, partial=bool(spec.get("matches"))), told, frozenset({told} - {""}))
+
+
+def _claim(manifest: Manifest, kind: str, *, partial: bool = False) -> Claim:
+    metadata = manifest["metadata"]
+    created = metadata.get("creationTimestamp") or ""
+    return Claim(kind, metadata.get("namespace", ""), metadata["name"], created, partial)
+
+
+def _spec(part: Manifest, name: str) -> Manifest:
+    found = part.get(name)
+    return found if isinstance(found, dict) else {}

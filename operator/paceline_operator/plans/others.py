@@ -4,7 +4,8 @@ Pure and level-triggered: an answer depends on what exists now, so an object may
 function answers with the operator's share of the status, or None when that stands there already.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -12,8 +13,9 @@ from paceline_core.errors import InvalidInput
 from paceline_core.kube.cluster import Manifest
 from paceline_core.launch import idle
 from paceline_core.objects import AcceleratorProfile, InferenceRoute, ManifestError, Tenant, read
+from paceline_core.objects.model_names import Loss
 from paceline_core.objects.route import Backend, RouteSpec
-from paceline_core.workload import Status, Verdict, conditions
+from paceline_core.workload import Status, Verdict, conditions, sentence
 from paceline_operator.plans.judge import refusal
 from paceline_planner import hardware
 
@@ -26,10 +28,10 @@ def plan_tenant(manifest: Manifest, services: Collection[str], namespace: str, t
 
 
 def plan_route(
-    manifest: Manifest, services: Collection[str], routes: Iterable[Manifest], hosts: Collection[str], time: str
+    manifest: Manifest, services: Collection[str], loss: Loss | None, hosts: Collection[str], time: str
 ) -> Status | None:
-    """`routes` are all routes, this one among them or not; `hosts` the outside hosts that the install allows."""
-    return _answer(manifest, _route(manifest, services, routes, hosts), time)
+    """`loss`: who else answers to its name, if anybody does; `hosts`: the outside hosts that the install allows."""
+    return _answer(manifest, _route(manifest, services, loss, hosts), time)
 
 
 def plan_profile(manifest: Manifest, time: str) -> Status | None:
@@ -67,37 +69,18 @@ def _exists(entry: str, services: Collection[str]) -> bool:
     return entry.endswith("*") or entry in services
 
 
-def _route(
-    manifest: Manifest, services: Collection[str], routes: Iterable[Manifest], hosts: Collection[str]
-) -> Verdict:
+def _route(manifest: Manifest, services: Collection[str], loss: Loss | None, hosts: Collection[str]) -> Verdict:
     try:
         route = read(InferenceRoute, manifest)
     except ManifestError as error:
         return refusal("Invalid", error.problems)
-    if older := _taken(manifest, routes):
-        message = f"The older route {older} answers every request for {route.spec.model!r}; change spec.model."
-        return Verdict("False", "NameTaken", message)
+    if loss is not None and not loss.partial:
+        return Verdict("False", "NameTaken", f"{sentence(str(loss))} Change spec.model.")
     if banned := [host for host in _hosts(route.spec) if host not in hosts]:
         message = f"{_listed(banned)} of spec.backends is not among the outside hosts that this install allows."
         return Verdict("False", "HostNotAllowed", message)
-    return _backed(route, services)
-
-
-def _taken(manifest: Manifest, routes: Iterable[Manifest]) -> str:
-    """The oldest route that leaves this one nothing: of the same model, for all requests."""
-    mine, model = _age(manifest), manifest["spec"]["model"]
-    older = [one for one in routes if _claims(one) == model and not one["spec"].get("matches") and _age(one) < mine]
-    return min((_age(one) for one in older), default=("", ""))[1]
-
-
-def _claims(manifest: Manifest) -> object:
-    spec = manifest.get("spec")
-    return spec.get("model") if isinstance(spec, dict) else None
-
-
-def _age(manifest: Manifest) -> tuple[str, str]:
-    metadata = manifest["metadata"]
-    return (metadata.get("creationTimestamp") or "~", f"{metadata.get('namespace', '')}/{metadata['name']}")
+    verdict = _backed(route, services)
+    return verdict if loss is None else replace(verdict, message=f"{verdict.message} {sentence(str(loss))}")
 
 
 def _hosts(spec: RouteSpec) -> Iterator[str]:

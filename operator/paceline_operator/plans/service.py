@@ -91,7 +91,7 @@ def _inputs(view: View) -> tuple[object, ...]:
     upgrade = (metadata.get("annotations") or {}).get(ANNOTATION_UPGRADE)
     shared = missing(view.shared, view.settings)
     strange = strangers(view.shared)
-    return (metadata["uid"], metadata.get("generation"), upgrade, view.taken_by, shared, strange, view.settings)
+    return (metadata["uid"], metadata.get("generation"), upgrade, view.loss, shared, strange, view.settings)
 
 
 def _seen(view: View) -> frozenset[tuple[Place, str]]:
@@ -122,7 +122,7 @@ def _moves_pods(action: Action) -> bool:
 def _judged(view: View, memo: Memo, inputs: tuple[object, ...]) -> tuple[tuple[object, ...], Judgement]:
     """To read and resolve a service is a tenth of its plan: a creation takes two plans and one judgement."""
     known = memo.judged
-    return known if known and known[0] == inputs else (inputs, judge(view.service, view.taken_by))
+    return known if known and known[0] == inputs else (inputs, judge(view.service, view.loss))
 
 
 def _work(view: View, judgement: Judgement) -> _Work:

@@ -1,0 +1,46 @@
+"""Who answers to the model names of a set of manifests, as gateway and operator judge it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from paceline_core.manifests import Manifest
+from paceline_core.objects import InferenceRoute, InferenceService
+from paceline_core.objects.model_names import Claim, Loss, loss
+
+Named = InferenceService | InferenceRoute
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Every claim on every name, and the namespaces that hold services or routes."""
+
+    claims: Mapping[str, Sequence[Claim]]
+    namespaces: frozenset[str]
+
+    @classmethod
+    def of(cls, here: Iterable[Manifest]) -> "Contest":
+        """The claims of all services and routes among these."""
+        claims: dict[str, list[Claim]] = {}
+        named = [one.found for one in here if isinstance(one.found, Named)]
+        for found in named:
+            for name in (*names_of(found), found.key):
+                claims.setdefault(name, []).append(claim_of(found))
+        return cls(claims, frozenset(found.namespace for found in named))
+
+    def loss(self, name: str, mine: Claim) -> Loss | None:
+        """Who answers to `name` instead of `mine`; None if nobody does."""
+        return loss(name, mine, self.claims.get(name, ()), self.namespaces)
+
+
+def names_of(found: Named) -> tuple[str, ...]:
+    """What clients may write for it beside `namespace/name`, the name that they should use first."""
+    if isinstance(found, InferenceRoute):
+        return (found.spec.model,)
+    return tuple(dict.fromkeys((found.spec.model.served_name or found.name, found.name)))
+
+
+def claim_of(found: Named) -> Claim:
+    """What it contests names with."""
+    partial = isinstance(found, InferenceRoute) and bool(found.spec.matches)
+    created = found.metadata.creation_timestamp or ""
+    return Claim(found.kind, found.namespace, found.name, created, partial)

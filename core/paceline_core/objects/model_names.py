@@ -1,0 +1,108 @@
+"""Who owns a name that clients may write in `model`: one contest a name, over services and routes together. Pure.
+
+A service claims its served name and its own name, a route its public name. The namespace of the oldest claim owns the
+name (by creation time, then `namespace/name`), so that nobody can take over what another namespace already answers to.
+Within the namespace routes go before services, whatever their age: a route there fronts its own team's service.
+
+`ns/...` belongs to `ns` where that namespace holds a service or a route; of any other text before the slash nobody is
+the owner, so that a Hugging Face id stays a name like any other. `namespace/name` of a service is that service alone.
+Hole: what a namespace without any such object will own can be claimed by others until it has one.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+SERVICE: Final = "InferenceService"
+ROUTE: Final = "InferenceRoute"
+_UNSTORED: Final = "~"
+_NEVER: Final = (_UNSTORED * 2, "")
+_WORDS: Final = {SERVICE: "service", ROUTE: "route"}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One object that claims a name. `created` is RFC 3339; `partial`: a route that applies to some requests only."""
+
+    kind: str
+    namespace: str
+    name: str
+    created: str = ""
+    partial: bool = False
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def age(self) -> tuple[str, str]:
+        """What claims are ordered by; the oldest is the smallest."""
+        return age(self.created, self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Why a claim fails: another object answers, or, without one, the name belongs to another namespace.
+
+    `partial`: the other one answers some requests only.
+    """
+
+    name: str
+    owner: str
+    winner: Claim | None = None
+
+    @property
+    def partial(self) -> bool:
+        """Whether the claim holds for the other requests."""
+        return self.winner is not None and self.winner.partial
+
+    def __str__(self) -> str:
+        winner = self.winner
+        if winner is None:
+            return f"names that begin with {self.owner + '/'!r} belong to the namespace {self.owner}"
+        if winner.kind == SERVICE and winner.key == self.name:
+            return f"{self.name!r} is the full name of the service {winner.key}"
+        who = f"the older {_WORDS[winner.kind]} {winner.key} answers"
+        if winner.partial:
+            return f"{who} to {self.name!r} where its matches apply"
+        return f"{who} every request for {self.name!r}" if winner.kind == ROUTE else f"{who} to {self.name!r}"
+
+
+def age(created: str | None, key: str) -> tuple[str, str]:
+    """An object without a timestamp was never stored and counts as the youngest."""
+    return (created or _UNSTORED, key)
+
+
+def owner_of(name: str, namespaces: Collection[str]) -> str:
+    """The namespace that `ns/...` belongs to, of those that hold services or routes; empty if it is anybody's."""
+    namespace, slash, _ = name.partition("/")
+    return namespace if slash and namespace in namespaces else ""
+
+
+def loss(name: str, mine: Claim, claims: Iterable[Claim], namespaces: Collection[str]) -> Loss | None:
+    """Who answers to `name` instead of `mine`, for a caller that may use all of them; None if nobody does.
+
+    `claims` are all on this name, `mine` among them or not.
+    """
+    if (mine.kind, mine.key) == (SERVICE, name):
+        return None
+    rivals = [one for one in claims if one != mine]
+    for one in rivals:
+        if (one.kind, one.key) == (SERVICE, name):
+            return Loss(name, one.namespace, one)
+    owner = owner_of(name, namespaces)
+    if owner not in ("", mine.namespace):
+        return Loss(name, owner)
+    older = _older(mine, [one for one in rivals if owner in ("", one.namespace)])
+    winner = min(older, key=lambda one: (one.partial, one.age), default=None)
+    return None if winner is None else Loss(name, winner.namespace, winner)
+
+
+def _older(mine: Claim, rivals: Iterable[Claim]) -> list[Claim]:
+    """Those that go before `mine`: of its namespace, the older of its kind; of others, what is older than all there."""
+    own = [one for one in rivals if one.namespace == mine.namespace]
+    firm = min((one.age for one in own if not one.partial), default=_NEVER)
+    hiding = [one for one in own if one.kind == mine.kind and not one.partial]
+    foreign = [one for one in rivals if one.namespace != mine.namespace and one.age < firm]
+    return [one for one in (*hiding, *foreign) if one.age < mine.age]
