@@ -108,7 +108,9 @@ class GatewayConfig(Config):
     cluster: ClusterConfig = ClusterConfig()
     """What plays the API server: the local supervisor's socket, a kubeconfig, or by default the pod's own cluster."""
     namespace: str = "paceline-system"
-    """Where Tenants and key Secrets are honoured."""
+    """Where Tenants are honoured."""
+    key_namespace: str = ""
+    """Where key Secrets are honoured. Empty: `<namespace>-tenant-keys`."""
     hop_key: Path
     """Private key of this gateway's hop tokens: a file of 32 raw bytes, read again when it changes."""
     trust: Path

@@ -50,7 +50,7 @@ def main() -> int:
 async def _run(config: GatewayConfig, ports: Ports, lines: Outlet) -> None:
     clock = SystemClock()
     outlets = Outlets(lines, tracing(config.name, clock, os.environ))
-    cluster = await connect(config.cluster, config.namespace, clock, workers="slices")
+    cluster = await connect(config.cluster, config.namespace, clock, "slices", config.key_namespace)
     stop, cut = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in SIGNALS:

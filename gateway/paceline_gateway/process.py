@@ -16,7 +16,7 @@ from zlib import crc32
 from paceline_core.auth import FileSigner, TrustFile
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
-from paceline_core.kube import Cluster
+from paceline_core.kube import Cluster, Namespaces
 from paceline_core.listening import bind
 from paceline_core.serving import admin_server
 from paceline_core.tasks import first
@@ -98,7 +98,13 @@ class GatewayProcess:
         self._gateway = Gateway(floor, access)
         self.server = Server(self._gateway, config.limits, clock)
         self._series = ProcessSeries(metrics, self.server, outlets)
-        self._watcher = Watcher(cluster, config.namespace, floor.on_picture, floor.on_workers, metrics)
+        self._watcher = Watcher(
+            cluster,
+            Namespaces(config.namespace, keys=config.key_namespace),
+            floor.on_picture,
+            floor.on_workers,
+            metrics,
+        )
         self._watcher.on_tenants = floor.billing.on_tenants
         self._checkpoint = Checkpoint(floor.billing.ledger, cluster, config.namespace, clock)
         trust = TrustFile(config.trust, AUDIENCE, clock)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from paceline_core.auth import KeyRecord
 from paceline_core.auth.keys import TENANT_LABEL
 from paceline_core.errors import PacelineError
-from paceline_core.kube import Changed, Cluster, Endpoint, Gone, Listed, Lost, ServiceEndpoints
+from paceline_core.kube import Changed, Cluster, Endpoint, Gone, Listed, Lost, Namespaces, ServiceEndpoints
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.objects.accelerator import AcceleratorProfile
 from paceline_core.objects.metadata import Object
@@ -73,13 +73,14 @@ class Watcher:
     def __init__(
         self,
         cluster: Cluster,
-        namespace: str,
+        namespaces: Namespaces,
         on_picture: Callable[[Directory], None],
         on_workers: Callable[[str, tuple[Endpoint, ...]], None],
         metrics: Metrics,
     ) -> None:
         self._cluster = cluster
-        self._namespace = namespace
+        self._namespace = namespaces.own
+        self._key_namespace = namespaces.keys
         self._on_picture = on_picture
         self._on_workers = on_workers
         self._services = Shelf(lambda item: _read_object(InferenceService, item))
@@ -187,7 +188,7 @@ class Watcher:
 
     def _read_key(self, item: Manifest) -> KeyRecord | None:
         metadata = item.get("metadata", {})
-        if metadata.get("namespace") != self._namespace or TENANT_LABEL not in (metadata.get("labels") or {}):
+        if metadata.get("namespace") != self._key_namespace or TENANT_LABEL not in (metadata.get("labels") or {}):
             return None
         try:
             record = KeyRecord.from_manifest(item)

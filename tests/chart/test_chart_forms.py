@@ -13,6 +13,7 @@ KIND_OF_CRD = "CustomResourceDefinition"
 OF_THE_CLUSTER = (
     "ClusterRole",
     "ClusterRoleBinding",
+    "Namespace",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
 )
@@ -47,7 +48,11 @@ def test_no_two_objects_are_one(form: str) -> None:
 def test_every_namespaced_object_says_where_it_belongs(form: str) -> None:
     cluster = {KIND_OF_CRD, *OF_THE_CLUSTER}
     spaces = {place(item)[0] for item in rendered(form).documents if item["kind"] not in cluster}
-    assert spaces == {NAMESPACE, *({"chat", "batch"} if form == "in two namespaces" else ())}
+    assert spaces == {
+        NAMESPACE,
+        f"{NAMESPACE}-tenant-keys",
+        *({"chat", "batch"} if form == "in two namespaces" else ()),
+    }
 
 
 def test_the_chart_and_its_sub_chart_have_the_version_of_the_code() -> None:
@@ -85,7 +90,7 @@ def test_in_two_namespaces_nothing_of_the_cluster_is_asked_for() -> None:
     assert chart.of("ClusterRole") == chart.of("ClusterRoleBinding") == []
     for part in PARTS:
         where = {place(item)[0] for item in chart.of("Role") if item["metadata"]["name"].endswith(f":paceline-{part}")}
-        assert where == {"chat", "batch"}
+        assert where == {"chat", "batch"} | ({f"{NAMESPACE}-tenant-keys"} if part == "gateway" else set())
 
 
 def test_the_autoscaler_is_told_of_the_prometheus_there_is() -> None:

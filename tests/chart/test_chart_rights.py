@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.chart.rendering import FORMS, NAMESPACE, Manifest, Rendered, place, rendered, template
+from tests.chart.rendering import CHART, FORMS, NAMESPACE, Manifest, Rendered, helm, place, rendered, template
 
 from paceline_core.kube.states import PREFIX
 
@@ -12,6 +12,7 @@ READ, WATCH, OWN = "get list watch", "list watch", "get list watch create patch 
 PEOPLE = {"paceline-view", "paceline-edit", "paceline-admin"}
 KEEP = "get list watch create patch"
 HOME, CLUSTER, SERVICES = "paceline's own namespace", "the cluster", "wherever services are"
+KEYS = "paceline-system-tenant-keys"
 RIGHTS = {
     "operator": {
         SERVICES: {
@@ -65,7 +66,6 @@ RIGHTS = {
         HOME: {
             "paceline.dev/tenants": WATCH,
             "paceline.dev/tenants/status": "patch",
-            "secrets": WATCH,
             "coordination.k8s.io/leases": "create",
             "coordination.k8s.io/leases[paceline-quota]": "get update",
         },
@@ -109,14 +109,48 @@ def test_nobody_may_do_everything_of_anything(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_only_the_gateway_reads_secrets_and_only_in_its_own_namespace(form: str) -> None:
+def test_only_the_gateway_reads_secrets_and_only_where_tenants_keys_are(form: str) -> None:
     readers = {
         (role["kind"], *place(role))
         for role in roles(rendered(form))
         for rule in role["rules"]
         if "secrets" in rule["resources"] and {"get", "list", "watch"} & set(rule["verbs"])
     }
-    assert readers == {("Role", NAMESPACE, "paceline-gateway")}
+    assert readers == {("Role", KEYS, f"{NAMESPACE}:paceline-gateway")}
+    assert rendered(form).config("gateway")["key_namespace"] == KEYS
+    [role] = [role for role in rendered(form).of("Role") if place(role)[0] == KEYS]
+    assert [(rule["resources"], rule["verbs"]) for rule in role["rules"]] == [(["secrets"], ["list", "watch"])]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_signing_keys_and_passwords_are_mounted_by_name(form: str) -> None:
+    chart = rendered(form)
+    mounted = {
+        part: {volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume}
+        for part, spec in chart.pods()
+        if "volumes" in spec
+    }
+    redis = {"redis-password"} if form == "with everything said" else set()
+    assert mounted.pop("paceline-gateway") == {"paceline-hop-gateway"} | redis
+    assert mounted.pop("paceline-autoscaler") == {"paceline-hop-autoscaler"}
+    assert set().union(*mounted.values()) == set()
+
+
+def test_the_namespace_of_keys_is_made_and_kept_or_is_there_already() -> None:
+    [made] = rendered().of("Namespace")
+    assert (place(made)[1], made["metadata"]["annotations"]) == (KEYS, {"helm.sh/resource-policy": "keep"})
+    theirs = template("--set", "tenantKeys.createNamespace=false", "--set", "tenantKeys.namespace=keys")
+    assert theirs.of("Namespace") == []
+    assert theirs.config("gateway")["key_namespace"] == "keys"
+    assert "keys" in {place(role)[0] for role in theirs.of("Role")}
+
+
+@pytest.mark.parametrize(("name", "says"), [(NAMESPACE, "name another one"), ("", "more than 63 characters")])
+def test_the_release_s_own_namespace_and_one_too_long_are_refused_for_keys(name: str, says: str) -> None:
+    own = NAMESPACE if name else "n" * 60
+    done = helm("template", "paceline", str(CHART), "--namespace", own, "--set", f"tenantKeys.namespace={name}")
+    assert done.returncode != 0
+    assert says in done.stderr
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -70,7 +70,7 @@ def test_the_gateway_sees_every_key_as_a_secret_and_no_revoked_one(tmp_path: Pat
     key_secrets.publish(keys, store)
     (manifest,) = store.objects.list("Secret")
     assert KeyRecord.from_manifest(manifest) == kept
-    assert manifest["metadata"]["namespace"] == "paceline-system"
+    assert manifest["metadata"]["namespace"] == "paceline-system-tenant-keys"
 
 
 def test_the_file_says_its_version(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from paceline_cli.main import plugin
 Call = Callable[..., tuple[int, str, str]]
 SERVICES = "/apis/paceline.dev/v1alpha1/namespaces/default/inferenceservices"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/paceline-system/leases/"
-SECRETS = "/api/v1/namespaces/paceline-system/secrets"
+SECRETS = "/api/v1/namespaces/paceline-system-tenant-keys/secrets"
 TENANTS = "/apis/paceline.dev/v1alpha1/namespaces/paceline-system/tenants"
-NAMESPACE = "/api/v1/namespaces/paceline-system"
+NAMESPACE, KEYS = (f"/api/v1/namespaces/paceline-system{end}" for end in ("", "-tenant-keys"))
 USAGE = {"month": "2026-01", "gateways": [{"id": "g", "requests": 3, "time": "2026-01-31T00:00:00Z"}]}
 SERVICE = {
     "metadata": {"name": "chat", "namespace": "default", "creationTimestamp": "2026-01-31T11:15:00Z"},
@@ -96,23 +96,25 @@ def test_leases_that_may_not_be_read_are_not_spoken_of(answers: Answers, call: C
 
 
 def test_keys_of_a_namespace_that_is_not_there_are_an_error_that_names_it(answers: Answers, call: Call) -> None:
-    answers["/api/v1/namespaces/nosuch/secrets"] = []
-    code, out, err = call("keys", "list", "--system-namespace", "nosuch")
-    assert (code, out) == (1, "")
-    assert "nosuch" in err
-    assert "--system-namespace" in err
+    answers["/api/v1/namespaces/nosuch-tenant-keys/secrets"] = answers["/api/v1/namespaces/lost/secrets"] = []
+    for option, name in (("--system-namespace", "nosuch-tenant-keys"), ("--key-namespace", "lost")):
+        code, out, err = call("keys", "list", option, name.removesuffix("-tenant-keys"))
+        assert (code, out) == (1, "")
+        assert f"namespace {name} " in err
+        assert "--system-namespace" in err
+        assert "--key-namespace" in err
 
 
 @pytest.mark.parametrize(
     ("tenants", "said"),
     [
-        ([], "there are no keys in paceline-system, nor any Tenants\n"),
-        ([{"metadata": {"name": "team"}}], "there are no keys in paceline-system\n"),
-        (FORBIDDEN, "there are no keys in paceline-system\n"),
+        ([], "there are no keys in paceline-system-tenant-keys, nor any Tenants in paceline-system\n"),
+        ([{"metadata": {"name": "team"}}], "there are no keys in paceline-system-tenant-keys\n"),
+        (FORBIDDEN, "there are no keys in paceline-system-tenant-keys\n"),
     ],
 )
 def test_no_keys_are_said_and_no_tenants_too(answers: Answers, call: Call, tenants: Any, said: str) -> None:
-    answers |= {SECRETS: [], NAMESPACE: {"metadata": {"name": "paceline-system"}}, TENANTS: tenants}
+    answers |= {SECRETS: [], KEYS: {"metadata": {"name": "paceline-system-tenant-keys"}}, TENANTS: tenants}
     assert call("keys", "list") == (0, "", said)
 
 

@@ -8,13 +8,15 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httpx
+from tests.cluster.harness.audit import service_account
 from tests.cluster.harness.workbench import Workbench
-from tests.cluster.operators import ACCOUNT, Home, Running, await_true
+from tests.cluster.operators import ACCOUNT, ROOT, Home, Running, await_true
 
-from paceline_core.kube import Key
+from paceline_core.kube import Key, key_namespace_of
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_operator.cache import CHILD_KINDS
 
@@ -22,6 +24,32 @@ Manifest = dict[str, Any]
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 TOLD_S = 10.0
 MENDED_S = 30.0
+
+
+PARTS = ("operator", "autoscaler", "gateway", "prometheus")
+READ = ("get", "list", "watch")
+RENDERED = (*(f"{part}/rbac" for part in PARTS), "gateway/keys", "autoscaler/admission")
+
+
+@contextmanager
+def bound(bench: Workbench, namespace: str) -> Iterator[None]:
+    """The roles of every part as the chart renders them, the namespace of keys and the admission policy; in force."""
+    files = [word for name in RENDERED for word in ("-s", f"templates/{name}.yaml")]
+    roles = bench.helm()("template", "paceline", str(ROOT / "charts/paceline"), "-n", namespace, *files)
+    bench.kubectl("apply", "--filename=-", manifest=roles)
+    keys, gateway = key_namespace_of(namespace), service_account(namespace, "paceline-gateway")
+    try:
+        with bench.machine.api() as api:
+            for verb in ("list", "watch"):
+                allowed = partial(may, api, gateway, verb, "", "secrets", keys)
+                await_true(f"the gateway may {verb} secrets", allowed, TOLD_S)
+        yield
+    finally:
+        names = [f"{namespace}:paceline-{part}" for part in PARTS]
+        bench.kubectl("delete", "clusterrole,clusterrolebinding", *names, "--ignore-not-found")
+        policies = "validatingadmissionpolicy,validatingadmissionpolicybinding"
+        bench.kubectl("delete", policies, f"paceline-autoscaler.{namespace}", "--ignore-not-found")
+        bench.kubectl("delete", "namespace", keys, "--ignore-not-found", "--wait=false")
 
 
 @dataclass(frozen=True, slots=True, order=True)

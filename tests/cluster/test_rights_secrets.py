@@ -3,20 +3,18 @@
 import base64
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 from tests.cluster.harness.audit import service_account
 from tests.cluster.harness.workbench import Workbench
-from tests.cluster.operators import ROOT, Home, await_true, home, service
-from tests.cluster.rights import TOLD_S, Manifest, Stage, may
+from tests.cluster.operators import Home, await_true, home, service
+from tests.cluster.rights import PARTS, READ, Manifest, Stage, bound, may
+
+from paceline_core.kube import key_namespace_of
 
 pytestmark = pytest.mark.real
-PARTS = ("operator", "autoscaler", "gateway", "prometheus")
-READ = ("get", "list", "watch")
 RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 NOBODY = (
     ("create", "", "pods/exec"),
@@ -45,25 +43,8 @@ NOBODY = (
 
 @pytest.fixture(scope="module")
 def place(apiserver: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    with home(apiserver, tmp_path_factory.mktemp("secrets")) as made, _bound(apiserver, made.namespace):
+    with home(apiserver, tmp_path_factory.mktemp("secrets")) as made, bound(apiserver, made.namespace):
         yield made
-
-
-@contextmanager
-def _bound(bench: Workbench, namespace: str) -> Iterator[None]:
-    files = [word for part in PARTS for word in ("-s", f"templates/{part}/rbac.yaml")]
-    roles = bench.helm()("template", "paceline", str(ROOT / "charts/paceline"), "-n", namespace, *files)
-    bench.kubectl("apply", "--filename=-", manifest=roles)
-    gateway = service_account(namespace, "paceline-gateway")
-    try:
-        with bench.machine.api() as api:
-            for verb in ("list", "watch"):
-                allowed = partial(may, api, gateway, verb, "", "secrets", namespace)
-                await_true(f"the gateway may {verb} secrets", allowed, TOLD_S)
-        yield
-    finally:
-        names = [f"{namespace}:paceline-{part}" for part in PARTS]
-        bench.kubectl("delete", "clusterrole,clusterrolebinding", *names, "--ignore-not-found")
 
 
 @pytest.fixture
@@ -85,10 +66,13 @@ def readable(api: httpx.Client, place: Home, part: str, *namespaces: str) -> set
     return {(namespace, verb) for namespace, verb in asked if may(api, user, verb, "", "secrets", namespace)}
 
 
-def test_only_the_gateway_reads_secrets_and_only_where_paceline_is(api: httpx.Client, place: Home, team: str) -> None:
-    spaces = ("", place.namespace, team, "kube-system", "default")
+def test_only_the_gateway_reads_secrets_and_only_where_tenants_keys_are(
+    api: httpx.Client, place: Home, team: str
+) -> None:
+    keys = key_namespace_of(place.namespace)
+    spaces = ("", keys, place.namespace, team, "kube-system", "default")
     found = {part: readable(api, place, part, *spaces) for part in PARTS}
-    assert found.pop("gateway") == {(place.namespace, verb) for verb in ("list", "watch")}
+    assert found.pop("gateway") == {(keys, verb) for verb in ("list", "watch")}
     assert not any(found.values()), found
 
 

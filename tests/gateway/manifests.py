@@ -3,7 +3,7 @@
 from typing import Any
 
 from paceline_core.auth import new_key
-from paceline_core.kube.cluster import Manifest
+from paceline_core.kube.cluster import Manifest, key_namespace_of
 
 NAMESPACE = "paceline-system"
 API = "paceline.dev/v1alpha1"
@@ -55,4 +55,4 @@ def route(model: str, *backends: dict[str, Any], namespace: str = "default", **s
 def key(tenant_name: str = "team") -> tuple[Manifest, str]:
     """A key's Secret and the key itself."""
     record, text = new_key(tenant_name)
-    return record.manifest(NAMESPACE), text
+    return record.manifest(key_namespace_of(NAMESPACE)), text

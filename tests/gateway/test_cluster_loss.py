@@ -11,7 +11,7 @@ from tests.gateway.cluster_double import ClusterDouble
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, STREAM, Stand, until
 
-from paceline_core.kube import Changed, Listed, Lost
+from paceline_core.kube import Changed, Listed, Lost, Namespaces
 from paceline_core.tasks import cancel
 from paceline_core.telemetry import Metrics
 from paceline_gateway.routing.directory import NOTHING, Directory
@@ -66,7 +66,11 @@ class Picture:
         self.cluster = ClusterDouble()
         self.directory: Directory | None = None
         self.watcher = Watcher(
-            self.cluster, manifests.NAMESPACE, self._take, lambda _service, _endpoints: None, Metrics("gateway")
+            self.cluster,
+            Namespaces(manifests.NAMESPACE),
+            self._take,
+            lambda _service, _endpoints: None,
+            Metrics("gateway"),
         )
 
     def _take(self, directory: Directory) -> None:

@@ -27,6 +27,15 @@ labels:
 {{- $own.image | default (printf "%s/%s:%s" $image.repository .part ($image.tag | default .root.Chart.AppVersion)) -}}
 {{- end }}
 
+{{- /* Never the release's own: the gateway lists all Secrets of this namespace. */ -}}
+{{- define "paceline.keyNamespace" -}}
+{{- $own := .Release.Namespace -}}
+{{- $name := .Values.tenantKeys.namespace | default (printf "%s-tenant-keys" $own) -}}
+{{- if eq $name $own }}{{ fail "tenantKeys.namespace: the release's own namespace holds paceline's own Secrets; name another one" }}{{ end -}}
+{{- if gt (len $name) 63 }}{{ fail (printf "tenantKeys.namespace: %s has more than 63 characters; name a shorter one" $name) }}{{ end -}}
+{{- $name -}}
+{{- end }}
+
 {{- /* The small Prometheus is there unless yours is. */ -}}
 {{- define "paceline.ownPrometheus" -}}
 {{- if and .Values.prometheus.install (not .Values.prometheus.url) }}true{{ end -}}

@@ -14,6 +14,7 @@ import typer
 import yaml
 
 from paceline_core.errors import InvalidInput
+from paceline_core.kube import key_namespace_of
 from paceline_core.objects.fields import FIXES, LABEL_PATTERN
 
 SYSTEM: Final = "paceline-system"
@@ -29,6 +30,13 @@ System = Annotated[
     str, typer.Option("--system-namespace", metavar="NS", help="Where paceline itself is installed.", show_default=True)
 ]
 
+Keys = Annotated[
+    str,
+    typer.Option(
+        "--key-namespace", metavar="NS", help="Where tenants' keys are. Default: paceline's, and -tenant-keys."
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -38,6 +46,10 @@ class Place:
     context: str
     namespace: str
     system: str
+
+    def keys(self, option: str) -> str:
+        """The namespace of tenants' keys; raises InvalidInput when it cannot be one."""
+        return _checked("--key-namespace", option or key_namespace_of(self.system))
 
 
 def place(kubeconfig: str, context: str, namespace: str, system: str) -> Place:

@@ -9,10 +9,12 @@ from paceline_core.kube.cluster import (
     Key,
     Listed,
     Lost,
+    Namespaces,
     Scale,
     ScaleTarget,
     ServiceEndpoints,
     ServiceRef,
+    key_namespace_of,
 )
 from paceline_core.kube.local import LocalCluster
 
@@ -26,8 +28,10 @@ __all__ = [
     "Listed",
     "LocalCluster",
     "Lost",
+    "Namespaces",
     "Scale",
     "ScaleTarget",
     "ServiceEndpoints",
     "ServiceRef",
+    "key_namespace_of",
 ]

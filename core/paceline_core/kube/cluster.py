@@ -37,6 +37,24 @@ class ServiceRef:
     uid: str
 
 
+def key_namespace_of(own: str) -> str:
+    """Where tenants' key Secrets are, unless the installation says otherwise."""
+    return f"{own}-tenant-keys"
+
+
+@dataclass(frozen=True, slots=True)
+class Namespaces:
+    """`own` is paceline's, `watched` are the services' (all when empty), `keys` is that of tenants' key Secrets."""
+
+    own: str
+    watched: tuple[str, ...] = ()
+    keys: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.keys:
+            object.__setattr__(self, "keys", key_namespace_of(self.own))
+
+
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[T]):
     """Everything there is now; replaces whatever the reader knew."""

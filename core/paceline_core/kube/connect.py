@@ -11,6 +11,7 @@ from pydantic import model_validator
 
 from paceline_core.clock import Clock, SystemClock
 from paceline_core.config import Config
+from paceline_core.kube.cluster import Namespaces
 from paceline_core.kube.local import LocalCluster, without_second_wakes
 
 if TYPE_CHECKING:
@@ -36,8 +37,12 @@ async def connect(
     namespace: str,
     clock: Clock | None = None,
     workers: Literal["slices", "pods"] = "slices",
+    key_namespace: str = "",
 ) -> "LocalCluster | KubernetesCluster":
-    """The cluster of a process; `namespace` is paceline's own. Raises InvalidInput or Unreachable. `close` it."""
+    """The cluster of a process: `namespace` is paceline's own, `key_namespace` that of tenants' keys. `close` it.
+
+    Raises InvalidInput or Unreachable.
+    """
     if config.socket is not None:
         asyncio.get_running_loop().set_exception_handler(without_second_wakes)
         return LocalCluster(config.socket, clock)
@@ -47,4 +52,4 @@ async def connect(
 
     clock = clock or SystemClock()
     api = await ApiServer.connect(Access(config.kubeconfig), clock)
-    return KubernetesCluster(api, namespace, config.namespaces, workers, clock)
+    return KubernetesCluster(api, Namespaces(namespace, config.namespaces, key_namespace), workers, clock)

@@ -1,7 +1,7 @@
 """The Cluster seam over a Kubernetes API server, for gateway and autoscaler.
 
-Where a kind is watched: services and routes in `namespaces` (all when empty), Tenants and key Secrets only in
-paceline's own namespace, profiles cluster-wide, or not at all where they may not be read (built-in ones serve then).
+Where a kind is watched: services and routes in the watched namespaces, Tenants only in paceline's own, key Secrets only
+in theirs, profiles cluster-wide, or not at all where they may not be read (built-in ones serve then).
 Workers come from EndpointSlices (`slices`: the gateway, which may not read Pods; revision unknown) or from Pods.
 Writes are server-side apply under the manager given; replicas go through the scale subresource, guarded by what was
 read. Hole: uids of services in Events are those this process watched last, perhaps of an object made anew since.
@@ -24,6 +24,7 @@ from paceline_core.kube.cluster import (
     Key,
     Listed,
     Manifest,
+    Namespaces,
     Scale,
     ScaleTarget,
     ServiceEndpoints,
@@ -45,29 +46,26 @@ SCALER: Final = "paceline-autoscaler"
 REPORTERS: Final = {"slices": "paceline-gateway", "pods": SCALER}
 ASK_AGAIN_S: Final = 300.0
 SCALE_TRIES: Final = 3
-_OWN_NAMESPACE: Final = {"Tenant": "", "Secret": LABEL_TENANT}
 _log = get_logger(__name__)
 
 
 class KubernetesCluster:
-    """`namespace` is paceline's own. `pulses` are the watches' signs of life. `close` also closes the api."""
+    """`pulses` are the watches' signs of life. `close` also closes the api."""
 
     def __init__(
         self,
         api: ApiServer,
-        namespace: str,
-        namespaces: tuple[str, ...] = (),
+        namespaces: Namespaces,
         workers: Workers = "slices",
         clock: Clock | None = None,
     ) -> None:
         self._api = api
-        self._namespace = namespace
         self._namespaces = namespaces
         self._workers: Workers = workers
         self._clock = clock or SystemClock()
-        self._leases = Leases(api, namespace, self._clock)
+        self._leases = Leases(api, namespaces.own, self._clock)
         self._events = EventRecorder(api, REPORTERS[workers], self._clock, self._uid)
-        self._states = States(api, namespace, namespaces, SCALER)
+        self._states = States(api, namespaces, SCALER)
         self._uids: dict[Key, str] = {}
         self.pulses: list[Pulse] = []
 
@@ -80,9 +78,11 @@ class KubernetesCluster:
         """Objects of a kind."""
         if kind == PROFILE:
             return self._profiles()
-        if kind in _OWN_NAMESPACE:
-            return self._watch(RESOURCES[kind], (self._namespace,), _OWN_NAMESPACE[kind])
-        events = self._watch(RESOURCES[kind], self._namespaces)
+        if kind == "Tenant":
+            return self._watch(RESOURCES[kind], (self._namespaces.own,))
+        if kind == "Secret":
+            return self._watch(RESOURCES[kind], (self._namespaces.keys,), LABEL_TENANT)
+        events = self._watch(RESOURCES[kind], self._namespaces.watched)
         return self._knowing_uids(events) if kind == SERVICE else events
 
     def watch_endpoints(self) -> AsyncIterator[WatchEvent[ServiceEndpoints]]:
@@ -165,7 +165,7 @@ class KubernetesCluster:
         return self._api.watch(resource, namespaces, selector=selector, pulse=pulse)
 
     async def _endpoints(self, kind: str, roster: Roster) -> AsyncGenerator[WatchEvent[ServiceEndpoints], None]:
-        async with aclosing(self._watch(RESOURCES[kind], self._namespaces, LABEL_SERVICE)) as events:
+        async with aclosing(self._watch(RESOURCES[kind], self._namespaces.watched, LABEL_SERVICE)) as events:
             async for event in events:
                 for told in roster.take(event):
                     yield told

@@ -11,7 +11,7 @@ from typing import Final
 from paceline_core.errors import NotFound
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import ApiServer
-from paceline_core.kube.cluster import Key, Manifest, ServiceRef
+from paceline_core.kube.cluster import Key, Manifest, Namespaces, ServiceRef
 from paceline_core.objects.naming import LABEL_SERVICE
 
 PREFIX: Final = "paceline-scaling."
@@ -21,12 +21,12 @@ _CONFIG: Final = RESOURCES["ConfigMap"]
 
 
 class States:
-    """Stored state of the services in `namespaces`, or of all when that is empty."""
+    """Stored state of the services in the watched namespaces."""
 
-    def __init__(self, api: ApiServer, namespace: str, namespaces: tuple[str, ...], manager: str) -> None:
+    def __init__(self, api: ApiServer, namespaces: Namespaces, manager: str) -> None:
         self._api = api
-        self._namespace = namespace
-        self._namespaces = namespaces
+        self._namespace = namespaces.own
+        self._watched = namespaces.watched
         self._manager = manager
 
     async def get(self, service: ServiceRef) -> Mapping[str, str] | None:
@@ -51,7 +51,7 @@ class States:
         """The services that something is stored for, gone ones too."""
         found = await self._api.snapshot(_CONFIG, self._namespace, selector=LABEL_UID, trim=_without_data)
         stored = [_service(item) for item in found.items]
-        return tuple(each for each in stored if not self._namespaces or each.key.namespace in self._namespaces)
+        return tuple(each for each in stored if not self._watched or each.key.namespace in self._watched)
 
     async def delete(self, service: ServiceRef) -> None:
         """Remove what is stored for this uid; what another uid stored since stays."""

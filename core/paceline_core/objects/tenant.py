@@ -105,7 +105,7 @@ class TenantStatus(Part):
 
 
 class Tenant(Object):
-    """Who may ask for what, and how much. Keys are Secrets with the label paceline.dev/tenant in the same namespace."""
+    """Who may ask for what and how much. Keys are Secrets with the label paceline.dev/tenant in a namespace of keys."""
 
     kind: Literal["Tenant"] = "Tenant"
     """Always Tenant."""

@@ -23,7 +23,7 @@ from tests.cluster.harness.workbench import Workbench
 
 from paceline_core.clock import ManualClock, SystemClock
 from paceline_core.errors import Conflict, NotFound
-from paceline_core.kube import Changed, Event, Gone, Key, Listed, ScaleTarget, ServiceRef
+from paceline_core.kube import Changed, Event, Gone, Key, Listed, Namespaces, ScaleTarget, ServiceRef
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import ApiServer
 from paceline_core.kube.cluster import Manifest
@@ -67,23 +67,31 @@ async def test_services_are_watched(api: ApiServer, cluster: KubernetesCluster, 
     assert [pulse.name for pulse in cluster.pulses] == ["InferenceService"]
 
 
-async def test_only_our_namespaces_labelled_secrets_are_read(
-    api: ApiServer, cluster: KubernetesCluster, place: str
+async def test_only_labelled_secrets_of_the_keys_namespace_are_read(
+    api: ApiServer, bench: Workbench, cluster: KubernetesCluster, place: str
 ) -> None:
-    for name, labels in (("key", {"paceline.dev/tenant": "x"}), ("other", {})):
-        metadata = {"namespace": place, "name": name, "labels": labels}
-        body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}}
-        await api.create(RESOURCES["Secret"], place, body)
+    with bench.namespace() as keys:
+        for namespace, name, labels in (
+            (keys, "key", {"paceline.dev/tenant": "x"}),
+            (keys, "other", {}),
+            (place, "ours", {"paceline.dev/tenant": "x"}),
+        ):
+            metadata = {"namespace": namespace, "name": name, "labels": labels}
+            body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}}
+            await api.create(RESOURCES["Secret"], namespace, body)
+        here = KubernetesCluster(api, Namespaces(place, (), keys))
+        async with reading(here.watch("Secret")) as watch:
+            listed = await anext(watch)
+        assert isinstance(listed, Listed)
+        assert [item["metadata"]["name"] for item in listed.items] == ["key"]
     async with reading(cluster.watch("Secret")) as watch:
-        listed = await anext(watch)
-    assert isinstance(listed, Listed)
-    assert [item["metadata"]["name"] for item in listed.items] == ["key"]
+        assert await anext(watch) == Listed(())  # of <place>-tenant-keys, which is not there
 
 
 async def test_profiles_that_may_not_be_read_are_an_empty_list(bench: Workbench, place: str, tmp_path: Path) -> None:
     async with (
         pod_account(bench, place, tmp_path) as api,
-        reading(KubernetesCluster(api, place).watch("AcceleratorProfile")) as watch,
+        reading(KubernetesCluster(api, Namespaces(place)).watch("AcceleratorProfile")) as watch,
     ):
         assert await anext(watch) == Listed(())
 
@@ -207,7 +215,7 @@ async def test_the_longest_names_fit_and_states_of_namespaces_that_are_not_watch
     await cluster.put_state(ServiceRef(LONGEST, "u"), {"state": "1"})
     assert await cluster.get_state(ServiceRef(LONGEST, "u")) == {"state": "1"}
     assert await cluster.list_states() == ()
-    assert await KubernetesCluster(api, place).list_states() == (ServiceRef(LONGEST, "u"),)
+    assert await KubernetesCluster(api, Namespaces(place)).list_states() == (ServiceRef(LONGEST, "u"),)
 
 
 async def test_of_two_that_want_a_lease_one_has_it(api: ApiServer, place: str) -> None:
@@ -328,7 +336,7 @@ def slice_of(place: str) -> Manifest:
 
 
 async def test_workers_come_from_pods_as_the_controller_names_them(api: ApiServer, place: str) -> None:
-    cluster = KubernetesCluster(api, place, (place,), "pods")
+    cluster = KubernetesCluster(api, Namespaces(place, (place,)), "pods")
     body = deployment(place, "chat-main", 1)
     body["spec"]["selector"]["matchLabels"] = labels = {"paceline.dev/service": "chat", "paceline.dev/pool": "main"}
     body["spec"]["template"]["metadata"]["labels"] = labels

@@ -1,4 +1,4 @@
-"""`kubectl paceline keys`: tenants' API keys as Secrets in paceline's namespace. A key's text is shown once."""
+"""`kubectl paceline keys`: tenants' API keys as Secrets in their own namespace. A key's text is shown once."""
 
 from typing import Annotated, Any, Final
 
@@ -6,7 +6,7 @@ import typer
 
 from paceline_cli.cluster.commands import Output, written
 from paceline_cli.cluster.commands.freeze import MANAGER
-from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, System, place
+from paceline_cli.cluster.place import SYSTEM, Context, Keys, Kubeconfig, System, place
 from paceline_cli.cluster.session import expect_namespace, run
 from paceline_cli.commands import command_app
 from paceline_cli.commands.tenant import TenantName, checked
@@ -26,17 +26,18 @@ app = command_app("Make, list and revoke tenants' API keys.")
 
 
 @app.command(help="Make a key for a tenant and print it; it is shown this once.")
-def create(
+def create(  # noqa: PLR0913, PLR0917 - one argument an option
     tenant: TenantName,
     output: Output = None,
     system: System = SYSTEM,
+    key_namespace: Keys = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
     """The key's text goes to standard output alone; the cluster keeps a salted hash."""
     record, text = new_key(checked(tenant))
     where = place(kubeconfig, context, "", system)
-    manifest = record.manifest(where.system)
+    manifest = record.manifest(where.keys(key_namespace))
     note = run(where, lambda api: _created(api, where.system, tenant, manifest))
     typer.echo(written({"key": text, "id": record.key_id, "tenant": tenant}, output) if output else text)
     if note:
@@ -45,11 +46,16 @@ def create(
 
 @app.command(name="list", help="List keys by id; secrets are not stored.")
 def list_keys(
-    output: Output = None, system: System = SYSTEM, kubeconfig: Kubeconfig = "", context: Context = ""
+    output: Output = None,
+    system: System = SYSTEM,
+    key_namespace: Keys = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
 ) -> None:
     """Id, tenant, time of making."""
     where = place(kubeconfig, context, "", system)
-    found, note = run(where, lambda api: _listed(api, where.system))
+    namespace = where.keys(key_namespace)
+    found, note = run(where, lambda api: _listed(api, namespace, where.system))
     rows = [_row(secret) for secret in found]
     if output:
         typer.echo(written({"keys": rows}, output))
@@ -64,22 +70,28 @@ def list_keys(
 def revoke(
     identity: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")],
     system: System = SYSTEM,
+    key_namespace: Keys = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
     """Delete the Secret of that key, and none that is not a key."""
     where = place(kubeconfig, context, "", system)
-    row = run(where, lambda api: _revoked(api, where.system, identity))
+    namespace = where.keys(key_namespace)
+    row = run(where, lambda api: _revoked(api, namespace, identity))
     typer.echo(f"{row['id']} of {row['tenant']} is revoked")
 
 
-async def _created(api: ApiServer, namespace: str, tenant: str, manifest: Manifest) -> str:
+async def _created(api: ApiServer, system: str, tenant: str, manifest: Manifest) -> str:
     """POST, so that nothing is ever overwritten; what else should be said about the tenant."""
-    await api.create(SECRET, namespace, manifest, MANAGER)
+    namespace = manifest["metadata"]["namespace"]
     try:
-        await api.get(RESOURCES["Tenant"], Key(namespace, tenant))
+        await api.create(SECRET, namespace, manifest, MANAGER)
     except NotFound:
-        return f"there is no Tenant {tenant} in {namespace}; the key works once it exists"
+        raise _nowhere(namespace) from None
+    try:
+        await api.get(RESOURCES["Tenant"], Key(system, tenant))
+    except NotFound:
+        return f"there is no Tenant {tenant} in {system}; the key works once it exists"
     except PacelineError:
         return ""
     return ""
@@ -91,19 +103,19 @@ async def _keys(api: ApiServer, namespace: str) -> list[Manifest]:
     return sorted(keys, key=lambda secret: str(secret["metadata"]["creationTimestamp"]))
 
 
-async def _listed(api: ApiServer, namespace: str) -> tuple[list[Manifest], str]:
+async def _listed(api: ApiServer, namespace: str, system: str) -> tuple[list[Manifest], str]:
     """All keys; where there are none, what else is missing. Raises NotFound when the namespace itself is."""
     keys = await _keys(api, namespace)
     if keys:
         return keys, ""
     try:
         await expect_namespace(api, namespace)
-        tenants = await api.list(RESOURCES["Tenant"], namespace)
+        tenants = await api.list(RESOURCES["Tenant"], system)
     except NotFound:
-        raise NotFound(f"there is no paceline in namespace {namespace}; choose another --system-namespace") from None
+        raise _nowhere(namespace) from None
     except PacelineError:
         return [], f"there are no keys in {namespace}"
-    return [], f"there are no keys in {namespace}" + ("" if tenants else ", nor any Tenants")
+    return [], f"there are no keys in {namespace}" + ("" if tenants else f", nor any Tenants in {system}")
 
 
 async def _revoked(api: ApiServer, namespace: str, identity: str) -> dict[str, Any]:
@@ -113,6 +125,13 @@ async def _revoked(api: ApiServer, namespace: str, identity: str) -> dict[str, A
             await api.delete(SECRET, Key(namespace, secret["metadata"]["name"]), secret["metadata"]["uid"])
             return row
     raise NotFound(f"there is no key {identity!r} in {namespace}; `kubectl paceline keys list` shows them")
+
+
+def _nowhere(namespace: str) -> NotFound:
+    return NotFound(
+        f"there is no namespace {namespace} for keys; choose another --system-namespace, or the --key-namespace that "
+        "the install was given (tenantKeys.namespace)"
+    )
 
 
 def _row(secret: Manifest) -> dict[str, Any]:
