@@ -61,6 +61,14 @@ def test_tenants_share_no_key() -> None:
     assert set(keys(chat(LONG))).isdisjoint(keys(chat(LONG), "other"))
 
 
+def test_requests_with_another_cache_salt_share_no_key() -> None:
+    plain, one, two = (keys(chat(LONG, **fields)) for fields in ({}, {"cache_salt": "1"}, {"cache_salt": "2"}))
+    assert not set(plain) & set(one) | set(plain) & set(two) | set(one) & set(two)
+    assert keys(chat(LONG, LONG, cache_salt="1"))[: len(one)] == one
+    assert keys(chat(LONG, cache_salt="1"), "other") != one
+    assert keys(chat(LONG, cache_salt=None)) == keys(chat(LONG, cache_salt=5)) == plain
+
+
 def test_what_does_not_reach_the_prompt_changes_no_key() -> None:
     assert keys(chat(LONG, temperature=0.3, stream=True, user="u", model="other")) == keys(chat(LONG))
 

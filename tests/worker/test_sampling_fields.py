@@ -37,11 +37,11 @@ async def test_a_plain_request_changes_nothing(tokenizer: Tokenizer) -> None:
 async def test_every_field_reaches_the_engine(tokenizer: Tokenizer) -> None:
     told = await sampling(
         tokenizer, temperature=0.5, top_p=0.9, top_k=5, min_p=0.1, seed=4, logprobs=2, repetition_penalty=1.1,
-        presence_penalty=0.2, frequency_penalty=0.3, logit_bias={"7": -1.5},
+        presence_penalty=0.2, frequency_penalty=0.3, logit_bias={"7": -1.5}, allowed_token_ids=[3, 2, 3],
     )  # fmt: skip
     assert told == Sampling(
         temperature=0.5, top_p=0.9, top_k=5, min_p=0.1, seed=4, logprobs=2, repetition=1.1, presence=0.2,
-        frequency=0.3, bias={7: -1.5},
+        frequency=0.3, bias={7: -1.5}, allowed=[2, 3],
     )  # fmt: skip
 
 
@@ -91,3 +91,46 @@ async def test_a_worker_that_follows_no_grammar_says_so(tokenizer: Tokenizer) ->
         await sampling(tokenizer, started=without, guided_regex="a")
     assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, "guided_regex")
     assert (await sampling(tokenizer, started=without)).grammar == ""
+
+
+@pytest.mark.parametrize("word", ["hello", "the", "a", "  the", "A promise"])
+async def test_bad_words_are_told_as_tokens_at_the_begin_of_a_text_and_behind_a_space(
+    tokenizer: Tokenizer, word: str
+) -> None:
+    """Also where the two have different numbers of tokens, which vLLM leaves out."""
+    forms = [tokenizer.encode_now(text, special=False) for text in (word.lstrip(), " " + word.lstrip())]
+    assert (await sampling(tokenizer, bad_words=[word])).bad_words == forms
+
+
+async def test_a_bad_word_whose_tokens_a_space_only_precedes_is_told_once(byte_fallback: Tokenizer) -> None:
+    (once,) = (await sampling(byte_fallback, bad_words=["cat"])).bad_words
+    assert byte_fallback.encode_now(" cat", special=False)[-len(once) :] == once
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("bad_words", [""], "none of them empty"),
+        ("bad_words", "the", "must be a list"),
+        ("bad_words", [" "], "has no tokens"),
+        ("bad_words", ["a"] * 129, "at most 128"),
+        ("bad_words", ["a" * 257], "256 characters"),
+        ("allowed_token_ids", [], "at least one"),
+        ("allowed_token_ids", [-1], "not in 0 to"),
+        ("allowed_token_ids", [1 << 40], "not in 0 to"),
+        ("allowed_token_ids", [1.0], "token ids"),
+    ],
+)
+async def test_lists_that_make_no_sense_are_refused_by_name(
+    tokenizer: Tokenizer, field: str, value: Any, words: str
+) -> None:
+    with pytest.raises(RequestError, match=words) as caught:
+        await sampling(tokenizer, **{field: value})
+    assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, field)
+
+
+@pytest.mark.parametrize("field", ["allowed_token_ids", "bad_words"])
+async def test_a_beam_search_scores_all_tokens(tokenizer: Tokenizer, field: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        await sampling(tokenizer, use_beam_search=True, n=2, **{field: ["the"] if field == "bad_words" else [1]})
+    assert caught.value.param == field

@@ -18,6 +18,8 @@ class Sampling(msgspec.Struct, frozen=True, tag="sampling"):
 
     `repetition` divides or multiplies over prompt and output (1 is none); the others count output alone.
     `bias` is added to logits by token id. `grammar`: see `engine.sampling.grammar`; "" is none.
+    `allowed`: the only tokens that may be drawn, [] for all. `bad_words`: token sequences whose last token is not drawn
+    where it would complete one in the output.
     """
 
     temperature: float = 1.0
@@ -31,6 +33,8 @@ class Sampling(msgspec.Struct, frozen=True, tag="sampling"):
     frequency: float = 0.0
     bias: dict[int, float] = {}
     grammar: str = ""
+    allowed: list[int] = []
+    bad_words: list[list[int]] = []
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):

@@ -2,8 +2,9 @@
 
 The canonical bytes of a longer conversation begin with those of the shorter one, whatever order its fields came in:
 what a chat template writes first (the tools) comes first, then the messages, keys sorted. A key is the xxh3 of what it
-stands for beyond the key before, seeded with that one; the first seed is the tenant's, because workers share prefixes
-inside a tenant alone. It separates and hides nothing: keys go to our own workers only, and no client ever sees one.
+stands for beyond the key before, seeded with that one; the first seed is the tenant's and the request's `cache_salt`,
+because workers share prefixes inside these alone. It separates and hides nothing: keys go to our own workers only, and
+no client ever sees one.
 Known hole: the same text as a string and as a list of parts has different keys.
 """
 
@@ -24,10 +25,18 @@ def prefix_keys(body: Mapping[str, Any], tenant: str) -> PrefixKeys | None:
     prompt = canonical(body)
     if prompt is None or len(prompt) < BLOCK:
         return None
-    key, ends = xxh3_64_intdigest(tenant.encode()), reaches(len(prompt))
+    key, ends = _seed(body, tenant), reaches(len(prompt))
     chain = [key := xxh3_64_intdigest(prompt[start:end], key) for start, end in pairwise((0, *ends))]
     keys = pack(f">{len(chain)}Q", *chain).hex(",", 8).split(",")
     return PrefixKeys(len(prompt), tuple(keys))
+
+
+def _seed(body: Mapping[str, Any], tenant: str) -> int:
+    """Of a tenant's requests with the same `cache_salt`: workers share prefixes among these alone."""
+    seed, salt = xxh3_64_intdigest(tenant.encode()), body.get("cache_salt")
+    if not isinstance(salt, str):
+        return seed
+    return xxh3_64_intdigest(salt.encode(errors="surrogatepass"), seed)
 
 
 def canonical(body: Mapping[str, Any]) -> memoryview | None:

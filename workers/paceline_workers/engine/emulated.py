@@ -10,7 +10,7 @@ import math
 import re
 import struct
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -64,10 +64,18 @@ class Vocabulary:
         place = len(request.tokens)
         seen = struct.pack(f"<QII{len(recent)}i", sampling.seed % 2**64, request.choice, place, *recent)
         number = int.from_bytes(blake2b(seen, digest_size=8).digest(), "little")
-        token = self.words[number % len(self.words)]
+        words = self._permitted(request)
+        if not words:
+            return Sample(0, error="`allowed_token_ids` and `bad_words` leave no token to come next.", refused=True)
+        token = words[number % len(words)]
         if request.beams is not None:
             return Sample(token, candidates=self._candidates(number, request.beams.search.keep))
         return Sample(token, self._logprobs(token, sampling.logprobs))
+
+    def _permitted(self, request: Request) -> Sequence[int]:
+        """The words that its own lists leave."""
+        words, barred = request.sampling.allowed or self.words, set(request.completing)
+        return [word for word in words if word not in barred] if barred else words
 
     def _candidates(self, first: int, count: int) -> list[tuple[int, float]]:
         """Distinct words from a drawn one on, each half as likely as the one before."""

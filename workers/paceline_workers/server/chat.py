@@ -6,7 +6,9 @@ worker and not the first client.
 """
 
 import json
+import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,6 +26,21 @@ Message = Mapping[str, Any]
 Tool = Mapping[str, Any]
 
 _FAULTS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """How a chat becomes a prompt: `generation` ends it where the assistant's turn begins, `continues` within the last
+    message. `variables` are the template's own, such as `enable_thinking`.
+    """
+
+    generation: bool = True
+    continues: bool = False
+    documents: tuple[Mapping[str, Any], ...] = ()
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+
+PLAIN = Rendering()
 
 
 class ChatTemplate:
@@ -52,23 +69,37 @@ class ChatTemplate:
         source = _default(read_json(path).get("chat_template"))
         return cls(source, special_tokens, now, f"{path}: chat_template") if source else None
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, generation: bool = True) -> str:
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), how: Rendering = PLAIN) -> str:
         """The prompt, by default ready for the assistant's turn. Raises RequestError when the template refuses it."""
         try:
-            return self._render(messages, tools, generation=generation)
+            return self._continued(messages, tools, how) if how.continues else self._render(messages, tools, how)
         except _FAULTS as error:
             raise RequestError(
                 Code.INVALID_REQUEST, f"The model's chat template refuses these messages: {error}", param="messages"
             ) from None
 
-    def _render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, generation: bool = True) -> str:
-        return self._template.render(
-            self._special_tokens,
-            messages=messages,
-            add_generation_prompt=generation,
-            tools=list(tools) or None,
-            documents=None,
-        )
+    def _continued(self, messages: Sequence[Message], tools: Sequence[Tool], how: Rendering) -> str:
+        """The prompt up to the end of the last message, which a mark shows; transformers does the same."""
+        *before, last = messages
+        content, mark = last.get("content") or "", f"{secrets.token_hex(16)} "
+        rendered = self._render([*before, {**last, "content": content + mark}], tools, how)
+        text, found, rest = rendered.rpartition(mark.rstrip())
+        if not found or content.strip() not in text:
+            raise RequestError(
+                Code.INVALID_REQUEST,
+                "`continue_final_message` needs a last message with content that the chat template writes as it is.",
+                param="continue_final_message",
+            )
+        return text if rest.startswith(" ") else text.rstrip()
+
+    def _render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), how: Rendering = PLAIN) -> str:
+        named = {
+            "messages": messages,
+            "add_generation_prompt": how.generation,
+            "tools": list(tools) or None,
+            "documents": list(how.documents) or None,
+        }
+        return self._template.render({**self._special_tokens, **how.variables, **named})
 
 
 def _default(value: Any) -> str:

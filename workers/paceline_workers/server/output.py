@@ -30,13 +30,20 @@ class Piece:
 
 
 class Output:
-    """One sequence's output so far."""
+    """One sequence's output so far. `include_stop`: the stop string or token that ends it belongs to its text."""
 
     def __init__(
-        self, decode: Decode, *, stops: Sequence[str] = (), min_tokens: int = 0, filters: Filters | None = None
+        self,
+        decode: Decode,
+        *,
+        stops: Sequence[str] = (),
+        include_stop: bool = False,
+        min_tokens: int = 0,
+        filters: Filters | None = None,
     ) -> None:
         self._detokenizer = Detokenizer(decode)
-        self._stops = StopMatcher(stops)
+        self._stops = StopMatcher(stops, included=include_stop)
+        self._include_stop = include_stop
         self._stoppable = bool(stops)
         self._min_tokens = min_tokens
         self._filters = filters or Filters()
@@ -72,7 +79,8 @@ class Output:
 
     def _text(self, frame: Tokens) -> str:
         """Certain text of a frame; token by token, so that it does not depend on how tokens come in frames."""
-        shown = len(frame.ids) - (frame.finish == "stop")  # the token that stops is counted, but it is no text
+        hidden = frame.finish == "stop" and not self._include_stop
+        shown = len(frame.ids) - hidden  # the token that stops is counted, but it is no text
         text = ""
         for index, token in enumerate(frame.ids):
             self.tokens += 1

@@ -8,22 +8,23 @@ from collections.abc import Sequence
 
 
 class StopMatcher:
-    """Feed pieces of text; take out what is before any stop string."""
+    """Feed pieces of text; take out what is before any stop string, or with `included` what ends with it."""
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], *, included: bool = False) -> None:
         self._stops = tuple(stops)
+        self._included = included
         self._held = ""
         self.matched = ""
 
     def feed(self, piece: str) -> str:
-        """What is certain to be before a stop string; after a match (`matched` names it) always nothing."""
+        """What is certain to be told; after a match (`matched` names it) always nothing."""
         if self.matched:
             return ""
         self._held += piece
         found = [(at + len(stop), at, stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         if found:
-            _, end, self.matched = min(found)
-            return self._release(end)
+            after, before, self.matched = min(found)
+            return self._release(after if self._included else before)
         return self._release(len(self._held) - self._could_begin())
 
     def flush(self) -> str:

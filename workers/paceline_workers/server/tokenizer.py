@@ -9,7 +9,7 @@ text takes some 200 bytes a character while it is encoded, so two of 8 MB take 3
 
 import json
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,15 @@ class Tokenizer:
         """The same, holding up whoever calls."""
         return self._inner.encode(text, add_special_tokens=special).ids
 
+    @cached_property
+    def around(self) -> tuple[list[int], list[int]]:
+        """The tokens that `special` adds before a text and behind it."""
+        bare, whole = (self.encode_now("a", special=special) for special in (False, True))
+        for start in range(len(whole) - len(bare) + 1):
+            if whole[start : start + len(bare)] == bare:
+                return whole[:start], whole[start + len(bare) :]
+        return [], []
+
     def least(self, text: str) -> int:
         """A number of tokens that `text` cannot fall below, known without encoding it; 0 where nothing is known."""
         return 0 if self._longest is None else -(-len(text.encode()) // self._longest)
@@ -105,6 +114,10 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of a whole sequence, special tokens left out."""
         return self._inner.decode(ids, skip_special_tokens=True)
+
+    def decode_all(self, ids: Sequence[int]) -> str:
+        """The same with special tokens by their names."""
+        return self._inner.decode(ids, skip_special_tokens=False)
 
     def decoder(self, kept: str) -> Decode:
         """`decode`, but the special token `kept` is not left out: it stands between the texts around it."""

@@ -1,7 +1,9 @@
 """One worker put together: model, engine, gate, load board and metrics, and how it drains."""
 
 from dataclasses import dataclass
+from hashlib import blake2b
 
+from paceline_core import __version__
 from paceline_core.auth import TrustFile
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
@@ -67,6 +69,13 @@ def _warm(config: WorkerConfig, tokenizer: Tokenizer, template: ChatTemplate | N
     return WarmPrefixes.of(texts, tokenizer, template)
 
 
+def fingerprint(config: WorkerConfig) -> str:
+    """The same for all workers that give the same answer to the same seed, as far as configuration tells."""
+    computes = config.engine.model_dump_json(include={"device", "dtype", "kv_dtype", "products", "emulate"})
+    parts = f"{config.model}\n{config.revision}\n{computes}"
+    return f"paceline-{__version__}-{blake2b(parts.encode(), digest_size=5).hexdigest()}"
+
+
 def create_worker(
     config: WorkerConfig,
     launch: Launch,
@@ -98,6 +107,7 @@ def create_worker(
             no_embeddings=pooling.refusal(folder),
             filters=filters.read(config.filters),
             warm=warm,
+            fingerprint=fingerprint(config),
         ),
         measures=measures,
         clock=clock,

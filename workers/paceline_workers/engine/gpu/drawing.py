@@ -1,8 +1,9 @@
 """The next tokens, drawn on the device for all requests that it can draw for, and how the host reads them.
 
 A request gets a place in the sampler's state with the first step that draws for it, and keeps it while it runs; after
-a preemption it joins anew, since what it drew last may have been thrown away. For grammars, beams, embeddings and what
-has more biases or stop ids than there is room for, the host draws from the same logits: such rows have no place.
+a preemption it joins anew, since what it drew last may have been thrown away. For grammars, lists of allowed tokens or
+bad words, beams, embeddings and what has more biases or stop ids than there is room for, the host draws from the same
+logits: such rows have no place.
 """
 
 from dataclasses import fields
@@ -71,7 +72,7 @@ def _first(drawn: Drawn, rows: int) -> Drawn:
 def wanted(request: Request) -> Asked | None:
     """What the device must know to draw for it, None if it cannot."""
     sampling = request.sampling
-    if request.embed or request.beams is not None or sampling.grammar:
+    if request.embed or request.beams is not None or sampling.grammar or sampling.allowed or sampling.bad_words:
         return None
     asked = Asked(
         temperature=sampling.temperature,

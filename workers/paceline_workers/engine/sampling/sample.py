@@ -1,8 +1,8 @@
 """One token per row of logits: what the request's own settings ask for is done, in a fixed order, and nothing else.
 
 1. the best token, if the request is greedy and changes no logit: no copy of the row is made
-2. bias and penalties (`penalties`); until `min_tokens` are produced, nothing that would end the request; only what
-   the grammar allows (`matching`)
+2. bias and penalties (`penalties`); only what the request's own lists leave (`permitted`); until `min_tokens` are
+   produced, nothing that would end the request; only what the grammar allows (`matching`)
 3. temperature, min-p, top-k, top-p (`filters`) and a draw with seeded noise (`noise`)
 A beam gets its best tokens by the model's own distribution instead of a draw. Rows never see each other, so a request
 draws the same in every batch, and logits that are no numbers, or a grammar that is none, fail their own request alone.
@@ -22,12 +22,14 @@ from paceline_workers.engine.sampling.logprobs import logprobs
 from paceline_workers.engine.sampling.matching import Grammars, Mask, Matcher
 from paceline_workers.engine.sampling.noise import Purpose, Row, bits, draw
 from paceline_workers.engine.sampling.penalties import Tally, add_bias, penalize, penalized
+from paceline_workers.engine.sampling.permitted import Ids, allowed_ids, forbid, restricted
 from paceline_workers.engine.scheduling import Request, Sample, State
 from paceline_workers.messages import Sampling
 
 Logits = NDArray[np.float32]
 GREEDY = 1e-5
 """Below this temperature the best token is taken: dividing by less would overflow. vLLM's limit."""
+NONE_LEFT = "`allowed_token_ids`, `bad_words`, `min_tokens` and structured output together leave no token to come next."
 
 
 class Sampler:
@@ -37,16 +39,18 @@ class Sampler:
         self._grammars = grammars
         self._tallies: dict[Request, Tally] = {}
         self._matchers: dict[Request, Matcher] = {}
+        self._allowed: dict[Request, Ids | None] = {}
 
     @property
     def kept(self) -> int:
-        """Tallies and matchers kept for the next step."""
-        return len(self._tallies) + len(self._matchers)
+        """Tallies, matchers and lists of allowed tokens kept for the next step."""
+        return len(self._tallies) + len(self._matchers) + len(self._allowed)
 
     def __call__(self, logits: Logits, requests: Sequence[Request]) -> list[Sample]:
         """One sample per row of `logits` [requests, vocabulary]."""
         _forget(self._tallies)
         _forget(self._matchers)
+        _forget(self._allowed)
         masks, faults = self._masks(requests, logits.shape[1])
         return [
             faults.get(request) or self._sample(row, request, masks.get(request))
@@ -81,6 +85,8 @@ class Sampler:
             return _candidates(row, request.beams.search.keep)
         scores = self._adjusted(row, request, mask)
         token = _choose(scores, request)
+        if scores[token] == -np.inf and restricted(sampling):
+            return Sample(token, error=NONE_LEFT, refused=True)
         if words := fault(float(scores[token])):
             return Sample(token, error=words)
         told = logprobs(row, token, sampling.logprobs) if sampling.logprobs >= 0 else None
@@ -91,6 +97,9 @@ class Sampler:
         scores: Logits | Row = row
         if sampling.bias or penalized(sampling):
             scores = self._changed(row, request)
+        if restricted(sampling):
+            scores = scores.copy()
+            forbid(scores, request, self._allowed_ids(request, len(row)))
         if mask is not None:
             return np.where(mask, scores, -np.inf)
         if request.produced < request.min_tokens:
@@ -111,6 +120,11 @@ class Sampler:
             self._tallies[request] = Tally(request)
         return self._tallies[request]
 
+    def _allowed_ids(self, request: Request, size: int) -> Ids | None:
+        if request not in self._allowed:
+            self._allowed[request] = allowed_ids(request.sampling, size)
+        return self._allowed[request]
+
     def _matcher(self, request: Request) -> Matcher:
         if request not in self._matchers:
             if self._grammars is None:
@@ -119,7 +133,7 @@ class Sampler:
         return self._matchers[request]
 
 
-def _forget(kept: dict[Request, Tally] | dict[Request, Matcher]) -> None:
+def _forget(kept: dict[Request, Tally] | dict[Request, Matcher] | dict[Request, Ids | None]) -> None:
     """What belongs to requests that do not run any more."""
     for request in [request for request in kept if request.state is not State.RUNNING]:
         del kept[request]

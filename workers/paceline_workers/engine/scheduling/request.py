@@ -128,6 +128,16 @@ class Request:
         return len(self.tokens) - self.prompt_len
 
     @property
+    def completing(self) -> list[int]:
+        """Tokens that would complete a bad word. The prompt does not count, as in vLLM: none begins there."""
+        words = self.sampling.bad_words
+        if not words:
+            return []
+        longest = max(map(len, words))
+        output = self.tokens[max(len(self.tokens) - longest + 1, self.prompt_len) :]
+        return [word[-1] for word in words if output[len(output) - len(word) + 1 :] == word[:-1]]
+
+    @property
     def decoding(self) -> bool:
         """Nothing is missing but the token sampled last."""
         return self.wanted > self.prompt_len and self.gap == 1

@@ -42,6 +42,9 @@ class Envelope(Struct, frozen=True):
     model: str
     choices: list[Any]
     usage: Usage | UnsetType | None = UNSET
+    system_fingerprint: str | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_text: str | UnsetType = UNSET
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -79,17 +82,27 @@ class Shape(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """One request's answers: the same id, time and model in each."""
+    """One request's answers: the same id, time, model and fingerprint in each.
+
+    What was asked to be told of a chat's prompt, its ids and its text, stands in whole answers and opening chunks.
+    """
 
     id: str
     created: int
     model: str
     kind: Kind
+    fingerprint: str | UnsetType = UNSET
+    prompt_ids: list[int] | UnsetType = UNSET
+    prompt_text: str | UnsetType = UNSET
 
-    def chunk(self, choices: list[Any], usage: Usage | UnsetType | None = UNSET) -> bytes:
+    def chunk(self, choices: list[Any], usage: Usage | UnsetType | None = UNSET, *, opening: bool = False) -> bytes:
         """One event's JSON."""
-        return Envelope(self.id, self.kind.chunk_object, self.created, self.model, choices, usage).encode()
+        return self._envelope(self.kind.chunk_object, choices, usage, prompt=opening).encode()
 
     def whole(self, choices: list[Any], usage: Usage) -> bytes:
         """The body of an answer that is not streamed."""
-        return Envelope(self.id, self.kind.object, self.created, self.model, choices, usage).encode()
+        return self._envelope(self.kind.object, choices, usage, prompt=True).encode()
+
+    def _envelope(self, kind: str, choices: list[Any], usage: Usage | UnsetType | None, *, prompt: bool) -> Envelope:
+        ids, text = (self.prompt_ids, self.prompt_text) if prompt else (UNSET, UNSET)
+        return Envelope(self.id, kind, self.created, self.model, choices, usage, self.fingerprint, ids, text)

@@ -69,6 +69,7 @@ class ChatChunk(Struct, frozen=True):
     delta: Delta
     logprobs: ChatLogprobs | None = None
     finish_reason: str | None = None
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class AssistantMessage(Struct, frozen=True):
@@ -87,6 +88,7 @@ class ChatChoice(Struct, frozen=True):
     message: AssistantMessage
     logprobs: ChatLogprobs | None
     finish_reason: str
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class ChatShape:

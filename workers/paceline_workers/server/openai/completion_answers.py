@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from paceline_workers.server.openai.answers import Kind
 from paceline_workers.server.openai.chat_answers import LOWEST
@@ -28,6 +28,8 @@ class TextChoice(Struct, frozen=True):
     text: str
     logprobs: TextLogprobs | None = None
     finish_reason: str | None = None
+    token_ids: list[int] | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
 
 
 class CompletionShape:

@@ -13,10 +13,11 @@ from msgspec import Struct
 from pydantic import Field, PlainValidator
 
 from paceline_workers.messages import Sampling, Started, Submit, Tokens
-from paceline_workers.server.openai.body import Body, invalid
+from paceline_workers.server.openai.body import invalid
 from paceline_workers.server.openai.fields import Route
-from paceline_workers.server.openai.inputs import Input, ids_of, inputs
+from paceline_workers.server.openai.inputs import Encoding, Input, ids_of, inputs
 from paceline_workers.server.openai.jobs import Asked
+from paceline_workers.server.openai.prompt_fields import CacheFields
 from paceline_workers.server.openai.requests import parse
 from paceline_workers.server.openai.served import ServedModel
 
@@ -24,7 +25,7 @@ INPUTS_LIMIT = 2048
 """OpenAI's own."""
 
 
-class EmbeddingRequest(Body):
+class EmbeddingRequest(CacheFields):
     """What `/v1/embeddings` takes."""
 
     route: ClassVar[str] = Route.EMBEDDINGS
@@ -33,6 +34,7 @@ class EmbeddingRequest(Body):
     input: Annotated[list[Input], PlainValidator(partial(inputs, most=INPUTS_LIMIT))]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(default=None, ge=1)
+    add_special_tokens: bool = True
 
 
 class EmbeddingUsage(Struct, frozen=True):
@@ -82,7 +84,8 @@ async def embedding_job(model: ServedModel, asked: Asked) -> EmbeddingJob:
     request, started = parse(EmbeddingRequest, asked.body), asked.started
     model.known(request.model)
     _check(request, model, started)
-    all_ids = await ids_of(model.tokenizer, request.input, started.max_model_len, "input")
+    how = Encoding(request.add_special_tokens, request.truncation(started.max_model_len, output=1))
+    all_ids = await ids_of(model.tokenizer, request.input, started.max_model_len, "input", how)
     caller, identity = asked.caller, secrets.token_hex(12)
     submits = (
         Submit(
@@ -91,8 +94,8 @@ async def embedding_job(model: ServedModel, asked: Asked) -> EmbeddingJob:
             max_tokens=1,
             sampling=Sampling(temperature=0.0),
             request_class=caller.request_class,
-            salt=caller.tenant,
-            unsalted=model.warm.unsalted(ids),
+            salt=request.salt(caller.tenant),
+            unsalted=0 if request.cache_salt else model.warm.unsalted(ids),
             deadline_s=caller.deadline_s,
             embed=True,
         )

@@ -34,9 +34,8 @@ class Events:
         shape = self._job.choices[index].shape
         opening = [] if index in self._opened else shape.opening()
         self._opened.add(index)
-        events = [
-            self._event(choices) for choices in (opening, *([choice] for choice in shape.chunks(piece))) if choices
-        ]
+        events = [self._event(opening, opening=True)] if opening else []
+        events += [self._event([choice]) for choice in shape.chunks(piece)]
         return b"".join((self._position(index, piece, len(events)), *events))
 
     def _position(self, index: int, piece: Piece, events: int) -> bytes:
@@ -45,8 +44,8 @@ class Events:
         alone = len(self._job.choices) == 1
         return sse.position(piece, events) if alone else sse.choice_position(index, piece, events)
 
-    def _event(self, choices: list[object]) -> bytes:
-        return sse.event(self._job.writer.chunk(choices, self._usage()))
+    def _event(self, choices: list[object], *, opening: bool = False) -> bytes:
+        return sse.event(self._job.writer.chunk(choices, self._usage(), opening=opening))
 
     def _usage(self) -> Usage | UnsetType | None:
         options = self._job.options

@@ -2,10 +2,11 @@
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from paceline_workers.server.openai.body import invalid
-from paceline_workers.server.openai.lengths import refuse_overlong, room
+from paceline_workers.server.openai.lengths import Truncation, refuse_overlong, refuse_uncountable, room
 from paceline_workers.server.tokenizer import Tokenizer
 
 Input = str | list[int]
@@ -23,16 +24,40 @@ def inputs(value: Any, most: int) -> list[Input]:
     return several
 
 
-async def ids_of(tokenizer: Tokenizer, given: Sequence[Input], context: int, field: str) -> list[list[int]]:
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How a text becomes ids: with the tokens that stand around a prompt, cut to a length."""
+
+    special: bool = True
+    truncation: Truncation | None = None
+
+    def check(self, one: Input, tokenizer: Tokenizer, context: int, name: str) -> None:
+        """Refuse what is too long before it is encoded. Raises RequestError."""
+        if self.truncation is None:
+            refuse_overlong(tokenizer.least(one) if isinstance(one, str) else len(one), context, name)
+        elif isinstance(one, str):
+            refuse_uncountable(one, context, name)
+
+    def cut(self, ids: list[int], tokenizer: Tokenizer, *, text: bool) -> list[int]:
+        """The ids that are kept; who sends ids has put special tokens among them, or not."""
+        if self.truncation is None:
+            return ids
+        return self.truncation.cut(ids, *(tokenizer.around if text and self.special else ()))
+
+
+async def ids_of(
+    tokenizer: Tokenizer, given: Sequence[Input], context: int, field: str, how: Encoding
+) -> list[list[int]]:
     """The ids of each, in order. Raises RequestError naming the one that is wrong."""
     names = names_of(field, len(given))
     for one, name in zip(given, names, strict=True):
-        refuse_overlong(tokenizer.least(one) if isinstance(one, str) else len(one), context, name)
+        how.check(one, tokenizer, context, name)
     all_ids = []
     texts = [one for one in given if isinstance(one, str)]
-    async with contextlib.aclosing(tokenizer.encode_each(texts, special=True)) as encoded:
+    async with contextlib.aclosing(tokenizer.encode_each(texts, special=how.special)) as encoded:
         for one, name in zip(given, names, strict=True):
-            ids = await anext(encoded) if isinstance(one, str) else one
+            text = isinstance(one, str)
+            ids = how.cut(await anext(encoded) if isinstance(one, str) else one, tokenizer, text=text)
             room(len(ids), None, None, context, name)
             _check(ids, tokenizer.size, name)
             all_ids.append(ids)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from msgspec import structs
+from msgspec import UNSET, UnsetType, structs
 
 from paceline_core.wire import RESUME, Resume
 from paceline_workers.messages import Sampling, Started, Submit
@@ -19,8 +19,9 @@ from paceline_workers.server.openai.body import invalid
 from paceline_workers.server.openai.chat_answers import CHAT, ChatShape
 from paceline_workers.server.openai.choices import Choice
 from paceline_workers.server.openai.completion_answers import TEXT, CompletionShape
-from paceline_workers.server.openai.inputs import Input, ids_of, names_of
-from paceline_workers.server.openai.lengths import refuse_overlong, room
+from paceline_workers.server.openai.echo import Echo
+from paceline_workers.server.openai.inputs import Encoding, Input, ids_of, names_of
+from paceline_workers.server.openai.lengths import room
 from paceline_workers.server.openai.requests import (
     ChatRequest,
     CompletionRequest,
@@ -31,6 +32,7 @@ from paceline_workers.server.openai.requests import (
 from paceline_workers.server.openai.resumes import resumed, split
 from paceline_workers.server.openai.sampled import sampling
 from paceline_workers.server.openai.served import ServedModel, ToolParsing
+from paceline_workers.server.openai.token_ids import WithTokenIds, as_id
 from paceline_workers.server.openai.tool_answers import TokenBytes, ToolShape
 from paceline_workers.server.output import Output, Piece
 
@@ -93,6 +95,8 @@ class _Wanted:
     logprobs: int
     kind: Kind
     decode: Decode
+    prompt_ids: list[int] | UnsetType = UNSET
+    prompt_text: str | UnsetType = UNSET
 
 
 async def chat_job(model: ServedModel, asked: Asked) -> Job:
@@ -102,15 +106,41 @@ async def chat_job(model: ServedModel, asked: Asked) -> Job:
     context = asked.started.max_model_len
     model.known(request.model)
     tools = model.parser(request.offered, request.forced)
-    text = model.render(request.messages, request.offered)
-    refuse_overlong(model.tokenizer.least(text), context, "messages")
-    ids = await model.tokenizer.encode_chat(text, asked.caller.tenant)
+    text, ids = await _chat_prompt(model, request, asked)
     max_tokens = room(len(ids), request.limit, asked.caller.max_tokens, context, "messages")
-    token_bytes = model.tokenizer.token_bytes if request.logprobs else None
+    token_bytes = _token_bytes(model, request) if request.logprobs else None
     logprobs = request.top_logprobs if request.logprobs else -1
     decode = model.tokenizer.decoder(tools.form.marker) if tools else model.tokenizer.decode
-    prompt = _Prompt(ids, max_tokens, lambda index: _chat_shape(index, token_bytes, tools))
-    return await _job(model, request, asked, resume, _Wanted([prompt], logprobs, CHAT, decode))
+
+    def shape(index: int) -> Shape:
+        made = _chat_shape(index, token_bytes, tools)
+        made = Echo(made, request.echoed) if request.echoed else made
+        return WithTokenIds(made) if request.return_token_ids else made
+
+    wanted = _Wanted(
+        [_Prompt(ids, max_tokens, shape)],
+        logprobs,
+        CHAT,
+        decode if request.skip_special_tokens else model.tokenizer.decode_all,
+        ids if request.return_token_ids else UNSET,
+        text if request.return_prompt_text else UNSET,
+    )
+    return await _job(model, request, asked, resume, wanted)
+
+
+async def _chat_prompt(model: ServedModel, request: ChatRequest, asked: Asked) -> tuple[str, list[int]]:
+    """A chat's prompt as the template writes it, and its ids. Raises RequestError."""
+    context, tokenizer = asked.started.max_model_len, model.tokenizer
+    text = model.render(
+        request.messages, request.offered, request.rendering(request.documents, request.reasoning_effort)
+    )
+    how = Encoding(bool(request.add_special_tokens), request.truncation(context, request.limit or 0))
+    how.check(text, tokenizer, context, "messages")
+    if how.special:
+        ids = await tokenizer.encode(text, special=True)
+    else:
+        ids = await tokenizer.encode_chat(text, request.salt(asked.caller.tenant))
+    return text, how.cut(ids, tokenizer, text=True)
 
 
 async def completion_job(model: ServedModel, asked: Asked) -> Job:
@@ -119,19 +149,26 @@ async def completion_job(model: ServedModel, asked: Asked) -> Job:
     request = parse(CompletionRequest, body)
     context = asked.started.max_model_len
     model.known(request.model)
-    all_ids = await ids_of(model.tokenizer, request.prompt, context, "prompt")
-    token_bytes = None if request.logprobs is None else model.tokenizer.token_bytes
-    logprobs = -1 if request.logprobs is None else request.logprobs
     default = min(COMPLETION_TOKENS, asked.caller.max_tokens or COMPLETION_TOKENS)
+    how = Encoding(request.add_special_tokens, request.truncation(context, request.limit or default))
+    all_ids = await ids_of(model.tokenizer, request.prompt, context, "prompt", how)
+    token_bytes = None if request.logprobs is None else _token_bytes(model, request)
+    logprobs = -1 if request.logprobs is None else request.logprobs
+
+    def shape(index: int, ids: list[int], echo: str) -> Shape:
+        made = CompletionShape(index, token_bytes, echo)
+        return WithTokenIds(made, ids) if request.return_token_ids else made
+
     prompts = [
         _Prompt(
             ids,
             room(len(ids), request.limit, default, context, name),
-            partial(CompletionShape, token_bytes=token_bytes, echo=_echo(model, given, request.echo)),
+            partial(shape, ids=ids, echo=_echo(model, given if how.truncation is None else ids, request.echo)),
         )
         for given, ids, name in zip(request.prompt, all_ids, names_of("prompt", len(all_ids)), strict=True)
     ]
-    return await _job(model, request, asked, resume, _Wanted(prompts, logprobs, TEXT, model.tokenizer.decode))
+    decode = model.tokenizer.decode if request.skip_special_tokens else model.tokenizer.decode_all
+    return await _job(model, request, asked, resume, _Wanted(prompts, logprobs, TEXT, decode))
 
 
 MakeJob = Callable[[ServedModel, Asked], Coroutine[Any, Any, Job]]
@@ -142,6 +179,11 @@ GENERATING: Mapping[str, MakeJob] = {"/v1/chat/completions": chat_job, "/v1/comp
 
 def _chat_shape(index: int, token_bytes: TokenBytes | None, tools: ToolParsing | None) -> Shape:
     return ToolShape(index, token_bytes, tools) if tools else ChatShape(index, token_bytes)
+
+
+def _token_bytes(model: ServedModel, request: GenerateRequest) -> TokenBytes:
+    """What `logprobs` call a token."""
+    return as_id if request.return_tokens_as_token_ids else model.tokenizer.token_bytes
 
 
 def _echo(model: ServedModel, given: Input, echo: bool) -> str:
@@ -162,7 +204,8 @@ async def _job(
     if resume:
         choices = await resumed(choices, resume, asked.started, model.tokenizer.size)
         identity, created = resume.id, resume.created
-    writer = Writer(identity, created, request.model, wanted.kind)
+    fingerprint = model.fingerprint or UNSET
+    writer = Writer(identity, created, request.model, wanted.kind, fingerprint, wanted.prompt_ids, wanted.prompt_text)
     each = len(choices) // len(wanted.prompts)
     return Job(choices, writer, request.stream, request.stream_options, each, request.n)
 
@@ -187,13 +230,14 @@ def _submits(
 ) -> Iterator[tuple[_Prompt, Submit]]:
     """A sequence for each prompt; all have the same seed, so each is answered as if it were asked alone."""
     seed = _seed(model, request, asked.caller)
-    how = sampling(request, asked.started, seed, _logprobs(request, wanted.logprobs), model.tokenizer.size)
+    how = sampling(request, asked.started, seed, _logprobs(request, wanted.logprobs), model.tokenizer)
     for place, prompt in enumerate(wanted.prompts):
         own = name if len(wanted.prompts) == 1 else f"{name}-{place}"
         submit = _submit(request, asked.caller, own, prompt, how)
         keys = asked.caller.prefix if len(wanted.prompts) == 1 else None
         told = keys.tokens(len(prompt.ids)) if keys else []
-        yield prompt, structs.replace(submit, prefix_keys=told, unsalted=model.warm.unsalted(prompt.ids))
+        unsalted = 0 if request.cache_salt else model.warm.unsalted(prompt.ids)
+        yield prompt, structs.replace(submit, prefix_keys=told, unsalted=unsalted)
 
 
 def _submit(request: GenerateRequest, caller: Caller, name: str, prompt: _Prompt, how: Sampling) -> Submit:
@@ -206,7 +250,7 @@ def _submit(request: GenerateRequest, caller: Caller, name: str, prompt: _Prompt
         min_tokens=request.min_tokens,
         stop_ids=request.stop_token_ids,
         ignore_eos=request.ignore_eos,
-        salt=caller.tenant,
+        salt=request.salt(caller.tenant),
         deadline_s=caller.deadline_s,
         tpot_s=caller.tpot_s,
     )
@@ -245,5 +289,11 @@ def _choices(
     for place, (prompt, submit) in enumerate(submits):
         for one in _sequences(submit, request, started):
             filters = model.filters() if model.filters else None
-            output = Output(decode, stops=request.stop, min_tokens=request.min_tokens, filters=filters)
+            output = Output(
+                decode,
+                stops=request.stop,
+                include_stop=request.include_stop_str_in_output,
+                min_tokens=request.min_tokens,
+                filters=filters,
+            )
             yield Choice(one, output, prompt.shape(place * request.n + one.choice))

@@ -1,9 +1,33 @@
 """How many tokens an answer may have, or why there is no room for any. Pure."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
 from paceline_core.errors import Code, RequestError
 
 COUNTED_CHARACTERS = 1 << 18
 COUNTED_PER_TOKEN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """Keep `tokens` of a prompt, on the left its end and on the right its begin."""
+
+    tokens: int
+    side: Literal["left", "right"] = "left"
+
+    def cut(self, ids: Sequence[int], before: Sequence[int] = (), behind: Sequence[int] = ()) -> list[int]:
+        """What is left of a prompt; the special tokens around it stay while there is room for more than them."""
+        if len(ids) <= self.tokens:
+            return list(ids)
+        if self.tokens <= len(before) + len(behind):
+            return self._kept(ids, self.tokens)
+        text = ids[len(before) : len(ids) - len(behind)]
+        return [*before, *self._kept(text, self.tokens - len(before) - len(behind)), *behind]
+
+    def _kept(self, ids: Sequence[int], count: int) -> list[int]:
+        return list(ids[len(ids) - count :] if self.side == "left" else ids[:count])
 
 
 def room(prompt: int, asked: int | None, default: int | None, context: int, param: str) -> int:

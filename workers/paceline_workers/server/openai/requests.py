@@ -14,8 +14,9 @@ from pydantic import Field, PlainValidator, ValidationError
 from paceline_core.nesting import check_shape
 from paceline_workers.server.openai.body import Body, invalid
 from paceline_workers.server.openai.fields import Route, refuse_unsupported
-from paceline_workers.server.openai.inputs import Input, inputs
+from paceline_workers.server.openai.inputs import Input, inputs, is_ids
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT, Message
+from paceline_workers.server.openai.prompt_fields import DOCUMENTS_LIMIT, CacheFields, Effort, TemplateFields
 from paceline_workers.server.openai.refusals import refusal, unreadable
 from paceline_workers.server.openai.structured import wished
 from paceline_workers.server.openai.tools import CALLS_LIMIT, TOOLS_LIMIT, Tool, ToolChoice
@@ -25,11 +26,20 @@ BIAS_LIMIT = 1024
 BIAS_MOST = 100.0
 STOPS_LIMIT = 16
 STOP_CHARACTERS = 256
+BAD_WORDS_LIMIT = 128
+"""Each is encoded twice on the loop, some 20 microseconds a time."""
 CHOICES_LIMIT = 32
 """Each is a sequence of its own in the engine's queue."""
 PENALTY_MOST = 8.0
 """Of a length's exponent: a higher one means the longest beam, whatever it says."""
-_SCORES = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "logit_bias": {}}
+_SCORES = {
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "logit_bias": {},
+    "allowed_token_ids": None,
+    "bad_words": [],
+}
 """What would change a beam's score, and the values that do not."""
 SEQUENCES_LIMIT = 128
 """Of all prompts of one request together; as many as a stream can be resumed with."""
@@ -42,6 +52,20 @@ def _stops(value: Any) -> list[str]:
     if len(stops) > STOPS_LIMIT or any(len(stop) > STOP_CHARACTERS for stop in stops):
         raise ValueError(f"holds at most {STOPS_LIMIT} texts of at most {STOP_CHARACTERS} characters")
     return stops
+
+
+def _bad_words(value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(word, str) and word for word in value):
+        raise ValueError("must be a list of texts, none of them empty")
+    if len(value) > BAD_WORDS_LIMIT or any(len(word) > STOP_CHARACTERS for word in value):
+        raise ValueError(f"holds at most {BAD_WORDS_LIMIT} texts of at most {STOP_CHARACTERS} characters")
+    return value
+
+
+def _allowed(value: Any) -> list[int]:
+    if not is_ids(value) or not value:
+        raise ValueError("must be a list of token ids, at least one")
+    return sorted(set(value))
 
 
 def _bias(value: Any) -> dict[int, float]:
@@ -72,7 +96,7 @@ class StreamOptions(Body):
     continuous_usage_stats: bool = False
 
 
-class GenerateRequest(Body):
+class GenerateRequest(CacheFields):
     """What both generating routes share."""
 
     model: str
@@ -93,6 +117,12 @@ class GenerateRequest(Body):
     stop: Annotated[list[str], PlainValidator(_stops)] = []
     stop_token_ids: list[int] = Field(default=[], max_length=64)
     ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+    return_token_ids: bool = False
+    return_tokens_as_token_ids: bool = False
+    allowed_token_ids: Annotated[list[int], PlainValidator(_allowed)] | None = None
+    bad_words: Annotated[list[str], PlainValidator(_bad_words)] = []
     n: int = Field(default=1, ge=1, le=CHOICES_LIMIT)
     best_of: int | None = Field(default=None, ge=1, le=CHOICES_LIMIT)
     use_beam_search: bool = False
@@ -124,6 +154,7 @@ class GenerateRequest(Body):
 
     def check(self) -> None:
         """What no field can tell alone. Raises RequestError."""
+        super().check()
         if len({self.max_tokens, self.max_completion_tokens} - {None}) > 1:
             raise invalid("`max_tokens` and `max_completion_tokens` differ; send the latter alone.", "max_tokens")
         if self.candidates < self.n:
@@ -144,7 +175,7 @@ class GenerateRequest(Body):
             raise invalid(f"`{field}` cannot be followed together with `use_beam_search`; send one.", field)
 
 
-class ChatRequest(GenerateRequest):
+class ChatRequest(GenerateRequest, TemplateFields):
     """`POST /v1/chat/completions`."""
 
     route: ClassVar[str] = Route.CHAT
@@ -155,6 +186,16 @@ class ChatRequest(GenerateRequest):
     tools: list[Tool] = Field(default=[], max_length=TOOLS_LIMIT)
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = True
+    documents: list[dict[str, Any]] = Field(default=[], max_length=DOCUMENTS_LIMIT)
+    reasoning_effort: Effort | None = None
+    return_prompt_text: bool = False
+    echo: bool = False
+
+    @property
+    def echoed(self) -> str:
+        """What stands before the answer: the last message if the answer has its role, as in vLLM."""
+        last = self.messages[-1]
+        return last.content if self.echo and (not self.begins_turn or last.role == "assistant") else ""
 
     @property
     def offered(self) -> list[Tool]:
@@ -205,6 +246,7 @@ class CompletionRequest(GenerateRequest):
     prompt: Annotated[list[Input], PlainValidator(partial(inputs, most=SEQUENCES_LIMIT))]
     logprobs: int | None = Field(default=None, ge=0, le=5)
     echo: bool = False
+    add_special_tokens: bool = True
 
     def check(self) -> None:
         """What no field can tell alone. Raises RequestError."""

@@ -1,17 +1,24 @@
 """How a request wants its tokens chosen: its fields, the model's advice where it has none, and what must not be."""
 
+from collections.abc import Sequence
+
 from paceline_workers.messages import Sampling, Started
 from paceline_workers.server.openai.body import invalid
 from paceline_workers.server.openai.requests import GenerateRequest
 from paceline_workers.server.openai.structured import checked
+from paceline_workers.server.tokenizer import Tokenizer
 
 
-def sampling(request: GenerateRequest, started: Started, seed: int, logprobs: int, vocabulary: int) -> Sampling:
+def sampling(request: GenerateRequest, started: Started, seed: int, logprobs: int, tokenizer: Tokenizer) -> Sampling:
     """What the engine is told. Raises RequestError."""
+    vocabulary = tokenizer.size
     if request.use_beam_search:
         return Sampling(temperature=0.0, logprobs=logprobs)
     if any(token >= vocabulary for token in request.logit_bias):
         raise invalid(f"`logit_bias` names a token id that is not in 0 to {vocabulary - 1}.", "logit_bias")
+    if not all(0 <= token < vocabulary for token in request.allowed_token_ids or ()):
+        words = f"`allowed_token_ids` names a token id that is not in 0 to {vocabulary - 1}."
+        raise invalid(words, "allowed_token_ids")
     return Sampling(
         temperature=_value(request, started, "temperature"),
         top_p=_value(request, started, "top_p"),
@@ -24,6 +31,8 @@ def sampling(request: GenerateRequest, started: Started, seed: int, logprobs: in
         frequency=request.frequency_penalty,
         bias=request.logit_bias,
         grammar=_grammar(request, started),
+        allowed=request.allowed_token_ids or [],
+        bad_words=_bad_words(request.bad_words, tokenizer),
     )
 
 
@@ -31,6 +40,23 @@ def _value(request: GenerateRequest, started: Started, name: str) -> float:
     """The request's own, else what the model's makers advise, else what changes nothing."""
     own: float = getattr(request, name)
     return own if name in request.model_fields_set else started.defaults.get(name, own)
+
+
+def _bad_words(words: Sequence[str], tokenizer: Tokenizer) -> list[list[int]]:
+    """Each as the tokens of a text that begins with it, and of one that goes on with it behind a space.
+
+    vLLM leaves the second out where it has more or fewer tokens, and so lets many words pass. Raises RequestError.
+    """
+    found: list[list[int]] = []
+    for word in words:
+        begun = tokenizer.encode_now(word.lstrip(), special=False)
+        if not begun:
+            raise invalid(f"`bad_words` holds {word!r}, which has no tokens.", "bad_words")
+        behind = tokenizer.encode_now(" " + word.lstrip(), special=False)
+        found.append(begun)
+        if behind[-len(begun) :] != begun:
+            found.append(behind)
+    return found
 
 
 def _grammar(request: GenerateRequest, started: Started) -> str:

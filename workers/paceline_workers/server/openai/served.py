@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
-from paceline_workers.server.chat import ChatTemplate
+from paceline_workers.server.chat import PLAIN, ChatTemplate, Rendering
 from paceline_workers.server.filters.hook import Filters
 from paceline_workers.server.openai.messages import Message
 from paceline_workers.server.openai.tools import Tool
@@ -21,7 +21,8 @@ from paceline_workers.server.warming import WarmPrefixes
 class ServedModel:
     """`new_seed` gives the seed of a request that names none. `no_embeddings`: why it cannot embed, "" if it can.
 
-    `filters` makes the filters of one answer, if there are any.
+    `filters` makes the filters of one answer, if there are any. `fingerprint` names model, revision and backend: what
+    answers with the same seed depend on.
     """
 
     names: tuple[str, ...]
@@ -32,19 +33,20 @@ class ServedModel:
     no_embeddings: str = ""
     filters: Callable[[], Filters] | None = None
     warm: WarmPrefixes = field(default_factory=WarmPrefixes)
+    fingerprint: str = ""
 
     def known(self, name: str) -> None:
         """Raises RequestError unless this model answers to `name`."""
         if name not in self.names:
             raise RequestError(Code.MODEL_NOT_FOUND, f"The model `{name}` does not exist here.", param="model")
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, generation: bool = True) -> str:
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), how: Rendering = PLAIN) -> str:
         """The prompt of a chat, by default up to where the assistant's turn begins. Raises RequestError."""
         if self.template is None:
             words = "This model has no chat template; use /v1/completions."
             raise RequestError(Code.INVALID_REQUEST, words, param="messages")
         plain = [message.plain() for message in messages]
-        return self.template.render(plain, [tool.plain() for tool in tools], generation=generation)
+        return self.template.render(plain, [tool.plain() for tool in tools], how)
 
     def parser(self, tools: Sequence[Tool], forced: str | None = None) -> "ToolParsing | None":
         """How calls of `tools` are found, or the `forced` one; None without tools. Raises RequestError."""

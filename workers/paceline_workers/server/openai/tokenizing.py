@@ -19,6 +19,7 @@ from paceline_workers.server.openai.fields import Route
 from paceline_workers.server.openai.inputs import is_ids
 from paceline_workers.server.openai.lengths import refuse_uncountable
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT, Message
+from paceline_workers.server.openai.prompt_fields import TemplateFields
 from paceline_workers.server.openai.requests import parse
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.openai.tools import TOOLS_LIMIT, Tool
@@ -26,7 +27,7 @@ from paceline_workers.server.openai.tools import TOOLS_LIMIT, Tool
 IDS_LIMIT = 1 << 20
 
 
-class TokenizeRequest(Body):
+class TokenizeRequest(TemplateFields):
     """`POST /tokenize`: a prompt, or messages; `add_special_tokens` is as the generating route would do."""
 
     route: ClassVar[str] = Route.TOKENIZE
@@ -35,12 +36,11 @@ class TokenizeRequest(Body):
     prompt: str | None = None
     messages: list[Message] | None = Field(default=None, min_length=1, max_length=MESSAGES_LIMIT)
     tools: list[Tool] = Field(default=[], max_length=TOOLS_LIMIT)
-    add_special_tokens: bool | None = None
-    add_generation_prompt: bool = True
     return_token_strs: bool = False
 
     def check(self) -> None:
         """One of the two forms. Raises RequestError."""
+        super().check()
         if (self.prompt is None) is (self.messages is None):
             raise invalid("Send `prompt` or `messages`, one of them.", "prompt")
         for index, message in enumerate(self.messages or ()):
@@ -129,6 +129,6 @@ async def _tokens(model: ServedModel, asked: TokenizeRequest, context: int) -> l
     if asked.prompt is not None:
         refuse_uncountable(asked.prompt, context, "prompt")
         return await model.tokenizer.encode(asked.prompt, special=asked.add_special_tokens is not False)
-    text = model.render(asked.messages or [], asked.tools, generation=asked.add_generation_prompt)
+    text = model.render(asked.messages or [], asked.tools, asked.rendering())
     refuse_uncountable(text, context, "messages")
     return await model.tokenizer.encode(text, special=asked.add_special_tokens is True)

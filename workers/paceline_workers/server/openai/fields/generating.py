@@ -25,6 +25,46 @@ GENERATING_FIELDS: tuple[Field, ...] = (
         "prompt", COMPLETIONS, BOTH,
         "one text, one list of token ids, or a list of up to 128 of either; each is answered as if it were asked alone",
     ),
+    served(
+        "add_generation_prompt", CHAT, VLLM,
+        "whether the prompt ends where the assistant's turn begins; default `true` but for `continue_final_message`",
+    ),
+    served(
+        "continue_final_message", CHAT, VLLM,
+        "the answer goes on with the last message, which the chat template must write as it is",
+    ),
+    served(
+        "add_special_tokens", CHAT, VLLM,
+        "`true` adds the tokens that stand around a prompt to what the template writes; default `false`",
+    ),
+    served(
+        "add_special_tokens", COMPLETIONS, VLLM,
+        "whether the tokens that stand around a prompt are added to a text; default `true`",
+    ),
+    served(
+        "chat_template_kwargs", CHAT, VLLM,
+        "variables of the chat template, such as `enable_thinking`; not those with fields of their own",
+    ),
+    served(
+        "documents", CHAT, VLLM,
+        "at most 256 objects that the chat template is told; where it does not read them they change nothing",
+    ),
+    served(
+        "reasoning_effort", CHAT, BOTH,
+        "told to the chat template, with `enable_thinking` true unless it is `none`",
+    ),
+    served(
+        "truncate_prompt_tokens", GENERATING, VLLM,
+        "keeps so many of the prompt's tokens, those around a text among them; -1: what the context leaves",
+    ),
+    served(
+        "truncation_side", GENERATING, VLLM,
+        "`left` (default) keeps the end of the prompt, `right` its begin",
+    ),
+    served(
+        "cache_salt", GENERATING, VLLM,
+        "up to 1,024 characters; keys and values are shared only among requests of a tenant with the same one",
+    ),
     # How long the answer may be
     served("max_tokens", GENERATING, BOTH, "default: what the context leaves; 16 for completions"),
     served("max_completion_tokens", CHAT, BOTH, "the newer name of `max_tokens`"),
@@ -35,6 +75,14 @@ GENERATING_FIELDS: tuple[Field, ...] = (
     ),
     served("stop", GENERATING, BOTH, "at most 16 texts of 256 characters, which are not shown"),
     served("stop_token_ids", GENERATING, VLLM, "at most 64 ids of the model's vocabulary"),
+    served(
+        "include_stop_str_in_output", GENERATING, VLLM,
+        "`true`: the text ends with the stop text, or with the text of the stop token, instead of before it",
+    ),
+    served(
+        "skip_special_tokens", GENERATING, VLLM,
+        "`false` shows special tokens in the text by their names",
+    ),
     served("ignore_eos", GENERATING, VLLM, "the model's end-of-sequence tokens do not end the answer"),
     # How it is told
     served("stream", GENERATING, BOTH, "server-sent events"),
@@ -56,6 +104,23 @@ GENERATING_FIELDS: tuple[Field, ...] = (
     ),
     served("top_logprobs", CHAT, BOTH, "up to 20, only with `logprobs`"),
     served("logprobs", COMPLETIONS, BOTH, "a number up to 5"),
+    served(
+        "return_token_ids", GENERATING, VLLM,
+        "`token_ids` in each choice, the one that stopped included; `prompt_token_ids` beside a chat's choices, or "
+        "in those of a completion; in streams in the first chunk",
+    ),
+    served(
+        "return_tokens_as_token_ids", GENERATING, VLLM,
+        "`logprobs` call a token `token_id:<id>`",
+    ),
+    served(
+        "return_prompt_text", CHAT, VLLM,
+        "`prompt_text`: what the chat template wrote; in streams with the opening chunk",
+    ),
+    served(
+        "echo", CHAT, VLLM,
+        "the last message before the answer, where the answer continues it (`continue_final_message`) or has its role",
+    ),
     # How tokens are chosen
     served(
         "temperature", GENERATING, BOTH,
@@ -68,6 +133,15 @@ GENERATING_FIELDS: tuple[Field, ...] = (
     served("presence_penalty", GENERATING, BOTH, "from -2 to 2, over the output"),
     served("frequency_penalty", GENERATING, BOTH, "from -2 to 2, over the output"),
     served("logit_bias", GENERATING, BOTH, "at most 1,024 token ids, each from -100 to 100"),
+    served(
+        "allowed_token_ids", GENERATING, VLLM,
+        "the only tokens that may be generated; without an end-of-sequence id among them the answer ends by length",
+    ),
+    served(
+        "bad_words", GENERATING, VLLM,
+        "at most 128 texts of 256 characters; the last token of one is not generated where it would complete it, at "
+        "the begin of a text or behind a space",
+    ),
     served(
         "seed", GENERATING, BOTH,
         "from -2^63 to 2^63 - 1; the same seed gives the same text, whatever else is computed with it; without one an "
@@ -102,27 +176,9 @@ GENERATING_FIELDS: tuple[Field, ...] = (
     refused("moderation", CHAT, OPENAI, "a service's `filters` judge texts"),
     refused("verbosity", CHAT, OPENAI, "say it in the prompt", "medium"),
     refused("suffix", COMPLETIONS, BOTH, "needs a model made to fill in, which none of those served here is", ""),
-    refused("echo", CHAT, VLLM, "the last message before the answer", False),
     refused("prompt_embeds", COMPLETIONS, VLLM, "a prompt is text or token ids", []),
     refused("prompt_logprobs", GENERATING, VLLM, "log-probabilities of the prompt's tokens"),
-    refused("allowed_token_ids", GENERATING, VLLM, "the only tokens that may be generated"),
-    refused("bad_words", GENERATING, VLLM, "texts that are not generated", []),
-    refused("include_stop_str_in_output", GENERATING, VLLM, "the text ends with what stopped it", False),
-    refused("skip_special_tokens", GENERATING, VLLM, "`false` shows them in the text", True),
-    refused("spaces_between_special_tokens", GENERATING, VLLM, "has no effect in vLLM with fast tokenizers", True),
-    refused("truncate_prompt_tokens", GENERATING, VLLM, "keeps the prompt's last tokens"),
-    refused("truncation_side", GENERATING, VLLM, "which end of the prompt is kept"),
-    refused("add_special_tokens", CHAT, VLLM, "adds what stands around a prompt to what the template writes", False),
-    refused("add_special_tokens", COMPLETIONS, VLLM, "whether tokens are added around a text", True),
-    refused("add_generation_prompt", CHAT, VLLM, "whether the prompt ends where the assistant's turn begins", True),
-    refused("continue_final_message", CHAT, VLLM, "the answer goes on with the last message", False),
     refused("chat_template", CHAT, VLLM, "a template of the request's own"),
-    refused("chat_template_kwargs", CHAT, VLLM, "variables for the chat template", {}),
-    refused("documents", CHAT, VLLM, "texts for the chat template", []),
-    refused("return_token_ids", GENERATING, VLLM, "token ids beside the text", False),
-    refused("return_tokens_as_token_ids", GENERATING, VLLM, "tokens of `logprobs` as `token_id:<id>`", False),
-    refused("return_prompt_text", CHAT, VLLM, "what the chat template wrote", False),
-    refused("cache_salt", GENERATING, VLLM, "prompts are cached apart by it"),
     refused("logprob_token_ids", GENERATING, VLLM, "log-probabilities of these tokens alone"),
     refused("thinking_token_budget", GENERATING, VLLM, "how many tokens the model thinks", -1),
     refused("include_reasoning", CHAT, VLLM, "whether its thoughts are told", True),
@@ -138,7 +194,6 @@ GENERATING_FIELDS: tuple[Field, ...] = (
     ignored("safety_identifier", CHAT, OPENAI, "who asks is told by the key"),
     ignored("metadata", CHAT, OPENAI, "answers are not kept"),
     ignored("store", CHAT, OPENAI, "answers are not kept"),
-    ignored("reasoning_effort", CHAT, BOTH, "the models here think as long as their template says"),
     ignored("service_tier", CHAT, OPENAI, "the header `x-paceline-class` chooses a class"),
     ignored("priority", GENERATING, VLLM, "the header `x-paceline-class` chooses a class"),
     ignored("prediction", CHAT, OPENAI, "a hint for speed"),
@@ -147,6 +202,7 @@ GENERATING_FIELDS: tuple[Field, ...] = (
     ignored("prompt_cache_retention", CHAT, OPENAI, "prefixes are kept while there is room"),
     ignored("request_id", GENERATING, VLLM, "the header `x-request-id` names a request"),
     ignored("session_id", GENERATING, VLLM, "requests find their prefixes without it"),
+    ignored("spaces_between_special_tokens", GENERATING, VLLM, "no spaces are added between them"),
     ignored("stream_interval", GENERATING, VLLM, "a chunk holds what has come by then"),
     ignored("media_io_kwargs", CHAT, VLLM, "of images and sound, which are not taken"),
     ignored("mm_processor_kwargs", CHAT, VLLM, "of images and sound, which are not taken"),
