@@ -109,3 +109,27 @@ def test_short_values_and_numbers_are_hidden_in_their_place_alone() -> None:
     found = Redactor()
     found.learn([{"env": [{"name": "MODE", "value": "fast"}, {"name": "SIZE", "value": "12345678901"}]}])
     assert found.text("fast 12345678901") == "fast 12345678901"
+
+
+def test_a_value_that_names_an_object_is_hidden_in_its_place_alone() -> None:
+    """Helm writes its release's name into an annotation: that is no secret, and every name holds it."""
+    pod = {
+        "metadata": {
+            "name": "paceline-gateway-1",
+            "namespace": "paceline-system",
+            "labels": {"app.kubernetes.io/instance": "paceline"},
+            "annotations": {
+                "meta.helm.sh/release-name": "paceline",
+                "meta.helm.sh/release-namespace": "paceline-system",
+            },
+        },
+        "spec": {"containers": [{"args": ["--namespace=paceline-system", "--token=token-canary"]}]},
+    }
+    found = Redactor()
+    found.learn([None, [pod]])
+    [clean] = json.loads(found.objects([pod]))
+    assert clean["metadata"] == pod["metadata"] | {"annotations": dict.fromkeys(pod["metadata"]["annotations"], HIDDEN)}
+    assert clean["spec"]["containers"][0]["args"] == [f"--namespace={HIDDEN}", f"--token={HIDDEN}"]
+    assert (
+        found.log("paceline-system/paceline-gateway-1 token-canary") == f"paceline-system/paceline-gateway-1 {HIDDEN}"
+    )

@@ -72,7 +72,18 @@ def test_variables_come_from_series_that_exist_and_refresh_with_the_time(board: 
 def test_a_service_is_chosen_alike_on_every_board_and_a_class_where_there_are_classes() -> None:
     chosen = {uid: set(variables(board)) for uid, board in FILES.items()}
     common = {"datasource", "namespace", "service"}
-    assert chosen == {"paceline-service": common | {"class"}, "paceline-control": common, "paceline-tenants": common}
+    by_class = common | {"class"}
+    assert chosen == {"paceline-service": by_class, "paceline-control": common, "paceline-tenants": by_class}
+
+
+def test_every_variable_that_a_query_or_a_link_uses_is_one_that_its_board_has() -> None:
+    missing = {
+        f"{uid}: ${name}"
+        for uid, board in FILES.items()
+        for name in re.findall(r"\$\{?(?!__)(\w+)", json.dumps([board["panels"], board["annotations"], board["links"]]))
+        if name not in variables(board)
+    }
+    assert missing == set()
 
 
 @BOARD

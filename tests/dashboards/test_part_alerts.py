@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from tests.dashboards.conftest import Programs
 from tests.dashboards.rulecases import CHAT, INTERACTIVE, POOL, TTFT, Story, alerts, healthy, told
+from tools.dashboards import all_alerts
 
 pytestmark = pytest.mark.real
 
@@ -34,6 +35,35 @@ def pool(desired: str, ready: str, minutes: int = 60) -> Story:
 )
 def test_missing_replicas(programs: Programs, tmp_path: Path, story: Story, expected: Values) -> None:
     alerts(programs, tmp_path, story, expected)
+
+
+def test_no_alert_outlives_its_service(programs: Programs, tmp_path: Path) -> None:
+    """Every alert about a service fires in the minute before it is deleted, and none 6 minutes later."""
+    last = 40
+    story = pool("2 3 2 3 3x4 " * 5 + "3", f"0x{last}", minutes=60).promise(0.9, last, **TTFT)
+    story.verdicts(f"0+80x{last}", f"0+90x{last}", **TTFT)
+    story.add("paceline_engine_restarts_total", f"0+1x{last}", pod="w-0", revision="r", **POOL)
+    story.add("paceline_queue_oldest_wait_seconds", f"9x{last}", **INTERACTIVE)
+    story.add("paceline_slo_threshold_seconds", f"0.5x{last}", **TTFT)
+    story.add("paceline_autoscaler_clamped_total", f"0+6x{last}", pod="autoscaler-0", limit="max", **CHAT)
+    story.add("paceline_autoscaler_signal_age_seconds", f"90x{last}", signal="attainment", **CHAT)
+    for state, pages in (("free", 10), ("active", 970)):
+        story.add("paceline_kv_pages", f"{pages}x{last}", pod="w-0", state=state, revision="r", **POOL)
+    story.add("paceline_scheduler_preemptions_total", f"0+12x{last}", pod="w-0", mode="recompute", **POOL)
+    story.series |= {name: f"{text} stale" for name, text in story.series.items() if 'pisvc="chat"' in name}
+    about = {DOWN, STUCK, FLAPPING, "PacelineScaleClampedAtMax", "PacelineQueueHeadOfLine", "PacelineKVPressure"}
+    about |= {"PacelineEngineRestarts", "PacelineAutoscalerBlind/attainment", "PacelineTTFTBurnFast"}
+    about |= {"PacelineTTFTBurnSlow", "PacelineBudgetTicket/3d"}
+    assert {alert.name for alert in all_alerts() if "pisvc" in alert.summary} - _names(about) == _TOLD_OF_TTFT
+    alerts(programs, tmp_path, story, {last: about, last + 6: set()})
+
+
+_TOLD_OF_TTFT = {f"Paceline{kind}Burn{speed}" for kind in ("TPOT", "E2E", "Availability") for speed in ("Fast", "Slow")}
+"""The same expressions over another target."""
+
+
+def _names(fired: set[str]) -> set[str]:
+    return {name.partition("/")[0] for name in fired}
 
 
 def test_a_slow_start_is_given_its_time(programs: Programs, tmp_path: Path) -> None:

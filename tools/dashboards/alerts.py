@@ -1,6 +1,7 @@
 """Alerts on the parts: is there capacity, does the autoscaler see and act, does the operator reconcile.
 
-What is missing compares false, so each alert on a value stands beside one on its absence.
+What is missing compares false, so each alert on a value stands beside one on its absence. An expression that looks back
+also asks for a current sample: a deleted service or pool has none, so its alerts end with it.
 Known hole: a former leader that keeps showing its last gauges hides what its successor sees, until it is gone.
 """
 
@@ -57,7 +58,7 @@ def _scale_stuck() -> Alert:
     missing, start = "paceline:replicas_missing:count", "paceline:cold_start:seconds"
     return Alert(
         "PacelineScaleStuck",
-        f"({missing} > 0 unless {start} > {_QUICK_START_S})\nor\nmin_over_time({missing}[20m]) > 0",
+        f"({missing} > 0 unless {start} > {_QUICK_START_S})\nor\n(min_over_time({missing}[20m]) > 0 and {missing} > 0)",
         Severity.TICKET,
         f"{_WHO} waits for replicas of pool {{{{ $labels.pool }}}}",
         "{{ $value }} replicas are wanted and not ready, for longer than one and a half cold starts take.",
@@ -83,7 +84,7 @@ def _flapping() -> Alert:
     slices = [_both_ways(desired, offset) for offset in ("", " offset 10m", " offset 20m")]
     return Alert(
         "PacelineAutoscalerFlapping",
-        "\nand\n".join(slices),
+        "\nand\n".join([*slices, total(_REPLICAS, _POOL, {"state": "desired"}, "max")]),
         Severity.TICKET,
         f"{_WHO} scales up and down again and again",
         "Pool {{ $labels.pool }} went both up and down in each of the last three 10 minutes.",
@@ -123,9 +124,10 @@ def _saturation() -> list[Alert]:
 
 
 def _engine_restarts() -> Alert:
+    restarts = "paceline_engine_restarts_total"
     return Alert(
         "PacelineEngineRestarts",
-        f"{growth('paceline_engine_restarts_total', _POOL, window='15m')} > 2",
+        f"{growth(restarts, _POOL, window='15m')} > 2\nand\n{total(restarts, _POOL)}",
         Severity.TICKET,
         f"{_WHO}: engines of pool {{{{ $labels.pool }}}} end again and again",
         "{{ $value | humanize }} engine processes crashed or hung in 15 minutes; each took its requests along.",

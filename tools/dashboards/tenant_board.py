@@ -15,7 +15,7 @@ def board() -> Board:
         "paceline-tenants",
         "paceline / Tenants",
         "What each tenant asks for, uses and costs; whether its limits are counted with the other gateways.",
-        ("pisvc_namespace", "pisvc"),
+        ("pisvc_namespace", "pisvc", "class"),
         (_use(), _limits(), _clients()),
         decisions(),
     )
@@ -51,13 +51,13 @@ def _use() -> Row:
             ),
             Panel(
                 "Requests charged",
-                "Requests per second that were charged, by tenant, of the chosen services.",
+                "Requests per second that were charged, by tenant, of the chosen services and classes.",
                 "Refused requests and those no worker could answer are not charged.",
                 "reqps", (Query(rate("paceline_usage_requests_total", ("tenant",)), "{{tenant}}", quiet=True),),
             ),
             Panel(
                 "Tokens charged",
-                "Tokens per second that were charged, by tenant and kind, of the chosen services.",
+                "Tokens per second that were charged, by tenant and kind, of the chosen services and classes.",
                 "Limits per minute and budgets count these.",
                 "none", (Query(charged, "{{tenant}} {{kind}}", quiet=True),),
             ),

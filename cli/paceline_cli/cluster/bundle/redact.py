@@ -4,12 +4,14 @@ Objects: values of variables, arguments, headers, filters and of annotations tha
 field managers are dropped. Every value so hidden is remembered and replaced wherever else it turns up (a log that
 prints its environment). Texts: keys, tokens and certificates by their forms, and fields of log lines that could hold
 prompts. Secrets need no rule: none is ever read.
+A value that is also the name, the namespace or a label of some object (Helm writes `release-name: paceline`) is no
+secret: it is hidden in its place and kept elsewhere.
 Hole: a value of under 8 characters, over 512 or of digits alone is hidden in its place alone.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from paceline_core.objects.naming import ANNOTATION_FREEZE, ANNOTATION_FREEZE_REASON, ANNOTATION_UPGRADE
@@ -53,9 +55,11 @@ class Redactor:
 
     def __init__(self) -> None:
         self._literals: dict[str, str] = {}  # the value, and how JSON writes it
+        self._public: set[str] = set()
 
-    def learn(self, documents: Iterable[Any]) -> None:
+    def learn(self, documents: Sequence[Any]) -> None:
         """Remember every value that `objects` will hide."""
+        self._public.update(_identifiers(documents))
         for document in documents:
             self._hide(document)
 
@@ -112,9 +116,21 @@ class Redactor:
         return f"{name}={self._gone(value)}" if equals else name
 
     def _gone(self, value: Any) -> str:
-        if isinstance(value, str) and LEAST <= len(value) <= MOST and not value.isdigit():
+        secret = isinstance(value, str) and LEAST <= len(value) <= MOST and not value.isdigit()
+        if secret and value not in self._public:
             self._literals[value] = json.dumps(value)[1:-1]
         return HIDDEN
+
+
+def _identifiers(value: Any) -> Iterator[str]:
+    """Names, namespaces and label values of the objects in `value`."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _identifiers(item)
+    elif isinstance(value, dict) and isinstance(metadata := value.get("metadata"), dict):
+        labels = metadata.get("labels") or {}
+        named = (metadata.get("name"), metadata.get("namespace"), *labels.values())
+        yield from (text for text in named if isinstance(text, str))
 
 
 def _line(line: str) -> str:
