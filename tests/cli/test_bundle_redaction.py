@@ -113,7 +113,7 @@ def test_short_values_and_numbers_are_hidden_in_their_place_alone() -> None:
 
 def test_a_value_that_names_an_object_is_hidden_in_its_place_alone() -> None:
     """Helm writes its release's name into an annotation: that is no secret, and every name holds it."""
-    pod = {
+    pod: dict[str, Any] = {
         "metadata": {
             "name": "paceline-gateway-1",
             "namespace": "paceline-system",
