@@ -10,6 +10,7 @@ from paceline_core.wire import PrefixKeys
 from paceline_gateway.http.message import Headers
 from paceline_gateway.identity import choose_class
 from paceline_gateway.requests.body import Asked, parse, rename_model
+from paceline_gateway.requests.prompt import Prompt, measure
 from paceline_gateway.routing.directory import Directory
 from paceline_gateway.routing.models import Asker, Destination, locate
 from paceline_gateway.routing.prefix_keys import prefix_keys
@@ -33,6 +34,9 @@ class Admission(NamedTuple):
     ours: bool = False
     onward: tuple[Destination, ...] = ()
     """Where it may go if nobody answers it there."""
+    prompt: Prompt = Prompt()
+    min_tokens: int = 0
+    """Tokens that each choice has for certain."""
     counts: bool = False
     """It asks what a text is in tokens, or ids in text: nothing is computed for it, nor was anything promised."""
 
@@ -50,23 +54,35 @@ def first(_chain: Sequence[Destination], _: RequestClass, _size: int) -> int:
 
 
 def admit(  # noqa: PLR0913 - all that a judgement rests on
-    body: bytes, headers: Headers, tenant: ResolvedTenant, picture: Directory, draw: float, *, choose: Choose = first
+    body: bytes,
+    headers: Headers,
+    tenant: ResolvedTenant,
+    picture: Directory,
+    draw: float,
+    *,
+    path: str = "",
+    choose: Choose = first,
 ) -> Admission:
-    """Judge a request of this tenant. Raises RequestError naming the field."""
+    """Judge a request of this tenant to this path. Raises RequestError naming the field."""
     asked = parse(body)
     request_class = choose_class(headers, tenant)
     chain = locate(asked.model, Asker(tenant, headers), picture, draw)
     place = 0 if len(chain) == 1 else choose(chain, request_class, len(body))
-    return _under(asked, body, request_class, tenant, chain[place:])
+    return _under(asked, body, request_class, tenant, chain[place:], measure(asked.data, path))
 
 
 def readmit(body: bytes, tenant: ResolvedTenant, admission: Admission, place: int) -> Admission:
     """Judge an admitted request anew, for a later destination of its chain. Raises RequestError."""
-    return _under(parse(body), body, admission.request_class, tenant, admission.onward[place:])
+    return _under(parse(body), body, admission.request_class, tenant, admission.onward[place:], admission.prompt)
 
 
-def _under(
-    asked: Asked, body: bytes, request_class: RequestClass, tenant: ResolvedTenant, chain: tuple[Destination, ...]
+def _under(  # noqa: PLR0913, PLR0917 - as above
+    asked: Asked,
+    body: bytes,
+    request_class: RequestClass,
+    tenant: ResolvedTenant,
+    chain: tuple[Destination, ...],
+    size: Prompt,
 ) -> Admission:
     """The terms of the chain's first destination."""
     destination = chain[0]
@@ -88,6 +104,8 @@ def _under(
         choices=asked.choices,
         ours=ours,
         onward=chain[1:],
+        prompt=size,
+        min_tokens=min(asked.min_tokens, asked.max_tokens or limit),
     )
 
 
@@ -95,7 +113,7 @@ def admit_tokens(  # noqa: PLR0913 - as above
     body: bytes, headers: Headers, tenant: ResolvedTenant, picture: Directory, draw: float, *, path: str
 ) -> Admission:
     """Judge a request to `/tokenize` or `/detokenize`: none but the model it names can answer. Raises RequestError."""
-    admission = admit(body, headers, tenant, picture, draw)
+    admission = admit(body, headers, tenant, picture, draw, path=path)
     runtime = admission.destination.service.runtime.name
     if runtime not in _TOKENIZERS:
         raise RequestError(Code.ROUTE_NOT_FOUND, f"The model is served by {runtime}, which has no {path} like vLLM's.")

@@ -20,8 +20,10 @@ from paceline_gateway.routing.directory import NOTHING, Directory
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.telemetry.tenants import TenantSeries
 from paceline_gateway.telemetry.usage import UsageSeries
+from paceline_gateway.usage import exposure
 from paceline_gateway.usage.cost import Part, Replica, cost_of
 from paceline_gateway.usage.entries import read_usage
+from paceline_gateway.usage.exposure import Exposure
 from paceline_gateway.usage.ledger import Ledger
 from paceline_gateway.usage.nouns import Spent, Stored
 from paceline_planner.cost import pool_price
@@ -35,23 +37,26 @@ class Billing:
 
     def __init__(self, name: str, clock: Clock, metrics: Metrics, tenants: TenantSeries) -> None:
         self.ledger = Ledger(name, clock.utc())
+        self.exposure = Exposure()
         self._clock = clock
         self._series = UsageSeries(metrics, tenants)
         self._prices: dict[tuple[str, str], Decimal | None] = {}
         self._priced = NOTHING
 
-    def reserve(
-        self, request: int, tenant: ResolvedTenant, desk: Desk, use: Use, picture: Directory
+    def reserve(  # noqa: PLR0913, PLR0917 - all that a reservation rests on
+        self, request: int, tenant: ResolvedTenant, desk: Desk, need: Use, most: Use, picture: Directory, gateways: int
     ) -> RequestError | None:
         """Set aside what a request may use of its tenant's month, or say why there is too little left."""
-        if not tenant.budgeted:
+        if not tenant.budgeted and tenant.output_tokens_per_minute is None:
             return None
         replica = None if tenant.monthly_dollars is None else self._any_replica(desk, picture)
-        return self.ledger.reserve(request, tenant, _spent([(replica, use.output_tokens)], use, 0))
+        expected, at_most = (_spent([(replica, use.output_tokens)], use, 0) for use in (need, most))
+        return exposure.reserve(self.ledger, self.exposure, request, tenant, expected, at_most, gateways)
 
     def release(self, request: int) -> None:
         """A request has ended."""
         self.ledger.release(request)
+        self.exposure.release(request)
 
     def charged(  # noqa: PLR0913, PLR0917 - all that a price rests on
         self, record: Record, use: Use, desk: Desk, name: RequestClass, picture: Directory, earlier: Earlier = ()

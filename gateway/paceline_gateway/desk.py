@@ -13,10 +13,11 @@ from paceline_gateway.queues.ticket import OUTPUT_WEIGHT, Ticket
 from paceline_gateway.quota.nouns import Use
 from paceline_gateway.quota.outputs import PRIOR, Outputs
 from paceline_gateway.requests.budget import RetryBudget
-from paceline_gateway.requests.estimate import TokenRatio
+from paceline_gateway.requests.estimate import PromptEstimate
 from paceline_gateway.requests.hedging import Hedges
 from paceline_gateway.requests.judge import Verdicts
 from paceline_gateway.requests.nouns import Record
+from paceline_gateway.requests.prompt import Prompt
 from paceline_gateway.routing.breaker import Circuit
 from paceline_gateway.routing.fallback import Pressure, crowding
 from paceline_gateway.routing.fleet import Fleet
@@ -76,7 +77,7 @@ class Desk:
             prefix_bytes=limits.prefix_bytes,
         )
         self.dispatcher = Dispatcher(fleet, Caps(held=limits.held_requests, size=limits.queue_bytes))
-        self.ratio = TokenRatio()
+        self.estimate = PromptEstimate()
         self.tallies = {name: Tally() for name in RequestClass}
         self.tenants: dict[RequestClass, dict[str, Tally]] = {name: {} for name in RequestClass}
         self.outputs = {name: Outputs() for name in RequestClass}
@@ -95,10 +96,16 @@ class Desk:
         mean = round(tally.output_tokens / tally.completed) if tally.completed else PRIOR
         return mean if asked is None else min(mean, asked)
 
-    def prompt_tokens(self, size: int) -> int:
-        """Prompt tokens to expect of a body; what is beyond the model's context is refused and must buy no replica."""
-        tokens = self.ratio.tokens(size)
-        return min(tokens, self.fleet.context) if self.fleet.context else tokens
+    def prompt_tokens(self, prompt: Prompt, tenant: str = "") -> int:
+        """Prompt tokens to expect; what is beyond the model's context is refused and must buy no replica."""
+        return self._within_context(prompt, self.estimate.tokens(prompt, tenant))
+
+    def most_prompt_tokens(self, prompt: Prompt) -> int:
+        """Prompt tokens that there are at most, beside what a chat template adds."""
+        return self._within_context(prompt, prompt.most)
+
+    def _within_context(self, prompt: Prompt, tokens: int) -> int:
+        return min(tokens, self.fleet.context * prompt.prompts) if self.fleet.context else tokens
 
     def budget(self, share: float) -> RetryBudget:
         """The retry budget for requests that came under this share."""
@@ -114,7 +121,9 @@ class Desk:
         promised = [target.seconds for target in terms.targets if target.metric == "ttft"]
         if not promised:
             return Pressure.OPEN
-        ttft_s = self.fleet.ttft_s(Ask(self.prompt_tokens(size), name), self.dispatcher.lines[name].prompt_tokens, now)
+        ttft_s = self.fleet.ttft_s(
+            Ask(self.prompt_tokens(Prompt(size)), name), self.dispatcher.lines[name].prompt_tokens, now
+        )
         return crowding(ttft_s, self._slot_wait_s(name, now), promised)
 
     def _slot_wait_s(self, name: RequestClass, now: float) -> float | None:
@@ -129,7 +138,7 @@ class Desk:
 
     def diverted(self, name: RequestClass, size: int, reason: DivertReason) -> None:
         """A request that asked for this service goes to another one instead: it is demand for both."""
-        tokens = self.prompt_tokens(size)
+        tokens = self.prompt_tokens(Prompt(size))
         self.tallies[name].arrived(tokens, 0)
         self.tally(name, OTHER).arrived(tokens, 0)
         self.series.diverted[reason].inc()
@@ -149,7 +158,7 @@ class Desk:
         return Ticket(
             number,
             name,
-            0 if admission.counts else self.prompt_tokens(size),
+            0 if admission.counts else self.prompt_tokens(admission.prompt, tenant.name),
             size,
             deadline,
             stream=admission.stream,
@@ -189,7 +198,7 @@ class Desk:
         self.tallies[name].arrived(prompt_tokens)
         self.tally(name, tenant).arrived(prompt_tokens)
 
-    def ended(self, record: Record, verdicts: Verdicts, name: RequestClass, size: int, choices: int = 1) -> None:
+    def ended(self, record: Record, verdicts: Verdicts, name: RequestClass, prompt: Prompt, choices: int = 1) -> None:
         """One that arrived has ended."""
         kept = all(verdict is _GOOD for _, verdict in verdicts) if verdicts else None
         output = record.meter.output if record.outcome is _OK else 0
@@ -198,7 +207,7 @@ class Desk:
         if self.hedges is not None and record.first is not None and record.sent is not None and not record.resumed:
             self.hedges.began(name, record.first - record.sent + record.late)
         if record.outcome is _OK:
-            self.ratio.learn(size, record.meter.prompt)
+            self.estimate.learn(prompt, record.meter.prompt, record.tenant)
             if output:  # what has none, like an embedding, says nothing of how long answers are
                 self.outputs[name].learn(record.tenant, output, choices)
 

@@ -27,7 +27,7 @@ from paceline_gateway.queues.door import Shed
 from paceline_gateway.queues.line import FairLine
 from paceline_gateway.quota.nouns import Reservation, Use
 from paceline_gateway.quota.quotas import Quotas
-from paceline_gateway.quota.use import used
+from paceline_gateway.quota.use import made_since, used
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.hedging import Hedges
 from paceline_gateway.requests.judge import judge
@@ -189,7 +189,7 @@ class Floor:
         if call.trace is not None:
             self._trace(call, call.trace, record)
         trace_id, at = (0, 0.0) if call.trace is None else (call.trace.trace_id, self._parts.clock.utc().timestamp())
-        use = Use() if call.reservation is None else used(record, call.reservation.use)
+        use = Use() if call.reservation is None else used(record, call.reservation.use, self._made(call, record))
         self._parts.access.ended(record, call.request_id, call.request.head.path, trace_id, use.input_tokens)
         if call.ticket is None or call.desk is None:
             return
@@ -204,10 +204,22 @@ class Floor:
             self.quotas.settle(call.reservation, use, self.now())
             desk.settled(call.ticket, use, record.meter.cached)
             self.billing.charged(record, use, desk, name, self.picture, call.earlier)
-            choices = 1 if call.admission is None else call.admission.choices
-            desk.ended(record, verdicts, name, call.ticket.size, choices)
+            if call.admission is not None:
+                desk.ended(record, verdicts, name, call.admission.prompt, call.admission.choices)
         desk.series.classes[name].ended(record, verdicts, trace_id, at)
         desk.series.ended(record, phases(record))
+
+    def _made(self, call: Call, record: Record) -> int:
+        """Output tokens of an answer that was given up before it told any."""
+        admission, reservation = call.admission, call.reservation
+        if call.desk is None or admission is None or reservation is None or record.sent is None:
+            return 0
+        if admission.stream or not reservation.use.output_tokens:
+            return 0
+        worker = call.desk.fleet.get(record.worker)
+        step_s, most = 0.0 if worker is None else worker.step_s, admission.max_tokens * admission.choices
+        made = made_since(record.ended - record.sent, step_s, admission.choices)
+        return reservation.use.output_tokens if made is None else min(made, most)
 
     def _trace(self, call: Call, trace: Trace, record: Record) -> None:
         model = "" if call.desk is None else call.desk.service.model.served_name

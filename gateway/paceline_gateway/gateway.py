@@ -12,12 +12,14 @@ from paceline_core.registry.enums import DivertReason
 from paceline_core.telemetry import get_logger
 from paceline_gateway import models
 from paceline_gateway.admission import Admission, admit, admit_tokens
+from paceline_gateway.desk import Desk
 from paceline_gateway.floor import RETRY_S, Floor
 from paceline_gateway.http.message import Head, Request
 from paceline_gateway.http.reader import Refusal
 from paceline_gateway.http.reply import Reply, json_fields, request_id_field
 from paceline_gateway.identity import authenticate, sent_key_id
 from paceline_gateway.proxy import Call
+from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.quota.nouns import Reservation, Use
 from paceline_gateway.requests import events as e
 from paceline_gateway.routes import Route, check_coding, find_route, find_socket, writes
@@ -106,7 +108,7 @@ class Gateway:
         if counts:
             admission = admit_tokens(body, head.headers, tenant, floor.picture, draw, path=head.path)
         else:
-            admission = admit(body, head.headers, tenant, floor.picture, draw, choose=floor.choose)
+            admission = admit(body, head.headers, tenant, floor.picture, draw, path=head.path, choose=floor.choose)
         self._reserve(call, admission, tenant)
 
     def _reserve(self, call: Call, admission: Admission, tenant: ResolvedTenant) -> None:
@@ -117,13 +119,32 @@ class Gateway:
         ticket = desk.ticket(next(self._tickets), tenant, admission, deadline, writes=writing)
         call.admitted(desk, admission, ticket)
         floor.open_call(call)
-        output = desk.outputs[name].expected(tenant.name, admission.max_tokens, admission.choices) if writing else 0
-        use = Use(1, ticket.prompt_tokens, output)
-        refusal = floor.billing.reserve(ticket.id, tenant, desk, use, floor.picture)
+        need, most = self._needs(desk, ticket, admission, tenant, writing)
+        gateways = floor.quotas.gateways
+        refusal = floor.billing.reserve(ticket.id, tenant, desk, need, most, floor.picture, gateways)
         if refusal is not None:
             self._reserved(call, refusal)
             return
-        call.waiter = floor.quotas.reserve(tenant, use, now, partial(self._reserved, call))
+        call.waiter = floor.quotas.reserve(tenant, need, now, partial(self._reserved, call))
+
+    def _needs(
+        self, desk: Desk, ticket: Ticket, admission: Admission, tenant: ResolvedTenant, writing: bool
+    ) -> tuple[Use, Use]:
+        """What a request is expected to use, and what it may use at most."""
+        if admission.counts:
+            return Use(1), Use(1)
+        floor, prompt = self._floor, max(ticket.prompt_tokens, desk.most_prompt_tokens(admission.prompt))
+        if not writing:
+            return Use(1, ticket.prompt_tokens), Use(1, prompt)
+        limit, exposed = tenant.output_tokens_per_minute, floor.billing.exposure.of(tenant.name).output_tokens
+        output = desk.outputs[ticket.request_class].expected(
+            tenant.name,
+            admission.max_tokens,
+            admission.choices,
+            least=admission.min_tokens,
+            crowded=limit is not None and exposed * floor.quotas.gateways > limit,
+        )
+        return Use(1, ticket.prompt_tokens, output), Use(1, prompt, admission.max_tokens * admission.choices)
 
     def _reserved(self, call: Call, result: Reservation | RequestError) -> None:
         """The tenant's leave, or why there is none."""

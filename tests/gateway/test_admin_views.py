@@ -29,6 +29,7 @@ from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.quota.nouns import Reservation, Use
 from paceline_gateway.quota.quotas import Quotas
 from paceline_gateway.requests.nouns import Meter, Record, Terms
+from paceline_gateway.requests.prompt import Prompt
 from paceline_gateway.routing.directory import Directory
 from paceline_gateway.routing.pace import Pace
 from paceline_gateway.telemetry.series import ServiceSeries
@@ -262,7 +263,7 @@ def test_a_service_tells_what_came_and_what_was_kept() -> None:
     done = Record(Outcome.OK, 200, None, "team", terms, 0.0, 0.0, 0.0, 0.2, 1.0, 1, "w0", Meter(prompt=50, output=5))
     verdicts = [("ttft_p95", Verdict.GOOD)]
     desk.arrived(INTERACTIVE, 30)
-    desk.ended(done, verdicts, INTERACTIVE, 200)
+    desk.ended(done, verdicts, INTERACTIVE, Prompt(200))
     desk.series.classes[INTERACTIVE].ended(done, verdicts)
     wait(desk, 0, "team")
     (view,) = services(seen, Asked()).services

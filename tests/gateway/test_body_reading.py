@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.requests.body import Asked, parse, rename_model
+from paceline_gateway.requests.body import ALL_CHOICES, CHOICES, MOST, Asked, parse, rename_model
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,35 @@ def test_what_is_wrong_is_named(body: bytes, code: Code, param: str | None) -> N
     with pytest.raises(RequestError) as caught:
         parse(body)
     assert (caught.value.code, caught.value.param) == (code, param)
+
+
+@pytest.mark.parametrize("field", ["n", "best_of"])
+@pytest.mark.parametrize("number", [CHOICES + 1, 10**15, 2**63 - 1, 10**19, 1e300])
+def test_so_many_choices_are_refused_by_the_name_of_their_field(field: str, number: float) -> None:
+    with pytest.raises(RequestError, match=f"`{field}` must be a whole number from 1 to {CHOICES}") as caught:
+        parse(json.dumps({"model": "m", field: number}).encode())
+    assert caught.value.param == field
+
+
+def test_so_many_choices_of_so_many_prompts_are_refused() -> None:
+    body = {"model": "m", "n": CHOICES, "prompt": ["a"] * (ALL_CHOICES // CHOICES)}
+    assert parse(json.dumps(body).encode()).choices == ALL_CHOICES
+    with pytest.raises(RequestError, match="`n` times the 65 prompts is over 65536"):
+        parse(json.dumps(body | {"prompt": ["a"] * 65}).encode())
+
+
+@pytest.mark.parametrize("asked", [0, -5, True, "3", None, [2]])
+def test_choices_that_make_no_sense_are_left_to_the_worker(asked: object) -> None:
+    assert parse(json.dumps({"model": "m", "n": asked}).encode()).choices == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "least"),
+    [({}, 0), ({"min_tokens": 9}, 9), ({"min_tokens": -1}, 0), ({"min_tokens": "9"}, 0), ({"min_tokens": True}, 0),
+     ({"ignore_eos": True}, MOST), ({"ignore_eos": 1}, 0), ({"min_tokens": 1e300}, MOST)],
+)  # fmt: skip
+def test_what_each_answer_has_for_certain_is_read(more: dict[str, object], least: int) -> None:
+    assert parse(json.dumps({"model": "m", **more}).encode()).min_tokens == least
 
 
 @pytest.mark.parametrize("number", [b"0", b"1.5", b"%d" % 10**30, b"%d" % 2**63])

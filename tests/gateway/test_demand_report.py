@@ -15,6 +15,7 @@ from paceline_gateway.demand import Bell, demand_lines, service_demand
 from paceline_gateway.desk import TENANTS, Desk
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.requests.nouns import Meter, Record
+from paceline_gateway.requests.prompt import Prompt
 from paceline_gateway.routing.pace import Pace
 from paceline_gateway.telemetry.series import ServiceSeries
 
@@ -92,7 +93,7 @@ def test_the_rows_of_a_class_are_bounded_and_add_up_to_it(story: list[Asked]) ->
         made.arrived(INTERACTIVE, 10, asked.tenant)
         if asked.outcome is not None:
             ended = record(asked.outcome)._replace(tenant=asked.tenant)
-            made.ended(ended, [("ttft_p95", Verdict.GOOD)], INTERACTIVE, 200)
+            made.ended(ended, [("ttft_p95", Verdict.GOOD)], INTERACTIVE, Prompt(200))
         elif asked.waits:
             made.dispatcher.join(Ticket(number, INTERACTIVE, 10, 100, NOW + 9, tenant=asked.tenant), NOW)
     rows, whole, line = service_demand(made, NOW).classes, made.tallies[INTERACTIVE], made.dispatcher.lines[INTERACTIVE]
@@ -110,29 +111,31 @@ def test_only_answered_requests_are_completed() -> None:
     for outcome in (Outcome.OK, Outcome.SHED, Outcome.CANCELLED):
         made.arrived(INTERACTIVE, 10, "team")
         verdicts = [("ttft_p95", Verdict.GOOD if outcome is Outcome.OK else Verdict.BAD_FAILED)]
-        made.ended(record(outcome), [] if outcome is Outcome.CANCELLED else verdicts, INTERACTIVE, 200)
+        made.ended(record(outcome), [] if outcome is Outcome.CANCELLED else verdicts, INTERACTIVE, Prompt(200))
     (cls,) = service_demand(made, NOW).classes
     assert (cls.arrivals, cls.completed, cls.output_tokens, cls.good, cls.bad, cls.in_flight) == (3, 1, 5, 1, 1, 0)
 
 
 def test_prompts_are_estimated_better_after_the_first_answer() -> None:
     made = desk()
-    assert made.ratio.tokens(200) == 50
-    made.arrived(INTERACTIVE, 50)
-    made.ended(record(Outcome.OK), [], INTERACTIVE, 100)
-    assert made.ratio.tokens(200) == 100
+    assert made.prompt_tokens(Prompt(4000)) == 1000
+    made.arrived(INTERACTIVE, 1000)
+    answered = record(Outcome.OK)
+    made.ended(answered._replace(meter=Meter(prompt=1000, output=5)), [], INTERACTIVE, Prompt(2000))
+    assert made.prompt_tokens(Prompt(4000), "team") == 2000
 
 
 def test_an_estimate_is_never_more_than_the_model_takes() -> None:
     made = desk()
-    assert made.prompt_tokens(3_000_000) == 750_000
+    assert made.prompt_tokens(Prompt(3_000_000)) == 750_000
     made.fleet.update([endpoint("w0")])
     made.fleet.says("w0", report("w0", max_model_len=0), NOW)
-    assert made.prompt_tokens(3_000_000) == 750_000
+    assert made.prompt_tokens(Prompt(3_000_000)) == 750_000
     made.fleet.says("w0", report("w0", max_model_len=4096), NOW)
-    assert (made.prompt_tokens(3_000_000), made.prompt_tokens(400)) == (4096, 100)
+    assert (made.prompt_tokens(Prompt(3_000_000)), made.prompt_tokens(Prompt(400))) == (4096, 100)
+    assert made.prompt_tokens(Prompt(3_000_000, prompts=100)) == 409_600
     made.fleet.update([])
-    assert made.prompt_tokens(3_000_000) == 4096
+    assert made.prompt_tokens(Prompt(3_000_000)) == 4096
 
 
 async def test_a_rung_bell_brings_a_line_at_once_and_a_closed_one_the_end() -> None:

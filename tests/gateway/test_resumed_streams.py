@@ -12,6 +12,9 @@ from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import STREAM, Stand, gateway, until
 from tests.gateway.worker_double import REFUSAL, Script, Seen, WorkerDouble, in_turn
 
+from paceline_gateway.requests.estimate import PromptEstimate
+from paceline_gateway.requests.prompt import measure
+
 pytestmark = pytest.mark.real
 TOKENS = (" a", " stream", " that", " has", " begun", " is", " finished")
 TEXT = "".join(TOKENS)
@@ -72,11 +75,12 @@ async def test_a_resumed_prompt_teaches_and_counts_once(stand: Stand, make_worke
     counted = STREAM | {"stream_options": {"include_usage": True}}
     await stand.client.post("/v1/chat/completions", json=counted)
     assert any(request.resume for request in seen(*made))
-    body = len(seen(*made)[0].body)
+    desk = stand.process.floor.desks["default/chat"]
+    (prompt,) = {measure(json.loads(request.body), request.path) for request in seen(*made)}
+    assert len(desk.estimate) == 1
     (service,) = (await stand.admin.get("/v1/services")).json()["services"]
-    assert service["bytes_per_token"] == pytest.approx(body / 7, abs=0.001)
     assert sum(row["arrivals"] for row in service["classes"]) == 1
-    assert sum(row["prompt_tokens"] for row in service["classes"]) == round(body / 4)
+    assert sum(row["prompt_tokens"] for row in service["classes"]) == PromptEstimate().tokens(prompt)
 
 
 async def test_the_phases_of_both_lives_sum_to_the_whole(stand: Stand, make_worker: MakeWorker) -> None:

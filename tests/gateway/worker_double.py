@@ -18,6 +18,8 @@ from paceline_core.kube import Endpoint
 from paceline_core.wire import RESUME, KVLoad, LoadReport, StepTime, WorkerState, encode
 
 SERVICE = "default/chat"
+PROMPT_TOKENS = 7
+"""What it counts of any prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,11 @@ class WorkerDouble:
     async def _whole(self, script: Script, seen: Seen, writer: asyncio.StreamWriter) -> bool:
         await asyncio.sleep(script.delay_s)
         text = "".join(script.tokens)
-        usage = {"prompt_tokens": 7, "completion_tokens": len(script.tokens), "total_tokens": 7 + len(script.tokens)}
+        usage = {
+            "prompt_tokens": PROMPT_TOKENS,
+            "completion_tokens": len(script.tokens),
+            "total_tokens": PROMPT_TOKENS + len(script.tokens),
+        }
         answer = {
             "id": "chatcmpl-1",
             "object": "chat.completion",
@@ -254,6 +260,7 @@ async def _events(script: Script, seen: Seen) -> AsyncIterator[bytes | None]:
             return
         await asyncio.sleep(script.delay_s)
         comment = b": p %d %d\n" % (index, 100 + index) if index else b": p 0 100 2\n" + opening
+        comment = b": prompt %d 0\n" % PROMPT_TOKENS + comment if index == told else comment
         yield (b"" if script.foreign else comment) + _event({"delta": {"content": token}}, seen)
     if script.cut_after is not None and script.cut_after >= len(script.tokens):
         yield None
@@ -268,7 +275,11 @@ async def _events(script: Script, seen: Seen) -> AsyncIterator[bytes | None]:
 
 
 def _usage(script: Script, seen: Seen) -> bytes:
-    usage = {"prompt_tokens": 7, "completion_tokens": len(script.tokens), "total_tokens": 7 + len(script.tokens)}
+    usage = {
+        "prompt_tokens": PROMPT_TOKENS,
+        "completion_tokens": len(script.tokens),
+        "total_tokens": PROMPT_TOKENS + len(script.tokens),
+    }
     payload = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [], "usage": usage}
     return b"data: " + json.dumps(payload, separators=(",", ":")).encode() + b"\n\n"
 

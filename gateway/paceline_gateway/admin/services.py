@@ -29,7 +29,7 @@ def _service(sight: Sight, desk: Desk) -> ServiceView:
         emulated=desk.service.emulated,
         held=desk.dispatcher.held(sight.now),
         workers=dict(desk.fleet.standings(sight.now)),
-        bytes_per_token=round(desk.ratio.bytes_per_token, 3),
+        bytes_per_token=round(desk.estimate.bytes_per_token, 3),
         classes=tuple(_class(desk, name) for name in RequestClass),
     )
 

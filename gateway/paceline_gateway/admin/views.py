@@ -197,7 +197,7 @@ class ClassView(Part):
 
 
 class ServiceView(Part):
-    """One service; `bytes_per_token` is what was learned of whole bodies, so that short chats have many."""
+    """One service; `bytes_per_token` is the median of what was learned of its tenants' prompts."""
 
     service: str
     model: str

@@ -5,7 +5,7 @@ from paceline_gateway.quota.nouns import Use
 from paceline_gateway.requests.nouns import Record
 from paceline_gateway.requests.state import judge_status
 
-_CLIENT_ERROR = Outcome.CLIENT_ERROR
+_CLIENT_ERROR, _CANCELLED = Outcome.CLIENT_ERROR, Outcome.CANCELLED
 _NOT_SERVED = frozenset({Outcome.SHED, Outcome.UPSTREAM_ERROR, Outcome.TIMEOUT})
 
 
@@ -14,13 +14,20 @@ def used_by_refused(status: int) -> Use:
     return Use(requests=1) if judge_status(status) is Outcome.CLIENT_ERROR else Use()
 
 
-def used(record: Record, reserved: Use) -> Use:
+def made_since(seconds: float, step_s: float, choices: int) -> int | None:
+    """Output tokens that a worker has made for a request in this time, a step of its own for each; None: not known."""
+    return int(max(seconds, 0.0) / step_s) * choices if step_s > 0 else None
+
+
+def used(record: Record, reserved: Use, made: int = 0) -> Use:
     """What a request has used: nothing if it never reached a worker or no worker could answer it.
 
-    Where the prompt's tokens were not told, the estimate stands.
+    Where the prompt's tokens were not told, the estimate stands. A whole answer tells its tokens at its end alone: of
+    one that its client gave up, `made` is an estimate.
     """
     if record.sent is None or (record.outcome in _NOT_SERVED and not record.meter.output):
         return Use()
     if record.outcome is _CLIENT_ERROR:
         return Use(requests=1)
-    return Use(1, record.meter.prompt or reserved.input_tokens, record.meter.output)
+    output = record.meter.output or (made if record.outcome is _CANCELLED else 0)
+    return Use(1, record.meter.prompt or reserved.input_tokens, output)

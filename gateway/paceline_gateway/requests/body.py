@@ -12,6 +12,10 @@ from paceline_core.nesting import check_shape, not_json, too_deep
 
 MOST = (1 << 63) - 1
 """Beyond it JSON readers disagree on what a number is."""
+CHOICES = 1024
+"""Of `n` and `best_of`; a worker may take fewer."""
+ALL_CHOICES = 65_536
+"""`n` times the prompts of a request."""
 _NEW_LIMIT, _LIMIT = "max_completion_tokens", "max_tokens"
 
 
@@ -19,7 +23,7 @@ _NEW_LIMIT, _LIMIT = "max_completion_tokens", "max_tokens"
 class Asked:
     """`max_tokens` is None where the request sets no limit; `limit_field` names the field that does. `data` is all.
 
-    `choices` are all answers together: `n` for each prompt.
+    `choices` are all answers together: `n` for each prompt. `min_tokens` is what each of them has at least.
     """
 
     model: str
@@ -28,6 +32,7 @@ class Asked:
     limit_field: str
     data: Mapping[str, Any] = field(default_factory=dict, compare=False)
     choices: int = 1
+    min_tokens: int = 0
 
 
 def parse(body: bytes) -> Asked:
@@ -45,7 +50,8 @@ def parse(body: bytes) -> Asked:
     if stream is not None and not isinstance(stream, bool):
         raise _wrong("stream", "must be true or false")
     field = _LIMIT if data.get(_NEW_LIMIT) is None else _NEW_LIMIT
-    return Asked(model, bool(stream), _whole(field, data.get(field)), field, data, _choices(data))
+    limit = _whole(field, data.get(field))
+    return Asked(model, bool(stream), limit, field, data, _choices(data), _at_least(data))
 
 
 def rename_model(body: bytes, old: str, new: str) -> bytes:
@@ -58,17 +64,36 @@ def rename_model(body: bytes, old: str, new: str) -> bytes:
 
 
 def _choices(data: dict[str, Any]) -> int:
-    """How many answers are asked for."""
-    each = max(_number(data.get("n")), _number(data.get("best_of")))
+    """How many answers are asked for. Raises RequestError."""
+    each = max(_count(data, "n"), _count(data, "best_of"))
     prompt = data.get("prompt")
-    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
-        return each * len(prompt)
-    return each
+    if not (isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list)):
+        return each
+    if each * len(prompt) > ALL_CHOICES:
+        raise _wrong("n", f"times the {len(prompt)} prompts is over {ALL_CHOICES}; send fewer prompts at a time")
+    return each * len(prompt)
 
 
-def _number(asked: Any) -> int:
-    """What makes no sense counts as one, and is the worker's to refuse."""
-    return int(asked) if isinstance(asked, int) and asked > 0 else 1
+def _count(data: dict[str, Any], field: str) -> int:
+    """What makes no sense counts as one, and is the worker's to refuse; what is too large is refused here."""
+    asked = max(_number(data.get(field)), 1)
+    if asked > CHOICES:
+        raise _wrong(field, f"must be a whole number from 1 to {CHOICES}")
+    return asked
+
+
+def _at_least(data: dict[str, Any]) -> int:
+    """Tokens that each answer has for certain; with `ignore_eos`, all that it may have."""
+    if data.get("ignore_eos") is True:
+        return MOST
+    return max(_number(data.get("min_tokens")), 0)
+
+
+def _number(value: Any) -> int:
+    """At most MOST; 0 for what is no number. Whole numbers too large for an integer are read as floats."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    return int(min(value, MOST))
 
 
 def _unreadable(body: bytes, error: orjson.JSONDecodeError) -> RequestError:

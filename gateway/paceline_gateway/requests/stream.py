@@ -26,8 +26,11 @@ _PLAIN = re.compile(rb"(: p (\d+) \d+(,[\d,]+)?(?: 1 end)?\n)(data: .*\n\n)")
 _COMMENT = re.compile(rb"^:.*\n", re.MULTILINE)
 _CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|refusal|arguments|delta)":\s*"[^"]')
 _COUNT = {
-    name: re.compile(rb'"%b":\s*(\d+)' % name) for name in (b"prompt_tokens", b"completion_tokens", b"cached_tokens")
+    name: re.compile(rb'"%b":\s*(\d{1,9})(?![\d.eE])' % name)
+    for name in (b"prompt_tokens", b"completion_tokens", b"cached_tokens")
 }
+"""Negative, broken and absurd numbers are no counts."""
+_PROMPT = re.compile(rb": prompt (\d{1,9}) (\d{1,9})\n")
 _USAGE_SPAN = 512
 _NUMBER = int | float
 _SPENT = frozenset(WorkerPhases._fields)
@@ -45,7 +48,9 @@ class StreamScan:
         "_events",
         "_held",
         "_meter",
+        "_positions",
         "_rest",
+        "_resumed",
         "_told",
         "_usage",
         "began",
@@ -68,6 +73,8 @@ class StreamScan:
         self._usage = b""
         self._counted = False
         self._events = 0
+        self._positions = False
+        self._resumed = resumed
 
     def feed(self, packet: bytes) -> bytes:
         """What may be forwarded now. `fresh` is how many tokens this packet brought."""
@@ -78,6 +85,8 @@ class StreamScan:
         if plain is None:
             lines = self._pieces(packet)
             self.fresh = meter.output - before or _events(lines)
+            if not self._positions:
+                meter.output += len(_CONTENT.findall(lines))
         else:
             lines = self._plain(plain)
             self.fresh = meter.output - before or 1
@@ -86,9 +95,16 @@ class StreamScan:
     def finish(self) -> bytes:
         """The stream is over: whatever was held back, and the counts."""
         if not self._counted:
-            read_usage(self._usage, self._meter)
+            self._read_usage(self._usage)
         rest, self._held, self._rest = self._held + self._rest, b"", b""
         return rest
+
+    def _read_usage(self, line: bytes) -> None:
+        """What a stream's prompt found cached is what its first worker found."""
+        cached = self._meter.cached
+        read_usage(line, self._meter)
+        if self._resumed:
+            self._meter.cached = cached
 
     def _whole_lines(self, packet: bytes) -> bytes:
         if packet.endswith(b"\n") or len(packet) > LINE_LIMIT:
@@ -99,6 +115,7 @@ class StreamScan:
 
     def _plain(self, piece: re.Match[bytes]) -> bytes:
         line, position, further, event = piece.groups()
+        self._positions = True
         self._meter.output = int(position) + (1 if further is None else further.count(b",") + 1)
         if self._told is not None:
             self._told.add(line)
@@ -158,8 +175,12 @@ class StreamScan:
         if line.startswith(b": usage "):
             if packet.find(b"\ndata: [DONE]\n\n", begin) < 0:
                 return None
-            read_usage(line, self._meter)
+            self._read_usage(line)
             self._counted = True
+        elif (prompt := _PROMPT.fullmatch(line)) is not None:
+            self._meter.prompt = int(prompt[1])
+            if not self._resumed:
+                self._meter.cached = min(int(prompt[2]), self._meter.prompt)
         elif line.startswith(b": phases "):
             self._meter.worker = _phases(line[9:])
         elif line.startswith(_MOVED):
@@ -171,6 +192,7 @@ class StreamScan:
         if told is None:
             self._give_up()
             return end
+        self._positions = True
         _, position, ids, events = told
         begin = end
         for _ in range(events):

@@ -39,6 +39,11 @@ def _place(piece: Piece, events: int) -> bytes:
     return f"{piece.position} {ids}\n".encode() if events == 1 else f"{piece.position} {ids} {events}\n".encode()
 
 
+def prompt(tokens: int, cached: int) -> bytes:
+    """`: prompt <tokens> <cached>`: the request's prompt, before its first event, so that who cuts it short pays it."""
+    return b": prompt %d %d\n" % (tokens, cached)
+
+
 def moved(reason: str) -> bytes:
     """`: moved <reason>`: the last line of a stream that whoever resumes it shall have from another worker."""
     return f"{MOVED}{reason}\n".encode()

@@ -17,11 +17,12 @@ class Events:
     def __init__(self, job: Job, *, trusted: bool) -> None:
         self._job = job
         self._trusted = trusted
+        self._began = False
         self._opened = {index for index, choice in enumerate(job.choices) if choice.submit.produced}
 
     def pieces(self, pieces: Iterable[tuple[int, Piece]]) -> bytes:
         """The events of what came for some choices; with a choice's first one, what comes before any text."""
-        return b"".join(self._piece(index, piece) for index, piece in pieces)
+        return self._beginning() + b"".join(self._piece(index, piece) for index, piece in pieces)
 
     def end(self, spent: Phases) -> bytes:
         """What follows the last finish reason."""
@@ -29,6 +30,14 @@ class Events:
         asked = sse.event(self._job.writer.chunk([], usage)) if self._job.options.include_usage else b""
         comments = sse.comment("usage", usage) + sse.comment("phases", spent) if self._trusted else b""
         return comments + asked + sse.DONE
+
+    def _beginning(self) -> bytes:
+        """What its prompt is, once."""
+        if self._began or not self._trusted:
+            return b""
+        self._began = True
+        usage = self._job.usage()
+        return sse.prompt(usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens)
 
     def _piece(self, index: int, piece: Piece) -> bytes:
         shape = self._job.choices[index].shape

@@ -1,0 +1,104 @@
+"""How much prompt a request's body holds: the bytes of its texts, the ids that it lists, the messages around them.
+
+Only what a chat template or a tokenizer reads is measured: no JSON syntax, no whitespace between fields, no field that
+the route does not read. So padding a body changes neither what its prompt is expected to be, nor what is learned of it.
+A part of a message that is no text (an image) counts a fixed number of tokens: its bytes say nothing about them.
+On a route whose fields are not known here the whole body counts as text.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+MESSAGE_TOKENS: Final = 5
+"""What a chat template writes around a message, as Llama 3 and ChatML do."""
+PART_TOKENS: Final = 1024
+"""Of a part that is no text."""
+_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "/v1/chat/completions": ("messages", "tools", "functions", "documents"),
+    "/v1/completions": ("prompt", "suffix"),
+    "/v1/embeddings": ("input",),
+}
+_TEXTS: Final = ("content", "name", "reasoning_content", "reasoning", "refusal", "tool_call_id")
+_WRITTEN: Final = frozenset({"tools", "functions", "documents"})
+"""Fields that templates write as JSON."""
+
+
+class Prompt(NamedTuple):
+    """`text`: UTF-8 bytes; `tokens`: ids listed, and what else is known in tokens; `prompts`: how many there are."""
+
+    text: int = 0
+    tokens: int = 0
+    prompts: int = 1
+
+    @property
+    def most(self) -> int:
+        """Tokens that it has at most, beside what a template adds: a token is a byte of text or more."""
+        return self.text + self.tokens
+
+
+def measure(data: Mapping[str, Any], path: str) -> Prompt:
+    """The prompt of a parsed body that came to this path."""
+    fields = _FIELDS.get(path)
+    if fields is None:
+        return Prompt(len(orjson.dumps(data)))
+    text = tokens = 0
+    prompts = 1
+    for field in fields:
+        value = data.get(field)
+        if value is None or (field == "tools" and data.get("tool_choice") == "none"):
+            continue
+        if field in _WRITTEN:
+            text += len(orjson.dumps(value))
+            continue
+        found = _messages(value) if field == "messages" else _inputs(value)
+        text, tokens, prompts = text + found.text, tokens + found.tokens, max(prompts, found.prompts)
+    return Prompt(text, tokens, prompts)
+
+
+def _inputs(value: Any) -> Prompt:
+    """One text, one list of ids, or a list of either."""
+    if isinstance(value, str):
+        return Prompt(_bytes(value))
+    if not isinstance(value, list):
+        return Prompt()
+    if set(map(type, value)) <= {int}:
+        return Prompt(tokens=len(value))
+    text = sum(_bytes(one) for one in value if isinstance(one, str))
+    tokens = sum(len(one) for one in value if isinstance(one, list))
+    return Prompt(text, tokens, len(value))
+
+
+def _messages(value: Any) -> Prompt:
+    if not isinstance(value, list):
+        return Prompt()
+    text, tokens = 0, MESSAGE_TOKENS * len(value)
+    for message in value:
+        if not isinstance(message, dict):
+            continue
+        for field in _TEXTS:
+            content = message.get(field)
+            if isinstance(content, str):
+                text += _bytes(content)
+            elif isinstance(content, list):
+                found = _parts(content)
+                text, tokens = text + found.text, tokens + found.tokens
+        if calls := message.get("tool_calls"):
+            text += len(orjson.dumps(calls))
+    return Prompt(text, tokens)
+
+
+def _parts(parts: Sequence[Any]) -> Prompt:
+    text = tokens = 0
+    for part in parts:
+        words = part.get("text") if isinstance(part, dict) else part
+        if isinstance(words, str):
+            text += _bytes(words)
+        else:
+            tokens += PART_TOKENS
+    return Prompt(text, tokens)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

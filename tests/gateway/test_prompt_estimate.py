@@ -1,0 +1,147 @@
+"""How long a prompt is expected to be: by its own text, by tenant, whatever pads the body and whoever lies."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline_gateway.requests.estimate import ENOUGH, LEAST, MOST, PRIOR, TENANTS, PromptEstimate
+from paceline_gateway.requests.prompt import MESSAGE_TOKENS, PART_TOKENS, Prompt, measure
+
+CHAT, TEXT, EMBED = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
+WORDS = "a" * 8000
+
+
+def taught(*learned: tuple[str, int, int]) -> PromptEstimate:
+    """By tenants whose prompts of so many bytes had so many tokens."""
+    estimate = PromptEstimate()
+    for tenant, size, tokens in learned:
+        estimate.learn(Prompt(size), tokens, tenant)
+    return estimate
+
+
+def chat(*messages: dict[str, Any], **more: Any) -> Prompt:
+    return measure({"model": "m", "messages": list(messages), **more}, CHAT)
+
+
+def test_it_starts_at_four_bytes_a_token() -> None:
+    assert PromptEstimate().tokens(Prompt(400)) == 100
+
+
+def test_padded_bodies_change_nobodys_estimate() -> None:
+    """Three bodies of a megabyte of padding and a greeting once made 2,000 tokens of everybody cost 1."""
+    estimate, asked = PromptEstimate(), {"role": "user", "content": WORDS}
+    before = estimate.tokens(chat(asked), "team")
+    padded = {"model": "m", "messages": [{"role": "user", "content": "hi", "pad": WORDS}], "pad": "x" * 1_000_000}
+    for tenant in ("team", "liar"):
+        for _ in range(3):
+            estimate.learn(measure(padded, CHAT), 10, tenant)
+    for tenant in ("team", "liar", "newcomer"):
+        assert estimate.tokens(chat(asked), tenant) >= before
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "prompt"),
+    [
+        ({"messages": [{"role": "user", "content": "four"}]}, CHAT, Prompt(4, MESSAGE_TOKENS)),
+        ({"messages": [{"role": "user", "content": "語"}]}, CHAT, Prompt(3, MESSAGE_TOKENS)),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "four"}, "four"]}]},
+            CHAT,
+            Prompt(8, MESSAGE_TOKENS),
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": WORDS}}]}]},
+            CHAT,
+            Prompt(0, MESSAGE_TOKENS + PART_TOKENS),
+        ),
+        ({"messages": [{"role": "assistant", "tool_calls": [1, 2]}]}, CHAT, Prompt(5, MESSAGE_TOKENS)),
+        ({"messages": [], "tools": [{"a": 1}]}, CHAT, Prompt(9, 0)),
+        ({"messages": [], "tools": [{"a": 1}], "tool_choice": "none"}, CHAT, Prompt(0, 0)),
+        ({"messages": [], "prompt": WORDS, "input": WORDS}, CHAT, Prompt(0, 0)),
+        ({"messages": "four"}, CHAT, Prompt(0, 0)),
+        ({"messages": [None, 3, {"content": {"a": 1}}]}, CHAT, Prompt(0, 3 * MESSAGE_TOKENS)),
+        ({"prompt": "four", "messages": [{"content": WORDS}]}, TEXT, Prompt(4)),
+        ({"prompt": [1, 2, 3]}, TEXT, Prompt(0, 3)),
+        ({"prompt": [[1, 2], [3]]}, TEXT, Prompt(0, 3, 2)),
+        ({"prompt": ["four", "five!"]}, TEXT, Prompt(9, 0, 2)),
+        ({"prompt": []}, TEXT, Prompt(0, 0)),
+        ({"input": ["four"] * 3}, EMBED, Prompt(12, 0, 3)),
+    ],
+)
+def test_a_prompt_is_what_its_route_reads_of_a_body(body: dict[str, Any], path: str, prompt: Prompt) -> None:
+    assert measure(body, path) == prompt
+    spaced = json.loads(json.dumps(body, indent=8))
+    assert measure(spaced, path) == prompt
+
+
+def test_of_a_route_that_is_not_known_all_of_the_body_counts() -> None:
+    assert measure({"anything": "four"}, "/v1/other").text == len('{"anything":"four"}')
+
+
+def test_listed_ids_count_as_they_are_and_teach_nothing() -> None:
+    estimate = taught(("team", 8000, 8000))
+    ids = measure({"prompt": [5] * 900}, TEXT)
+    assert estimate.tokens(ids, "team") == 900
+    estimate.learn(ids, 900, "team")
+    assert estimate.tokens(Prompt(8000), "team") == 8000
+
+
+def test_a_tenants_own_prompts_are_what_its_estimates_come_from() -> None:
+    estimate = taught(("prose", 50_000, 10_000), ("signs", 30_000, 20_000))
+    assert estimate.tokens(Prompt(1000), "prose") == 200
+    assert estimate.tokens(Prompt(3000), "signs") == 2000
+
+
+def test_what_a_template_adds_is_learned_of_short_prompts() -> None:
+    estimate = taught(("team", 8000, 2000), *[("team", 40, 40)] * 20)
+    assert estimate.tokens(Prompt(40), "team") == 40
+    assert estimate.tokens(Prompt(8000), "team") == 2030
+
+
+def test_it_follows_prompts_that_change() -> None:
+    estimate = taught(("team", 800_000, 200_000), *[("team", 200_000, 100_000)] * 50)
+    assert abs(estimate.tokens(Prompt(2000), "team") - 1000) < 10
+
+
+def test_a_newcomer_is_estimated_by_the_median_of_the_others_and_never_below_the_prior() -> None:
+    dense = [(f"t{number}", 2000, 1000) for number in range(5)]
+    assert taught(*dense).tokens(Prompt(400), "new") == 200
+    liars = [(f"liar{number}", 8000, 1000) for number in range(100)]
+    assert taught(*dense, *liars).tokens(Prompt(400), "new") == 400 / PRIOR
+    assert taught(*dense, ("liar", 900_000, 900_000)).tokens(Prompt(400), "new") == 200
+
+
+def test_only_so_many_tenants_are_remembered() -> None:
+    estimate = taught(*[(f"t{number}", 8000, 2000) for number in range(TENANTS + 50)])
+    assert len(estimate) == TENANTS
+
+
+LEARNED = st.lists(
+    st.tuples(st.sampled_from(["team", "liar"]), st.integers(0, 10**7), st.integers(0, 10**6), st.integers(1, 40)),
+    max_size=30,
+)
+
+
+@given(LEARNED, st.integers(1, 10**7), st.sampled_from(["team", "liar", "new"]))
+def test_whatever_is_taught_an_estimate_stays_between_its_bounds(
+    learned: list[tuple[str, int, int, int]], size: int, tenant: str
+) -> None:
+    estimate = PromptEstimate()
+    for name, taught_size, tokens, prompts in learned:
+        estimate.learn(Prompt(taught_size, 0, prompts), tokens, name)
+    expected = estimate.tokens(Prompt(size), tenant)
+    assert size / MOST - 1 <= expected <= size / LEAST + 1025
+    if tenant == "new":
+        assert expected >= round(size / PRIOR)
+
+
+@given(LEARNED)
+def test_no_tenant_changes_what_a_known_one_is_expected_to_send(learned: list[tuple[str, int, int, int]]) -> None:
+    estimate = taught(("known", 8000, int(2 * ENOUGH)))
+    before = estimate.tokens(Prompt(4000), "known")
+    for name, size, tokens, prompts in learned:
+        estimate.learn(Prompt(size, 0, prompts), tokens, name)
+    assert estimate.tokens(Prompt(4000), "known") == before
