@@ -22,11 +22,12 @@ from paceline_gateway.proxy import Call
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.quota.nouns import Reservation, Use
 from paceline_gateway.requests import events as e
-from paceline_gateway.routes import Route, check_coding, find_route, find_socket, writes
+from paceline_gateway.routes import Route, check_bodiless, check_coding, find_route, find_socket, writes
 from paceline_gateway.routing.directory import NOTHING, Directory
 from paceline_gateway.telemetry.access import AccessLog
 
 _log = get_logger(__name__)
+_READ_ONLY = frozenset({Route.MODELS, Route.HEALTH})
 _ANSWERED_BY_WORKERS = frozenset({Route.GENERATE, Route.TOKENS})
 
 
@@ -47,7 +48,10 @@ class Gateway:
         try:
             if head.upgrade:
                 find_socket(head)
-            if head.upgrade or find_route(head.method, head.path) is not Route.HEALTH:
+            route = None if head.upgrade else find_route(head.method, head.path)
+            if route in _READ_ONLY:
+                check_bodiless(head)
+            if route is not Route.HEALTH:
                 head.tenant = self._authenticate(head, picture)
             check_coding(head.headers)
             head.judged = self._floor.pictures

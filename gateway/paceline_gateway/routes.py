@@ -45,6 +45,12 @@ def find_socket(head: Head) -> None:
         raise RequestError(Code.INVALID_REQUEST, message, param="origin")
 
 
+def check_bodiless(head: Head) -> None:
+    """Routes that are only read take no body: none is waited for and none kept. Raises RequestError."""
+    if head.headers.get(b"content-length", b"0").strip(b"0") or b"transfer-encoding" in head.headers:
+        raise RequestError(Code.INVALID_REQUEST, f"{head.method} {head.path[:128]} takes no body; leave it out.")
+
+
 def writes(path: str) -> bool:
     """Whether this route's answers have output tokens."""
     return path not in _WITHOUT_OUTPUT

@@ -216,12 +216,17 @@ async def test_a_client_that_reads_slowly_gets_everything(stand: Stand, make_wor
 
 
 async def test_connections_have_a_cap(tmp_path: Any) -> None:
-    async with gateway(tmp_path, {"connections": 1}) as stand, raw(stand) as first:
-        await first.send(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n")
-        assert (await first.answer())[0] == 200
-        async with raw(stand) as second:
-            assert await second.code() == (503, "no_capacity")
-            assert await second.closed()
+    async with gateway(tmp_path, {"connections": 1}) as stand:
+        async with raw(stand) as first, raw(stand) as second:
+            await second.send(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n")
+            assert (await second.answer())[0] == 200
+            assert await first.closed(), "it asked for nothing, so it made room"
+        async with raw(stand) as asking:
+            await asking.send(request(stand, CHAT))
+            await until(lambda: stand.process.floor.open == 1)
+            async with raw(stand) as third:
+                assert await third.code() == (503, "no_capacity")
+                assert await third.closed()
 
 
 async def test_nothing_is_left_behind(stand: Stand, make_worker: MakeWorker) -> None:
@@ -236,3 +241,34 @@ async def test_nothing_is_left_behind(stand: Stand, make_worker: MakeWorker) -> 
         await until(lambda: stand.process.server.memory.used > 0)
     floor, server = stand.process.floor, stand.process.server
     await until(lambda: floor.open == 0 and server.busy == 0 and server.memory.used == 0)
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/models"])
+@pytest.mark.parametrize(
+    "framing",
+    ["content-length: 8000000\r\n", "transfer-encoding: chunked\r\n", "content-length: 1\r\nexpect: 100-continue\r\n"],
+)
+async def test_a_route_that_takes_no_body_refuses_one_by_its_head(stand: Stand, path: str, framing: str) -> None:
+    head = f"GET {path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {stand.key}\r\n{framing}\r\n"
+    async with raw(stand) as client:
+        await client.send(head.encode())
+        status, headers, body = await client.answer()
+        assert (status, headers["connection"]) == (400, "close")
+        assert f"GET {path} takes no body" in json.loads(body)["error"]["message"]
+        await client.send(b"x" * 1000)
+        assert stand.process.server.memory.used == 0
+
+
+async def test_an_empty_body_is_none(stand: Stand) -> None:
+    async with raw(stand) as client:
+        await client.send(b"GET /health HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n")
+        assert (await client.answer())[0] == 200
+
+
+async def test_a_body_of_somebody_unknown_is_never_held(stand: Stand) -> None:
+    async with raw(stand) as client:
+        await client.send(
+            b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 8000000\r\n\r\n" + b"x" * 100_000
+        )
+        assert await client.code() == (401, "invalid_api_key")
+        assert stand.process.server.memory.used == 0

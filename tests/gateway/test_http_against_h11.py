@@ -13,7 +13,8 @@ from tests.gateway.http_grammar import mutants, pieces, pipelines, responses
 from paceline_core.errors import Code
 from paceline_gateway.config import Limits
 from paceline_gateway.http.message import Headers, Request
-from paceline_gateway.http.reader import Memory, RequestReader
+from paceline_gateway.http.reader import RequestReader
+from paceline_gateway.http.shared_limit import SharedLimit
 from paceline_gateway.http.upstream import Loss, Upstream
 
 LIMITS = Limits(head_bytes=8192, body_bytes=4096)
@@ -21,7 +22,7 @@ CUTS = st.lists(st.integers(0, 1 << 16), max_size=8)
 
 
 def read(packets: Sequence[bytes]) -> Heard:
-    memory, heard = Memory(1 << 20), Heard()
+    memory, heard = SharedLimit(1 << 20), Heard()
     reader = RequestReader(LIMITS, memory, lambda _: None, lambda: 0.0)
     for packet in packets:
         reader.feed(packet)
@@ -82,7 +83,7 @@ def test_heads_that_repeat_mean_the_same_to_h11(bodies: list[bytes], line: str, 
 @pytest.mark.parametrize("name", smuggling.REFUSED)
 @pytest.mark.parametrize("cuts", [(), range(4096)], ids=["whole", "bytes"])
 def test_what_two_parsers_could_read_differently_is_refused(name: str, cuts: Sequence[int]) -> None:
-    reader = RequestReader(LIMITS, Memory(1 << 20), lambda _: None, lambda: 0.0)
+    reader = RequestReader(LIMITS, SharedLimit(1 << 20), lambda _: None, lambda: 0.0)
     for packet in pieces(smuggling.REFUSED[name] + smuggling.GET, cuts):
         reader.feed(packet)
     (refusal,) = reader.ready

@@ -5,8 +5,9 @@ import pytest
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.config import Limits
 from paceline_gateway.http.message import Head, Request
-from paceline_gateway.http.reader import Memory, Refusal, RequestReader
+from paceline_gateway.http.reader import Refusal, RequestReader
 from paceline_gateway.http.repeated import MOST, Repeated, remember, text_of
+from paceline_gateway.http.shared_limit import SharedLimit
 
 LIMITS = Limits(head_bytes=2048, body_bytes=4096, memory_bytes=6000)
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %b\r\nx-a: 1\r\n\r\n"
@@ -26,8 +27,8 @@ class Gate:
         return RequestError(Code.INVALID_API_KEY, "no") if self.shut else None
 
 
-def reader(gate: Gate, memory: Memory | None = None) -> RequestReader:
-    return RequestReader(LIMITS, memory or Memory(LIMITS.memory_bytes), gate, lambda: 7.0)
+def reader(gate: Gate, memory: SharedLimit | None = None) -> RequestReader:
+    return RequestReader(LIMITS, memory or SharedLimit(LIMITS.memory_bytes), gate, lambda: 7.0)
 
 
 def known() -> Repeated:
@@ -103,7 +104,7 @@ def test_a_head_whose_body_came_later_is_known_too() -> None:
 
 
 def test_memory_is_counted_and_given_back() -> None:
-    memory = Memory(100)
+    memory = SharedLimit(100)
     made = reader(Gate(), memory)
     made.feed(request(b"x" * 60))
     made.feed(request(b"y" * 60))

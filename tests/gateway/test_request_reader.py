@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.config import Limits
 from paceline_gateway.http.message import Head, Request
-from paceline_gateway.http.reader import PIPELINE_LIMIT, Memory, Refusal, RequestReader
+from paceline_gateway.http.reader import PIPELINE_LIMIT, Refusal, RequestReader
+from paceline_gateway.http.shared_limit import SharedLimit
 
 LIMITS = Limits(head_bytes=2048, body_bytes=4096, memory_bytes=6000)
 POST = b"POST /v1/chat/completions?x=1 HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello"
 CHUNKED = b"POST /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
-def reader(memory: Memory | None = None, gate: RequestError | None = None) -> RequestReader:
-    return RequestReader(LIMITS, memory or Memory(LIMITS.memory_bytes), lambda _: gate, lambda: 7.0)
+def reader(memory: SharedLimit | None = None, gate: RequestError | None = None) -> RequestReader:
+    return RequestReader(LIMITS, memory or SharedLimit(LIMITS.memory_bytes), lambda _: gate, lambda: 7.0)
 
 
 def read(*packets: bytes) -> list[Request | Refusal]:
@@ -111,14 +112,16 @@ def test_many_requests_in_one_packet_are_no_large_head() -> None:
 
 
 def test_bodies_of_all_connections_share_one_memory() -> None:
-    memory = Memory(6)
+    memory = SharedLimit(6)
     first, second = reader(memory), reader(memory)
     first.feed(POST)
     second.feed(POST)
     (refusal,) = second.ready
     assert isinstance(refusal, Refusal)
     assert refusal.error.code is Code.NO_CAPACITY
-    first.release(5)
+    (request,) = first.ready
+    assert isinstance(request, Request)
+    first.release(request)
     assert memory.used == 0
 
 
@@ -126,14 +129,14 @@ def test_bodies_of_all_connections_share_one_memory() -> None:
     st.lists(st.sampled_from([POST, POST[:-2], CHUNKED, b"3\r\nabc\r\n", b"0\r\n\r\n", b"junk", b"GET / HTTP/1.1\r\n"]))
 )
 def test_memory_is_given_back_whatever_came(packets: list[bytes]) -> None:
-    memory = Memory(6000)
+    memory = SharedLimit(6000)
     made = reader(memory)
     for packet in packets:
         made.feed(packet)
         while made.ready:
             item = made.ready.popleft()
             if isinstance(item, Request):
-                made.release(len(item.body))
+                made.release(item)
     made.close()
     assert memory.used == 0
 

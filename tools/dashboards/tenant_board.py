@@ -147,6 +147,14 @@ def _clients() -> Row:
                 "bytes", (Query(total("paceline_gateway_held_bytes", how="max"), "held", quiet=True),), empty=_NONE,
             ),
             Panel(
+                "Limits on clients",
+                "How often gateways bounded what clients share, per second: memory, connections, the loop's time.",
+                "Above 0 for long: a client sends more than it may, or `limits` are too low. The access log says who.",
+                "none",
+                (Query(rate("paceline_gateway_limited_total", ("limit",)), "{{limit}}", quiet=True),),
+                empty=_NONE,
+            ),
+            Panel(
                 "Lost telemetry",
                 "Log lines that gateways could not write and spans that they could not send, per second.",
                 "Above 0: the log is not read fast enough, or the collector is away. No request waits for either.",

@@ -87,6 +87,21 @@ class ShedReason(StrEnum):
     """It did."""
 
 
+class ClientLimit(StrEnum):
+    """What a gateway bounds over all of its clients."""
+
+    BODY_MEMORY = "body_memory"
+    """A body did not fit into what its tenant may hold, or all."""
+    TENANT_CONNECTIONS = "tenant_connections"
+    """A tenant had as many answers under way as it may."""
+    CONNECTIONS = "connections"
+    """A new connection found every place taken by an answer under way."""
+    EVICTED = "evicted"
+    """A connection without a request under way was closed for a new one."""
+    LOOP_BUDGET = "loop_budget"
+    """A turn of the event loop ended with clients' bytes left to look at; they waited for the next turn."""
+
+
 class DivertReason(StrEnum):
     """Why a request went on to another destination of its route."""
 

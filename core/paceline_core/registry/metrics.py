@@ -129,6 +129,13 @@ def _gateway() -> list[Metric]:
         Metric("paceline_gateway_connections", g, "Open connections of clients: http, websocket.", o, ("kind",)),
         Metric("paceline_gateway_held_bytes", g, "Clients' bodies in memory; capped.", o),
         Metric(
+            "paceline_gateway_limited_total",
+            c,
+            "Limits enforced on clients: body_memory, tenant_connections, connections, evicted, loop_budget.",
+            o,
+            ("limit",),
+        ),
+        Metric(
             "paceline_gateway_log_dropped_lines_total", c, "Log lines lost: nobody reads, or the pipe is closed.", o
         ),
         Metric("paceline_gateway_trace_dropped_spans_total", c, "Spans lost: queue full, or collector away.", o),

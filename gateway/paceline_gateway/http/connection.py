@@ -3,6 +3,7 @@
 A client that closes its sending side is taken for gone, as nginx and Envoy do: a closed socket sends the same FIN as a
 half-closed one, a write fails only a round trip after it, and while a request waits for a worker nothing is written at
 all; work for nobody must stop within milliseconds. Known hole: a half-closing client (`nc -N`) gets no answer.
+What arrives while the loop's budget is used up waits in its connection, which reads no more until its turn comes.
 """
 
 import asyncio
@@ -12,11 +13,17 @@ from typing import Protocol, cast
 
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.config import Limits
+from paceline_gateway.http.crowded import crowded
+from paceline_gateway.http.loop_budget import BODY_BYTES, PARSED_BYTES, REQUEST, SLICE, LoopBudget
 from paceline_gateway.http.message import Head, Request
-from paceline_gateway.http.reader import Refusal, RequestReader
+from paceline_gateway.http.reader import Refusal, RequestReader, holder_of
 from paceline_gateway.http.reply import Reply
+from paceline_gateway.http.shared_limit import SharedLimit
+from paceline_gateway.http.unread import Unread
 
 WRITE_BUFFER = 256 << 10
+DROPPED_BODIES = 4
+"""Bodies' worth that a refused client may still send."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FOREVER = float("inf")
 
@@ -56,6 +63,9 @@ class House(Protocol):
     application: Application
     date: bytes
     closing: bool
+    budget: LoopBudget
+    memory: SharedLimit
+    answering: SharedLimit
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -81,7 +91,8 @@ class House(Protocol):
 class Connection(asyncio.Protocol):
     """`deadline` is when `expire` is due; the server looks at it a few times a second.
 
-    `write` sends bytes; nothing happens when the client is gone.
+    `write` sends bytes; nothing happens when the client is gone. `holder` is whose it is: the tenant of its last
+    request that showed a key, before that the client's address.
     """
 
     def __init__(self, house: House) -> None:
@@ -91,6 +102,10 @@ class Connection(asyncio.Protocol):
         self.write: Callable[[bytes], None] = _nowhere
         self._reply: Reply | None = None
         self._held = 0
+        self._held_by: str | None = None
+        self._unread = Unread(house.budget, house.memory, self._go_on)
+        self._dropped = 0
+        self._tenant = ""
         self._over = False
         self._lingering = False
         self._stalled = _FOREVER
@@ -100,6 +115,19 @@ class Connection(asyncio.Protocol):
     def deadline(self) -> float:
         """The nearest limit, in monotonic seconds."""
         return min(self._stalled, _FOREVER if self._reply is not None else self._reading)
+
+    @property
+    def holder(self) -> str:
+        """Who takes up its place."""
+        if self._tenant or self._transport is None:
+            return self._tenant
+        peer = self._transport.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
+
+    @property
+    def evictable(self) -> bool:
+        """No request of it is being answered: another one may have its place."""
+        return self._reply is None
 
     @property
     def date(self) -> bytes:
@@ -129,16 +157,54 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """asyncio: bytes from the client."""
         if self._lingering:
-            return
+            self._drop(len(data))
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        """Read and answer, slice by slice, as far as this turn's budget goes."""
+        budget = self._house.budget
+        while data and not self._over:
+            if budget.left <= 0:
+                self._wait(data)
+                return
+            piece, data = (data, b"") if len(data) <= SLICE else (data[:SLICE], data[SLICE:])
+            budget.left -= self._feed(piece)
+            self._advance()
+
+    def _feed(self, data: bytes) -> int:
+        """Let the reader see it; what that cost."""
         reader = self._reader
         was_idle, was_head = reader.idle, not reader.in_body
-        reader.feed(data)
+        cost = reader.feed(data)
         if not reader.idle:
             self._rearm(was_idle=was_idle, was_head=was_head)
             if reader.expects and self._reply is None:
                 reader.expects = False
                 self.write(_CONTINUE)
-        self._advance()
+        return cost
+
+    def _wait(self, data: bytes) -> None:
+        """Go on in a later turn of the loop, and read nothing until then."""
+        if self._transport is not None:
+            self._unread.put(data, self.holder, self._transport)
+
+    def _go_on(self, data: bytes) -> None:
+        """A later turn has come."""
+        if self._transport is not None:
+            self._transport.resume_reading()
+            self._advance()
+            self._take(data)
+
+    def _drop(self, size: int) -> None:
+        """What a refused client still sends: within a bound, for a reset could overtake the answer."""
+        budget = self._house.budget
+        self._dropped += size
+        budget.left -= 1 + size // BODY_BYTES
+        if self._dropped > DROPPED_BODIES * self._house.limits.body_bytes:
+            self.abort()
+        elif budget.left <= 0:
+            self._wait(b"")
 
     def eof_received(self) -> bool:
         """asyncio: the client sends no more, so it is gone."""
@@ -173,8 +239,7 @@ class Connection(asyncio.Protocol):
     def answered(self, *, keep_alive: bool) -> None:
         """The current reply is complete: on to the next request, or close."""
         self._reply = None
-        self._reader.release(self._held)
-        self._held = 0
+        self._release()
         limits = self._house.limits
         self._reading = self._house.now() + (limits.idle_s if self._reader.idle else limits.body_s)
         if not keep_alive or (self._reader.deaf and not self._reader.ready):
@@ -202,17 +267,41 @@ class Connection(asyncio.Protocol):
 
     def _advance(self) -> None:
         """On to the next request; not while answers to earlier ones wait to be read, or they would pile up."""
+        budget = self._house.budget
         while self._reply is None and self._reader.ready and not self._over and self._stalled == _FOREVER:
+            if budget.left <= 0:
+                self._wait(b"")
+                return
             item = self._reader.ready.popleft()
             bare = item.head is not None and item.head.method == "HEAD"
             self._reply = reply = Reply(self, keep_alive=item.keep_alive, chunked=item.chunked, bare=bare)
+            budget.left -= REQUEST
             if isinstance(item, Refusal):
                 self._house.application.refuse(item, reply)
             elif item.head.upgrade:
                 self._switch(item.head)
             else:
-                self._held = len(item.body)
-                self._house.application.handle(item, reply)
+                budget.left -= len(item.body) // PARSED_BYTES
+                self._answer(item, reply)
+
+    def _answer(self, request: Request, reply: Reply) -> None:
+        """Let it be answered, if its tenant may have one more answer under way."""
+        house, holder = self._house, holder_of(request.head)
+        self._held, self._held_by = len(request.body), holder
+        self._tenant = holder or self._tenant
+        if house.answering.take(holder, 1):
+            house.application.handle(request, reply)
+        else:
+            house.memory.give(holder, self._held)
+            self._held_by = None
+            house.application.refuse(crowded(request), reply)
+
+    def _release(self) -> None:
+        """What was held for the request that was answered."""
+        holder, self._held_by = self._held_by, None
+        if holder is not None:
+            self._house.answering.give(holder, 1)
+            self._house.memory.give(holder, self._held)
 
     def _switch(self, head: Head) -> None:
         """The connection is a WebSocket from here on. Its client may send only after our answer to the handshake."""
@@ -224,8 +313,7 @@ class Connection(asyncio.Protocol):
 
     def _client_gone(self, *, stalled: bool = False) -> None:
         reply, self._reply = self._reply, None
-        self._reader.release(self._held)
-        self._held = 0
+        self._release()
         self._reader.close()
         if reply is not None:
             reply.gone(stalled=stalled)

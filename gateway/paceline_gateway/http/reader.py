@@ -19,8 +19,10 @@ import httptools
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.config import Limits
 from paceline_gateway.http.handshake import is_handshake
+from paceline_gateway.http.loop_budget import BODY_BYTES, FRAMING_BYTES
 from paceline_gateway.http.message import Head, Request
 from paceline_gateway.http.repeated import Repeated, remember, text_of
+from paceline_gateway.http.shared_limit import SharedLimit
 
 PIPELINE_LIMIT = 16
 HEADER_COST = 32
@@ -42,30 +44,15 @@ class Refusal:
     chunked: bool = True
 
 
-class Memory:
-    """Bytes of bodies in memory, over all connections."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self.used = 0
-
-    def take(self, size: int) -> bool:
-        """Count these bytes in; False, and nothing counted, when they do not fit."""
-        if self.used + size > self._limit:
-            return False
-        self.used += size
-        return True
-
-    def give(self, size: int) -> None:
-        """Count them out."""
-        self.used -= size
+def holder_of(head: Head | None) -> str:
+    """Who holds what is kept of a request: its tenant."""
+    return "" if head is None or head.tenant is None else head.tenant.name
 
 
 class RequestReader:
     """One connection's incoming side. `gate` judges a head before its body is read.
 
-    `idle`: no request has begun; `in_body`: a head is complete, its body is not; `release`: so many bytes of a body are
-    no longer held.
+    `idle`: no request has begun; `in_body`: a head is complete, its body is not.
     """
 
     idle: bool
@@ -77,33 +64,39 @@ class RequestReader:
     _gated: RequestError | None
 
     def __init__(
-        self, limits: Limits, memory: Memory, gate: Callable[[Head], RequestError | None], now: Callable[[], float]
+        self, limits: Limits, memory: SharedLimit, gate: Callable[[Head], RequestError | None], now: Callable[[], float]
     ) -> None:
         self.ready: deque[Request | Refusal] = deque()
         self.deaf = False
         self._limits = limits
         self._room = limits.head_bytes
         self._memory = memory
-        self.release = memory.give
         self._gate = gate
         self._now = now
         self._parser = httptools.HttpRequestParser(self)
-        self._fed = 0
+        self._fed = self._got = 0
         self._progress = self._ended = False
         self._taken = self._missing = 0
         self._known: Repeated | None = None
         self._text = b""
+        self._more = bytearray()
         self._clear()
 
-    def feed(self, data: bytes) -> None:
-        """Take what came in; `ready` and `deaf` say what came of it."""
+    def feed(self, data: bytes) -> int:
+        """Take what came in; `ready` and `deaf` say what came of it. Returns what it cost, in units of the loop."""
+        size, self._got = len(data), 0
         if self.deaf:
-            return
+            return size // BODY_BYTES
         data = self._fill(data) if self._missing else data
         while data and self.idle and not self.deaf and (rest := self._again(data)) is not None:
             data = rest
         if data and not self.deaf:
             self._parse(data)
+        return (size - self._got) // FRAMING_BYTES + self._got // BODY_BYTES
+
+    def release(self, request: Request) -> None:
+        """The body of a request that was taken from `ready` is no longer held."""
+        self._memory.give(holder_of(request.head), len(request.body))
 
     def _again(self, data: bytes) -> bytes | None:
         """Take a head that is known, and of its body what is there: what is beyond. None if the parser must see it."""
@@ -115,7 +108,8 @@ class RequestReader:
         if self._gate(head) is not None:
             return None
         begin, end = found[1], found[1] + size
-        if end <= len(data) and not self.ready and self._memory.take(size):
+        if end <= len(data) and not self.ready and self._memory.take(holder_of(head), size):
+            self._got += size
             self.ready.append(Request(head, data[begin:end], self._now(), True, known.chunked))
             return data[end:]
         self.idle, self.in_body, self._head = False, True, head
@@ -138,6 +132,7 @@ class RequestReader:
         """Let the parser see it."""
         if self.idle:
             self._text = text_of(data)
+        within, got = self.in_body, self._got
         self._progress = self._ended = False
         try:
             self._parser.feed_data(data)
@@ -149,6 +144,8 @@ class RequestReader:
             # what yields no body is head, chunk extension or trailer: llhttp would buffer any amount of it
             self._fed = 0 if self._progress else self._fed + len(data)
             self._check_head(self._fed)
+            if within and self.in_body:
+                self._check_chunks(len(data) - self._got + got)
             self._give_up(self._refused)
 
     def late(self) -> None:
@@ -158,8 +155,10 @@ class RequestReader:
 
     def close(self) -> None:
         """The connection is gone: forget everything that waits."""
-        self._memory.give(self._taken + sum(len(item.body) for item in self.ready if isinstance(item, Request)))
-        self._taken = 0
+        self._drop_body()
+        for item in self.ready:
+            if isinstance(item, Request):
+                self.release(item)
         self.ready.clear()
         self.deaf = True
 
@@ -196,15 +195,18 @@ class RequestReader:
     def on_body(self, body: bytes) -> None:
         """httptools: a piece of the body."""
         self._progress = True
+        self._got += len(body)
         if self._refused is not None or self.deaf:
             return
         if self._taken + len(body) > self._limits.body_bytes:
             self._too_large()
-        elif not self._memory.take(len(body)):
+        elif not self._memory.take(holder_of(self._head), len(body)):
             self._note(Code.NO_CAPACITY, "The gateway holds as many request bodies as it may; retry.", 1.0)
-        else:
+        elif self._taken:
             self._taken += len(body)
-            self._body.append(body)
+            self._more += body
+        else:
+            self._taken, self._body = len(body), body
 
     def on_message_complete(self) -> None:
         """httptools: the request is whole."""
@@ -227,8 +229,8 @@ class RequestReader:
         elif self._refused is not None:
             self._give_up(self._refused)
         elif self._head is not None:
-            self._taken = 0
-            self.ready.append(Request(self._head, b"".join(self._body), self._now(), keep, self._chunked))
+            self._taken, body = 0, self._body + self._more if self._more else self._body
+            self.ready.append(Request(self._head, body, self._now(), keep, self._chunked))
         self._clear()
 
     def _clear(self) -> None:
@@ -236,13 +238,23 @@ class RequestReader:
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
         self._head = self._refused = self._gated = None
-        self._size = self._fed = 0
-        self._body: list[bytes] = []
+        self._size = self._fed = self._framing = 0
+        self._body = b""
+        if self._more:
+            self._more = bytearray()
 
     def _check_head(self, size: int) -> None:
         if size > self._limits.head_bytes:
             message = f"The request's head is over the limit of {self._limits.head_bytes} bytes; send fewer headers."
             self._note(Code.HEADERS_TOO_LARGE, message)
+
+    def _check_chunks(self, framing: int) -> None:
+        """What a body brings beside its bytes: chunk sizes, extensions, trailers. A tiny chunk costs like a large
+        one."""
+        self._framing += framing
+        if self._framing > self._limits.head_bytes + self._taken // 2:
+            message = "The body's chunks are too small, or say too much beside it; send chunks of 16 bytes or more."
+            self._note(Code.INVALID_REQUEST, message)
 
     def _check_framing(self, head: Head, version: str) -> None:
         headers = head.headers
@@ -286,9 +298,9 @@ class RequestReader:
             self.deaf = True
 
     def _drop_body(self) -> None:
-        self._memory.give(self._taken)
+        self._memory.give(holder_of(self._head), self._taken)
         self._taken = 0
-        self._body = []
+        self._body, self._more = b"", bytearray()
 
 
 def _spoken(data: bytes) -> str:

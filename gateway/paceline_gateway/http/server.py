@@ -3,29 +3,40 @@
 An end loses no request: a client is told to close in the head of an answer, never by closing under its feet while it
 may be sending. So a connection that was not told yet may ask once more, however late, and is served; only connections
 made after the end of new work are turned away.
+Where all places are taken, connections without a request under way make room, of whoever has most of them.
 """
 
 import asyncio
 import socket
+from collections import defaultdict
 from email.utils import format_datetime
 
 from paceline_core.clock import Clock
+from paceline_core.listening import BACKLOG
+from paceline_core.registry.enums import ClientLimit
 from paceline_gateway.config import Limits
 from paceline_gateway.http.connection import Application, Connection
+from paceline_gateway.http.loop_budget import LoopBudget
 from paceline_gateway.http.message import Head, Request
-from paceline_gateway.http.reader import Memory, Refusal, RequestReader
+from paceline_gateway.http.reader import Refusal, RequestReader
 from paceline_gateway.http.reply import Reply
+from paceline_gateway.http.shared_limit import SharedLimit
 from paceline_gateway.http.websocket import WebSocket
 
 
 class Server:
     """All connections of one port. `closing` makes every answer the last of its connection."""
 
-    def __init__(self, application: Application, limits: Limits, clock: Clock) -> None:
+    def __init__(
+        self, application: Application, limits: Limits, clock: Clock, budget: LoopBudget | None = None
+    ) -> None:
         self.application = application
         self.limits = limits
         self.closing = False
-        self.memory = Memory(limits.memory_bytes)
+        self.memory = SharedLimit(limits.memory_bytes, limits.body_bytes)
+        self.answering = SharedLimit(limits.connections, 1)
+        self.budget = budget or LoopBudget(lambda step: asyncio.get_running_loop().call_soon(step))
+        self.evicted = self.crowded = 0
         self._gate = application.gate
         self.now = clock.monotonic
         self._clock = clock
@@ -36,7 +47,7 @@ class Server:
     async def start(self, sock: socket.socket) -> None:
         """Accept on a socket that is already bound."""
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(lambda: Connection(self), sock=sock)
+        self._listener = await loop.create_server(lambda: Connection(self), sock=sock, backlog=BACKLOG)
 
     def reader(self) -> RequestReader:
         """A reader for a new connection."""
@@ -44,10 +55,30 @@ class Server:
 
     def opened(self, connection: Connection) -> bool:
         """Count it in; False when there are too many."""
-        if len(self._connections) >= self.limits.connections:
+        if len(self._connections) >= self.limits.connections and not self._evict():
+            self.crowded += 1
             return False
         self._connections.add(connection)
         return True
+
+    def _evict(self) -> bool:
+        """Close some connections that have no request under way; False where there are none.
+
+        Some at a time, for to look for them costs a look at all.
+        """
+        groups: defaultdict[str, list[Connection | WebSocket]] = defaultdict(list)
+        for connection in self._connections:
+            if connection.evictable:
+                groups[connection.holder].append(connection)
+        victims: list[Connection | WebSocket] = []
+        for group in sorted(groups.values(), key=len, reverse=True):
+            group.sort(key=lambda one: one.deadline)
+            victims += group[: (len(group) + 1) // 2]
+        for victim in victims[: max(1, self.limits.connections // 100)]:
+            self._connections.discard(victim)
+            victim.abort()
+            self.evicted += 1
+        return bool(victims)
 
     def closed(self, connection: Connection | WebSocket) -> None:
         """Count it out."""
@@ -96,6 +127,16 @@ class Server:
     def count(self, *, websocket: bool) -> int:
         """Open connections of one kind."""
         return sum(isinstance(connection, WebSocket) is websocket for connection in self._connections)
+
+    def limited(self) -> dict[ClientLimit, int]:
+        """How often each limit was enforced since the start."""
+        return {
+            ClientLimit.BODY_MEMORY: self.memory.refused,
+            ClientLimit.TENANT_CONNECTIONS: self.answering.refused,
+            ClientLimit.CONNECTIONS: self.crowded,
+            ClientLimit.EVICTED: self.evicted,
+            ClientLimit.LOOP_BUDGET: self.budget.turns,
+        }
 
     @property
     def busy(self) -> int:

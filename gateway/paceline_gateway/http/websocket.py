@@ -4,9 +4,11 @@ Nothing is passed through raw: the model stands in the message, so only a messag
 same way as a POST with the handshake's headers would: key and limits are looked at anew, quota is reserved and settled,
 the queue chooses the worker, a lost stream goes on elsewhere. Towards workers it is a POST. Bounds: a message has
 `body_bytes` and counts in the memory of bodies from its first byte on; one is answered, WAITING may wait, and who sends
-more gets the answers to these before the connection is closed, what came beyond being dropped; time limits
-are those of HTTP. Whoever closes or goes away ends the answer under way. A gateway that ends closes with 1001, after
-the answer under way; whatever it has not answered then was not begun.
+more gets the answers to these before the connection is closed, what came beyond being dropped, up to one body; time
+limits are those of HTTP. Frames are read in slices, as far as the loop's budget goes. A message has at most FRAGMENTS
+of them and one more a KiB, control frames come at CONTROLS a second: whoever sends more is closed with 1008. Whoever
+closes or goes away ends the answer under way. A gateway that ends closes with 1001, after the answer under way;
+whatever it has not answered then was not begun.
 """
 
 import asyncio
@@ -21,12 +23,23 @@ from websockets.protocol import Protocol as Frames
 from websockets.utils import accept_key
 
 from paceline_gateway.config import Limits
+from paceline_gateway.http.crowded import crowded
+from paceline_gateway.http.loop_budget import BODY_BYTES, PARSED_BYTES, REQUEST, LoopBudget
 from paceline_gateway.http.message import Head, Request
-from paceline_gateway.http.reader import Memory, Refusal
+from paceline_gateway.http.reader import Refusal, holder_of
 from paceline_gateway.http.reply import Reply
+from paceline_gateway.http.shared_limit import SharedLimit
 from paceline_gateway.http.socket_reply import SocketReply
+from paceline_gateway.http.unread import Unread
 
 WAITING = 1
+FRAGMENTS = 1024
+CONTROLS = 16
+"""Control frames a second; those of four seconds may come at once."""
+_BURST = 4.0
+_SLICE = 4096
+_FRAME = 12
+"""What a frame costs of the loop's budget."""
 NORMAL, AWAY, POLICY, TRY_LATER = 1000, 1001, 1008, 1013
 _FOREVER = float("inf")
 _DATA_FRAMES = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
@@ -36,7 +49,9 @@ class Host(Protocol):
     """What a WebSocket connection needs of its server."""
 
     limits: Limits
-    memory: Memory
+    memory: SharedLimit
+    answering: SharedLimit
+    budget: LoopBudget
     date: bytes
     closing: bool
     now: Callable[[], float]
@@ -63,11 +78,14 @@ class WebSocket(asyncio.Protocol):
         self._transport = transport
         self._frames = Frames(SERVER, max_size=host.limits.body_bytes)
         self._name = head.headers.get(b"x-request-id", b"")[:48] or secrets.token_hex(8).encode()
-        self._parts: list[bytes] = []
+        self.holder = holder_of(head)
+        self._message = bytearray()
         self._inbox: deque[bytes] = deque()
         self._reply: SocketReply | None = None
-        self._unread = self._answering = self._held = self._count = 0
-        self._over = self._excess = False
+        self._fragments = self._kept = self._unread = self._answering = self._held = self._count = self._late = 0
+        self._place = self._over = self._excess = False
+        self._controls_at = host.now() - _BURST
+        self._packet = Unread(host.budget, host.memory, self._go_on)
         self._stalled = _FOREVER
         self._reading = host.now() + host.limits.idle_s
         accept = accept_key(head.headers[b"sec-websocket-key"].decode()).encode()
@@ -84,7 +102,12 @@ class WebSocket(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         """A message has begun to arrive, or is being answered."""
-        return not self._over and bool(self._reply or self._inbox or self._parts or self._unread)
+        return not self._over and bool(self._reply or self._inbox or self._fragments or self._unread)
+
+    @property
+    def evictable(self) -> bool:
+        """Nothing is asked or answered here: another connection may have its place."""
+        return not self.busy
 
     @property
     def date(self) -> bytes:
@@ -98,14 +121,23 @@ class WebSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """asyncio: bytes from the client."""
-        if self._over:
-            self._end(data)
-            return
-        fresh = not (self._parts or self._unread)
+        budget = self._host.budget
+        while data:
+            if budget.left <= 0:
+                self._packet.put(data, self.holder, self._transport)
+                return
+            piece, data = (data, b"") if len(data) <= _SLICE else (data[:_SLICE], data[_SLICE:])
+            budget.left -= 1 + len(piece) // BODY_BYTES
+            self._end(piece) if self._over else self._feed(piece)
+
+    def _feed(self, data: bytes) -> None:
+        fresh = not (self._fragments or self._unread)
         self._unread += len(data)
         self._frames.receive_data(data)
-        for frame in self._frames.events_received():
-            if isinstance(frame, Frame):
+        frames = self._frames.events_received()
+        self._host.budget.left -= _FRAME * len(frames)
+        for frame in frames:
+            if isinstance(frame, Frame) and not self._over:
                 self._take(frame)
         self._rearm(fresh)
         self._flush()
@@ -113,6 +145,13 @@ class WebSocket(asyncio.Protocol):
             self._close(TRY_LATER, "The gateway holds as many messages as it may; retry.")
         else:
             self._advance()
+
+    def _go_on(self, data: bytes) -> None:
+        """A later turn has come."""
+        if self._stalled == _FOREVER:
+            self._transport.resume_reading()
+        self._advance()
+        self.data_received(data)
 
     def eof_received(self) -> bool:
         """asyncio: the client sends no more, so it is gone."""
@@ -135,7 +174,8 @@ class WebSocket(asyncio.Protocol):
     def resume_writing(self) -> None:
         """asyncio: the client has read."""
         self._stalled = _FOREVER
-        self._transport.resume_reading()
+        if not self._packet.waits:
+            self._transport.resume_reading()
         if self._reply is not None:
             self._reply.on_pressure(False)
         self._advance()
@@ -153,7 +193,8 @@ class WebSocket(asyncio.Protocol):
 
     def answered(self, *, keep_alive: bool) -> None:  # noqa: ARG002 - a handshake is for many messages
         """The message is answered: on to the next one, or close."""
-        self._reply, self._answering = None, 0
+        self._reply = None
+        self._answered()
         self._weigh()
         self._reading = self._host.now() + self._host.limits.idle_s
         if self._host.closing:
@@ -174,7 +215,7 @@ class WebSocket(asyncio.Protocol):
         if stalled or self._over:
             self._gone(stalled=stalled)
             self.abort()
-        elif self._parts or self._unread:
+        elif self._fragments or self._unread:
             self._close(POLICY, "The message did not arrive in time.")
         else:
             self._close(NORMAL, "Nothing was asked for too long.")
@@ -186,37 +227,67 @@ class WebSocket(asyncio.Protocol):
     def _take(self, frame: Frame) -> None:
         self._unread = 0
         if frame.opcode not in _DATA_FRAMES:
+            self._take_control()
             return
         self._excess = self._excess or len(self._inbox) > WAITING - (self._reply is not None)
         if self._excess:
+            self._drop(_SLICE + len(frame.data))
             return
-        self._parts.append(bytes(frame.data))
+        self._fragments += 1
+        self._kept += len(frame.data)
+        if self._fragments == 1 and frame.fin:
+            self._inbox.append(bytes(frame.data))
+        else:
+            self._message += frame.data
+            if frame.fin:
+                self._inbox.append(bytes(self._message))
+            elif self._fragments > FRAGMENTS + (len(self._message) >> 10):
+                self._close(POLICY, f"The message has too many fragments; send at most {FRAGMENTS}, or larger ones.")
         if frame.fin:
-            self._inbox.append(b"".join(self._parts))
-            self._parts = []
+            self._fragments, self._message = 0, bytearray()
+
+    def _take_control(self) -> None:
+        """A client may ping now and then; its own close is no ping."""
+        now = self._host.now()
+        self._controls_at = max(self._controls_at, now - _BURST) + 1 / CONTROLS
+        if self._controls_at > now:
+            self._close(POLICY, f"Control frames come too often; send at most {CONTROLS} a second.")
 
     def _rearm(self, fresh: bool) -> None:
         """A message that has begun has the limit of a body, counted from its first byte."""
-        if fresh and (self._parts or self._unread):
+        if fresh and (self._fragments or self._unread):
             self._reading = self._host.now() + self._host.limits.body_s
 
     def _advance(self) -> None:
         while self._reply is None and self._inbox and not self._over and self._stalled == _FOREVER:
+            if self._host.budget.left <= 0:
+                self._packet.put(b"", self.holder, self._transport)
+                return
             body = self._inbox.popleft()
             self._answering, self._count = len(body), self._count + 1
+            self._host.budget.left -= REQUEST + len(body) // PARSED_BYTES
             name = self._name + b"-%d" % self._count
             head = Head("POST", self._head.path, self._head.headers | {b"x-request-id": name})
             self._reply = reply = SocketReply(self)
-            refusal = self._host.judge(head)
-            self._host.serve(refusal or Request(head, body, self._host.now(), True, True), reply)
+            refusal, request = self._host.judge(head), Request(head, body, self._host.now(), True, True)
+            self._place = refusal is None and self._host.answering.take(self.holder, 1)
+            self._host.serve(refusal or (request if self._place else crowded(request)), reply)
+
+    def _answered(self) -> None:
+        """What was held for the message that was answered."""
+        if self._place:
+            self._place = False
+            self._host.answering.give(self.holder, 1)
+        self._kept -= self._answering
+        self._answering = 0
 
     def _weigh(self) -> bool:
         """Count what is held of messages in the gateway's memory; False if it does not fit."""
-        held = 0 if self._over else self._unread + self._answering + sum(map(len, (*self._parts, *self._inbox)))
+        held = 0 if self._over else self._unread + self._kept
         more, memory = held - self._held, self._host.memory
-        if more > 0 and not memory.take(more):
+        if more > 0 and not memory.take(self.holder, more):
             return False
-        memory.give(max(0, -more))
+        memory.give(self.holder, max(0, -more))
         self._held = held
         return True
 
@@ -237,18 +308,26 @@ class WebSocket(asyncio.Protocol):
 
     def _end(self, data: bytes) -> None:
         """Only the client's own word of the end is still heard."""
+        self._drop(len(data))
         self._frames.receive_data(data)
-        self._frames.events_received()
+        self._host.budget.left -= _FRAME * len(self._frames.events_received())
         self._flush()
+
+    def _drop(self, size: int) -> None:
+        """What nobody will answer is read within a bound."""
+        self._late += size
+        if self._late > self._host.limits.body_bytes:
+            self.abort()
 
     def _gone(self, *, stalled: bool = False) -> None:
         """Nobody waits for an answer any more; the connection itself is closed by the client's word or by `expire`."""
         if not self._over:
             self._over, self._reading = True, self._host.now() + self._host.limits.linger_s
-        reply, self._reply, self._answering = self._reply, None, 0
+        reply, self._reply = self._reply, None
+        self._answered()
         self._inbox.clear()
-        self._parts = []
-        self._unread = 0
+        self._message = bytearray()
+        self._unread = self._fragments = self._kept = 0
         self._weigh()
         if reply is not None:
             reply.gone(stalled=stalled)

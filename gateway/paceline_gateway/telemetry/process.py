@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 
+from paceline_core.registry.enums import ClientLimit
 from paceline_core.telemetry import Metrics, Outlet
 from paceline_gateway.http.server import Server
 from paceline_gateway.telemetry.trace import Off, Tracing
@@ -29,6 +30,9 @@ class ProcessSeries:
         self._lines = metrics.counter("paceline_gateway_log_dropped_lines_total")
         self._spans = metrics.counter("paceline_gateway_trace_dropped_spans_total")
         self._outlets = outlets
+        self._server = server
+        self._limited = {limit: metrics.counter("paceline_gateway_limited_total", limit) for limit in ClientLimit}
+        self._counted = dict.fromkeys(ClientLimit, 0)
         self._told = (0, 0)
 
     def show(self) -> None:
@@ -37,3 +41,7 @@ class ProcessSeries:
         before, self._told = self._told, (0 if lines is None else lines.lost, spans.dropped)
         self._lines.inc(self._told[0] - before[0])
         self._spans.inc(self._told[1] - before[1])
+        counts = self._server.limited()
+        for limit, counter in self._limited.items():
+            counter.inc(counts[limit] - self._counted[limit])
+        self._counted = counts
