@@ -6,7 +6,10 @@ resumed: everything is on. `tree`: the code of another checkout, to compare a ch
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from benchmarks.gateway.cluster import SOCKET
 from benchmarks.gateway.contestant import Contestant
@@ -17,27 +20,45 @@ from tests.ports import free_port
 from paceline_core.auth import new_hop_key
 from paceline_core.config import FILE_VARIABLE
 
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
 
 def gateway(name: str, folder: Path, socket_folder: Path, key: str, tree: Path = ROOT) -> Contestant:
     """One that is not started yet."""
+    return of_settings(name, settings(name, folder, socket_folder, new_hop_key()), key, tree)
+
+
+def settings(name: str, folder: Path, socket_folder: Path, hop_key: bytes, more: Mapping[str, Any] = _NONE) -> Path:
+    """Its configuration file, with these settings on top."""
     folder.mkdir()
-    hop_key, trust, settings = folder / "hop.key", folder / "trust.yaml", folder / "gateway.yaml"
-    hop_key.write_bytes(new_hop_key())
+    hop_file, trust, file = folder / "hop.key", folder / "trust.yaml", folder / "gateway.yaml"
+    hop_file.write_bytes(hop_key)
     trust.write_text("{}\n")
-    port = free_port()
     config = {
         "name": name,
-        "listen": {"host": "127.0.0.1", "port": port},
+        "listen": {"host": "127.0.0.1", "port": free_port()},
         "admin": {"host": "127.0.0.1", "port": free_port()},
         "cluster": {"socket": str(socket_folder / SOCKET)},
         "namespace": NAMESPACE,
-        "hop_key": str(hop_key),
+        "hop_key": str(hop_file),
         "trust": str(trust),
     }
-    settings.write_text(json.dumps(config))
+    file.write_text(json.dumps(config | dict(more)))
+    return file
+
+
+def of_settings(name: str, file: Path, key: str, tree: Path = ROOT) -> Contestant:
+    """One that is not started yet, of this file, beside which its log is written."""
     command = [sys.executable, "-m", "paceline_gateway.main"]
-    environment = {FILE_VARIABLE: str(settings), "PYTHONPATH": ":".join(map(str, roots(tree)))}
-    return Contestant(name, command, port, folder / "log", key, environment, folder)
+    environment = {FILE_VARIABLE: str(file), "PYTHONPATH": ":".join(map(str, roots(tree)))}
+    port = json.loads(file.read_text())["listen"]["port"]
+    return Contestant(name, command, port, file.parent / "log", key, environment, file.parent)
+
+
+def admin_port(contestant: Contestant) -> int:
+    """Where a gateway of ours answers the cluster."""
+    port: int = json.loads(Path(contestant.environment[FILE_VARIABLE]).read_text())["admin"]["port"]
+    return port
 
 
 def roots(tree: Path) -> list[Path]:
