@@ -44,11 +44,11 @@ class Admission(NamedTuple):
 _TOKENIZERS = frozenset({"paceline", "vllm", "sglang", "custom"})
 """Runtimes that answer `/tokenize` and `/detokenize` in vLLM's shapes, or may."""
 
-Choose = Callable[[Sequence[Destination], RequestClass, int], int]
-"""The place of the destination in a chain that takes a request of this class and of so many bytes."""
+Choose = Callable[[Sequence[Destination], RequestClass, int, Prompt], int]
+"""The place of the destination in a chain that takes a request of this class, of so many bytes and this prompt."""
 
 
-def first(_chain: Sequence[Destination], _: RequestClass, _size: int) -> int:
+def first(_chain: Sequence[Destination], _: RequestClass, _size: int, _prompt: Prompt) -> int:
     """Whatever state it is in."""
     return 0
 
@@ -67,8 +67,9 @@ def admit(  # noqa: PLR0913 - all that a judgement rests on
     asked = parse(body)
     request_class = choose_class(headers, tenant)
     chain = locate(asked.model, Asker(tenant, headers), picture, draw)
-    place = 0 if len(chain) == 1 else choose(chain, request_class, len(body))
-    return _under(asked, body, request_class, tenant, chain[place:], measure(asked.data, path))
+    prompt = measure(asked.data, path)
+    place = 0 if len(chain) == 1 else choose(chain, request_class, len(body), prompt)
+    return _under(asked, body, request_class, tenant, chain[place:], prompt)
 
 
 def readmit(body: bytes, tenant: ResolvedTenant, admission: Admission, place: int) -> Admission:

@@ -111,7 +111,7 @@ class Desk:
         """The retry budget for requests that came under this share."""
         return self._budgets.setdefault(share, RetryBudget(share))
 
-    def pressure(self, name: RequestClass, size: int, now: float) -> Pressure:
+    def pressure(self, name: RequestClass, size: int, prompt: Prompt, now: float) -> Pressure:
         """How it would take one more request."""
         terms = self.service.classes[name]
         if not self.fleet.eligible(now):
@@ -122,7 +122,7 @@ class Desk:
         if not promised:
             return Pressure.OPEN
         ttft_s = self.fleet.ttft_s(
-            Ask(self.prompt_tokens(Prompt(size)), name), self.dispatcher.lines[name].prompt_tokens, now
+            Ask(self.prompt_tokens(prompt), name), self.dispatcher.lines[name].prompt_tokens, now
         )
         return crowding(ttft_s, self._slot_wait_s(name, now), promised)
 
@@ -136,9 +136,9 @@ class Desk:
             return wait
         return pace if wait is None else min(wait, pace)
 
-    def diverted(self, name: RequestClass, size: int, reason: DivertReason) -> None:
+    def diverted(self, name: RequestClass, prompt: Prompt, reason: DivertReason) -> None:
         """A request that asked for this service goes to another one instead: it is demand for both."""
-        tokens = self.prompt_tokens(Prompt(size))
+        tokens = self.prompt_tokens(prompt)
         self.tallies[name].arrived(tokens, 0)
         self.tally(name, OTHER).arrived(tokens, 0)
         self.series.diverted[reason].inc()

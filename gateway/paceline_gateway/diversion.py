@@ -14,6 +14,7 @@ from paceline_gateway.admission import Admission, readmit
 from paceline_gateway.desk import Desk
 from paceline_gateway.proxy import Call
 from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.requests.prompt import Prompt
 from paceline_gateway.routes import writes
 from paceline_gateway.routing.fallback import Pressure, When, onward, share_s
 from paceline_gateway.routing.models import Destination
@@ -39,12 +40,17 @@ class Stuck:
     onward: tuple[str, ...]
 
 
-def pressures(
-    chain: Sequence[Destination], desks: Mapping[str, Desk], name: RequestClass, size: int, now: float
+def pressures(  # noqa: PLR0913, PLR0917 - all that a judgement rests on
+    chain: Sequence[Destination],
+    desks: Mapping[str, Desk],
+    name: RequestClass,
+    size: int,
+    prompt: Prompt,
+    now: float,
 ) -> States:
     """How each destination would take one more request; one that is gone is down."""
     found = ((destination.when, desks.get(destination.service.key)) for destination in chain)
-    return [(when, Pressure.DOWN if desk is None else desk.pressure(name, size, now)) for when, desk in found]
+    return [(when, Pressure.DOWN if desk is None else desk.pressure(name, size, prompt, now)) for when, desk in found]
 
 
 def divert(call: Call, reason: DivertReason, desks: Mapping[str, Desk], now: float) -> bool:
@@ -52,7 +58,7 @@ def divert(call: Call, reason: DivertReason, desks: Mapping[str, Desk], now: flo
     here, admission, ticket = call.desk, call.admission, call.ticket
     if here is None or ticket is None or admission is None or not admission.onward or call.life.begun:
         return False
-    states = pressures(admission.onward, desks, ticket.request_class, ticket.size, now)
+    states = pressures(admission.onward, desks, ticket.request_class, ticket.size, admission.prompt, now)
     while (place := onward(states, _PRESSURE[reason])) is not None:
         desk = desks[admission.onward[place].service.key]
         found = _place_at(desk, call, admission, ticket, place)

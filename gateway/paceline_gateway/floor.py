@@ -33,6 +33,7 @@ from paceline_gateway.requests.hedging import Hedges
 from paceline_gateway.requests.judge import judge
 from paceline_gateway.requests.nouns import Record, Waits
 from paceline_gateway.requests.phases import phases
+from paceline_gateway.requests.prompt import Prompt
 from paceline_gateway.requests.state import HELD
 from paceline_gateway.routing.directory import NOTHING, Directory
 from paceline_gateway.routing.fallback import Pressure, choose
@@ -134,16 +135,16 @@ class Floor:
             f"{key} {name}": line for key, desk in self.desks.items() for name, line in desk.dispatcher.lines.items()
         }
 
-    def choose(self, chain: Sequence[Destination], name: RequestClass, size: int) -> int:
+    def choose(self, chain: Sequence[Destination], name: RequestClass, size: int, prompt: Prompt) -> int:
         """Which destination takes a request. What goes elsewhere for want of room is demand for the first one too."""
         now = self.now()
-        states = pressures(chain[:1], self.desks, name, size, now)
+        states = pressures(chain[:1], self.desks, name, size, prompt, now)
         if states[0][1] is Pressure.OPEN:
             return 0
-        states += pressures(chain[1:], self.desks, name, size, now)
+        states += pressures(chain[1:], self.desks, name, size, prompt, now)
         place = choose(states)
         if place:
-            self.desks[chain[0].service.key].diverted(name, size, DivertReason(states[0][1].name.lower()))
+            self.desks[chain[0].service.key].diverted(name, prompt, DivertReason(states[0][1].name.lower()))
         return place
 
     def divert(self, call: Call, reason: DivertReason) -> bool:

@@ -13,6 +13,7 @@ from paceline_core.telemetry import Metrics
 from paceline_gateway.config import Limits
 from paceline_gateway.desk import Desk
 from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.requests.prompt import Prompt
 from paceline_gateway.routing.directory import Directory
 from paceline_gateway.routing.fallback import Pressure, When, choose, crowding, onward, share_s
 from paceline_gateway.routing.models import Asker, Destination, locate
@@ -118,15 +119,15 @@ def desk(**classes: object) -> Desk:
 
 def test_a_service_is_down_without_workers_crowded_when_late_and_full_when_it_refuses() -> None:
     made = desk(queueLimit=1)
-    assert made.pressure(CLS, 40, NOW) is DOWN
+    assert made.pressure(CLS, 40, Prompt(40), NOW) is DOWN
     made.fleet.update([endpoint()])
     made.fleet.says("w0", report(slots=1), NOW)
-    assert made.pressure(CLS, 40, NOW) is OPEN
+    assert made.pressure(CLS, 40, Prompt(40), NOW) is OPEN
     made.fleet.says("w0", report(slots=1, queued_tokens={CLS: 600}), NOW)
-    assert made.pressure(CLS, 40, NOW) is CROWDED
+    assert made.pressure(CLS, 40, Prompt(40), NOW) is CROWDED
     for number in range(2):
         made.dispatcher.join(Ticket(number, CLS, 10, 40, NOW + 30), NOW)
-    assert made.pressure(CLS, 40, NOW) is FULL
+    assert made.pressure(CLS, 40, Prompt(40), NOW) is FULL
 
 
 SECONDS = st.floats(0.0, 100.0)
@@ -176,7 +177,7 @@ def test_a_service_without_a_free_slot_is_crowded_when_the_wait_for_one_breaks_t
     for tokens, pressure in ((50, OPEN), (200, CROWDED)):  # half of 50 * 10 ms, and of 200 * 10 ms
         made = busy()
         learn(made, tokens)
-        assert made.pressure(CLS, 40, NOW + 10) is pressure
+        assert made.pressure(CLS, 40, Prompt(40), NOW + 10) is pressure
 
 
 def test_who_waits_before_it_counts() -> None:
@@ -184,21 +185,21 @@ def test_who_waits_before_it_counts() -> None:
     learn(made, 50)
     for number in range(2, 4):
         made.dispatcher.join(Ticket(number, CLS, 10, 40, NOW + 60), NOW + 10)
-    assert made.pressure(CLS, 40, NOW + 10) is CROWDED
+    assert made.pressure(CLS, 40, Prompt(40), NOW + 10) is CROWDED
 
 
 def test_a_wait_that_is_not_known_crowds_nothing() -> None:
     made = busy()
-    assert made.pressure(CLS, 40, NOW + 10) is OPEN
+    assert made.pressure(CLS, 40, Prompt(40), NOW + 10) is OPEN
     made.dispatcher.join(Ticket(9, CLS, 10, 40, NOW + 60), NOW + 10)
-    assert made.pressure(CLS, 40, NOW + 10) is OPEN
+    assert made.pressure(CLS, 40, Prompt(40), NOW + 10) is OPEN
 
 
 def test_a_free_slot_is_no_wait_however_long_answers_are() -> None:
     made = busy()
     learn(made, 4000)
     made.dispatcher.free(Ticket(0, CLS, 10, 40, NOW + 60), NOW + 10, suspect=False)
-    assert made.pressure(CLS, 40, NOW + 10) is OPEN
+    assert made.pressure(CLS, 40, Prompt(40), NOW + 10) is OPEN
 
 
 def test_a_line_that_moves_faster_than_the_answers_length_says_is_believed() -> None:
@@ -214,12 +215,12 @@ def test_a_line_that_moves_faster_than_the_answers_length_says_is_believed() -> 
         now += 0.2
     made.dispatcher.join(Ticket(200, CLS, 10, 40, now + 60), now)
     assert made.dispatcher.assign(now) == []
-    assert made.pressure(CLS, 40, now) is OPEN
+    assert made.pressure(CLS, 40, Prompt(40), now) is OPEN
 
 
 def test_what_was_diverted_is_demand_for_the_service_that_was_asked() -> None:
     made = desk()
-    made.diverted(CLS, 400, DivertReason.FULL)
+    made.diverted(CLS, Prompt(400), DivertReason.FULL)
     assert (made.tallies[CLS].arrivals, made.tallies[CLS].prompt_tokens) == (1, 100)
     assert made.tallies[CLS].open == 0
 

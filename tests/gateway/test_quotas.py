@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from tests.gateway.quota_bench import ONE, asked, granted, limited, refused
 
 from paceline_core.errors import Code, RequestError, answer
-from paceline_core.registry import Outcome
+from paceline_core.registry import Outcome, RequestClass
 from paceline_gateway.quota.nouns import SIZE, Reservation, Use
 from paceline_gateway.quota.quotas import FORGET_S, Quotas
-from paceline_gateway.quota.use import used
-from paceline_gateway.requests.nouns import Meter, Record
+from paceline_gateway.quota.use import made_since, used
+from paceline_gateway.requests.nouns import Meter, Record, Terms
 
 
 def record(outcome: Outcome, *, sent: bool = True, prompt: int = 0, output: int = 0) -> Record:
@@ -170,6 +170,24 @@ def test_what_was_served_costs_what_it_used() -> None:
     assert used(record(Outcome.CANCELLED, output=3), ONE) == Use(1, 100, 3)
     assert used(record(Outcome.STREAM_ERROR, output=3), ONE) == Use(1, 100, 3)
     assert used(record(Outcome.CLIENT_ERROR), ONE) == Use(1, 0, 0)
+
+
+def test_a_refusal_that_counts_tokens_is_charged_them() -> None:
+    assert used(record(Outcome.CLIENT_ERROR, prompt=7, output=9), ONE) == Use(1, 7, 9)
+
+
+def test_a_whole_answer_is_charged_an_estimate_where_nobody_has_counted_it() -> None:
+    terms = Terms("default/chat", RequestClass.INTERACTIVE, False, 100, 60.0, 1)
+    need = Use(1, 100, 30)
+    assert used(record(Outcome.CANCELLED)._replace(terms=terms), need, 12) == Use(1, 100, 12)
+    assert used(record(Outcome.OK)._replace(terms=terms), need, 12) == need
+    assert used(record(Outcome.TIMEOUT)._replace(terms=terms), need, 12) == Use()
+
+
+def test_what_was_made_meanwhile_is_a_token_a_step_for_each_choice() -> None:
+    assert made_since(2.05, 0.1, 3) == 60
+    assert made_since(-1.0, 0.1, 3) == 0
+    assert made_since(2.0, 0.0, 3) is None
 
 
 USES = st.builds(Use, st.just(1), st.integers(1, 300), st.integers(1, 300), st.just(1))

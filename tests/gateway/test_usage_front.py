@@ -67,6 +67,44 @@ async def test_concurrent_requests_cannot_pass_a_monthly_budget_together(stand: 
     assert used(stand) <= 150
 
 
+async def test_short_answers_let_no_flood_of_long_ones_past_a_monthly_budget(
+    stand: Stand, make_worker: MakeWorker
+) -> None:
+    """21 answers of one token, then 60 streams at once of up to 1,000: all were let in before, three budgets' worth."""
+    worker, goes_on = await make_worker(slots=64), asyncio.Event()
+    worker.script = lambda seen: Script(
+        tokens=("a",), until=goes_on if json.loads(seen.body)["max_tokens"] > 1 else None
+    )
+    stand.work(worker)
+    await budget(stand, tokens=20_000)
+    for _ in range(21):
+        assert (await stand.client.post("/v1/chat/completions", json=USAGE | {"max_tokens": 1})).status_code == 200
+    await ended(stand)
+    long = USAGE | {"max_tokens": 1000}
+    posts = [asyncio.create_task(stand.client.post("/v1/chat/completions", json=long)) for _ in range(60)]
+    await until(lambda: stand.process.floor.open + sum(post.done() for post in posts) == 60)
+    let_in, before = stand.process.floor.open, used(stand)
+    goes_on.set()
+    answers = await asyncio.gather(*posts)
+    assert [answer.status_code for answer in answers].count(200) == let_in
+    assert 10 <= let_in < 60
+    assert before + let_in * 1000 <= 22_000
+
+
+async def test_what_an_answer_has_for_certain_is_reserved_times_its_choices(
+    stand: Stand, make_worker: MakeWorker
+) -> None:
+    worker = await make_worker()
+    stand.work(worker)
+    totals = stand.process.floor.quotas.totals
+    reserved = []
+    for more in ({"min_tokens": 700, "n": 3}, {"ignore_eos": True, "n": 2}):
+        before = totals.reserved[2]
+        await stand.client.post("/v1/chat/completions", json=CHAT | {"max_tokens": 900} | more)
+        reserved.append(totals.reserved[2] - before)
+    assert reserved == [2100, 1800]
+
+
 async def test_a_used_up_budget_is_insufficient_quota_until_it_is_raised(stand: Stand) -> None:
     await budget(stand, tokens=1)
     refusal = await refused(stand)

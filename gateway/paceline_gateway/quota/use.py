@@ -27,7 +27,7 @@ def used(record: Record, reserved: Use, made: int = 0) -> Use:
     """
     if record.sent is None or (record.outcome in _NOT_SERVED and not record.meter.output):
         return Use()
-    if record.outcome is _CLIENT_ERROR:
+    if record.outcome is _CLIENT_ERROR and not record.meter.output:
         return Use(requests=1)
     output = record.meter.output or (made if record.outcome is _CANCELLED else 0)
     return Use(1, record.meter.prompt or reserved.input_tokens, output)

@@ -29,6 +29,7 @@ ENOUGH: Final = 512.0
 """Tokens after which a tenant's own ratio is believed."""
 MEMORY: Final = 200_000.0
 _SHORT_MEMORY: Final = 100.0
+_STALE: Final = 64
 
 
 class _Average:
@@ -71,15 +72,20 @@ class PromptEstimate:
 
     def __init__(self) -> None:
         self._tenants: dict[str, _Tenant] = {}
+        self._median = PRIOR
+        self._fresh = 0
 
     def __len__(self) -> int:
         return len(self._tenants)
 
     @property
     def bytes_per_token(self) -> float:
-        """The median of the tenants that are known."""
-        known = [tenant.bytes_per_token for tenant in self._tenants.values() if tenant.known]
-        return median(known) if known else PRIOR
+        """The median of the tenants that are known; up to so many prompts old as there are tenants, at most 64."""
+        if self._fresh <= 0:
+            known = [tenant.bytes_per_token for tenant in self._tenants.values() if tenant.known]
+            self._median = median(known) if known else PRIOR
+            self._fresh = min(len(self._tenants), _STALE)
+        return self._median
 
     def tokens(self, prompt: Prompt, tenant: str = "") -> int:
         """Estimated tokens of this tenant's prompt; at least one."""
@@ -93,6 +99,7 @@ class PromptEstimate:
         rest = tokens - prompt.tokens
         if not prompt.text or tokens <= 0:
             return
+        self._fresh -= 1
         own = self._tenants.pop(tenant, None) or _Tenant()
         self._tenants[tenant] = own
         if len(self._tenants) > TENANTS:
