@@ -7,6 +7,7 @@ from paceline_core.wire import encode
 from paceline_gateway.http.upstream import Loss
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.requests import events as e
+from paceline_gateway.requests.suspicion import Part
 from paceline_gateway.requests.told import Told
 from paceline_gateway.routing.fleet import Fleet
 from paceline_gateway.routing.worker import Worker
@@ -61,9 +62,11 @@ class Continuation:
             self.message = encode(resume.model_copy(update={"vocabulary": self.vocabulary.decode("latin-1")}))
         return self.told.cut
 
-    def lost(self, loss: Loss, moved: ResumeReason | None, *, begun: bool) -> e.Lost:
-        """The event for a worker's answer that broke off."""
+    def lost(self, loss: Loss, moved: ResumeReason | None, part: Part | None, *, begun: bool) -> e.Lost:
+        """The event for a worker's answer that broke off; `part`: because the worker has died."""
         lost = _LOST[loss] if moved is None else _MOVED.get(moved, _LOST[loss])
+        if part is not None:
+            lost = replace(lost, harmless=False, suspect=True, part=part)
         return replace(lost, cut=self.cut()) if begun else lost
 
     def carry(self, ticket: Ticket, output: int, fleet: Fleet, worker: Worker) -> None:

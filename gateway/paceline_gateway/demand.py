@@ -76,7 +76,7 @@ def service_demand(desk: Desk, now: float) -> ServiceDemand:
     held = desk.dispatcher.held(now) > 0
     rows = tuple(row for name in desk.tallies for row in _class_demand(desk, name, now, held=held))
     connected = sum(worker.connected for worker in desk.fleet)
-    return ServiceDemand(service=desk.key, classes=rows, workers=connected)
+    return ServiceDemand(service=desk.key, classes=rows, workers=connected, isolated=tuple(desk.isolated))
 
 
 def _class_demand(desk: Desk, name: RequestClass, now: float, *, held: bool) -> Iterator[ClassDemand]:

@@ -1,10 +1,12 @@
 """Everything the gateway keeps for one service: its dispatcher, what it has learned, what it has counted."""
 
+from collections import deque
 from dataclasses import dataclass
 
 from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
 from paceline_core.registry import Outcome, RequestClass, Verdict
 from paceline_core.registry.enums import DivertReason
+from paceline_core.wire import Isolated
 from paceline_gateway.admission import Admission
 from paceline_gateway.config import Limits
 from paceline_gateway.queues.dispatcher import Caps, Dispatcher
@@ -27,6 +29,7 @@ from paceline_gateway.telemetry.series import ServiceSeries
 from paceline_gateway.telemetry.tenants import OTHER
 
 _OK, _GOOD = Outcome.OK, Verdict.GOOD
+ISOLATED = 16
 TENANTS = 32
 """Tenants of a class whose demand is told apart."""
 
@@ -81,6 +84,8 @@ class Desk:
         self.tallies = {name: Tally() for name in RequestClass}
         self.tenants: dict[RequestClass, dict[str, Tally]] = {name: {} for name in RequestClass}
         self.outputs = {name: Outputs() for name in RequestClass}
+        self.isolated: deque[Isolated] = deque(maxlen=ISOLATED)
+        """The last requests that were isolated."""
         self.hedges: Hedges | None = None
         """None while nothing is doubled."""
         self._budgets: dict[float, RetryBudget] = {}
@@ -190,8 +195,15 @@ class Desk:
         own = self.tenants[name]
         found = own.get(tenant)
         if found is None:
-            found = own.setdefault(tenant if len(own) < TENANTS else OTHER, Tally())
+            label = tenant if len(own) < TENANTS else OTHER
+            found = own.setdefault(label, Tally())
+            self.series.isolated(label)
         return found
+
+    def isolate(self, name: RequestClass, told: Isolated) -> None:
+        """Workers died of a request of this class."""
+        self.isolated.append(told)
+        self.series.isolated(told.tenant if told.tenant in self.tenants[name] else OTHER).inc()
 
     def arrived(self, name: RequestClass, prompt_tokens: int, tenant: str = OTHER) -> None:
         """A request asks for this service."""

@@ -16,6 +16,7 @@ from paceline_core.telemetry import Metrics
 from paceline_core.wire import LoadReport
 from paceline_gateway.billing import Billing
 from paceline_gateway.config import Hedging, Limits
+from paceline_gateway.deaths import Deaths, isolated
 from paceline_gateway.demand import Bell
 from paceline_gateway.desk import Desk
 from paceline_gateway.diversion import Stuck, divert, in_vain, pressures
@@ -78,6 +79,7 @@ class Floor:
         self.waits = Waits(limits.first_token_s, limits.stall_s, limits.answer_s, limits.resume_s)
         self.pool = Pool(limits, parts.clock.monotonic)
         self._evacuation = Evacuation(self.pool, self.hop, limits.lookahead_s)
+        self.deaths = Deaths()
         self.bell = Bell()
         self.picture: Directory = NOTHING
         self.pictures = 0
@@ -195,6 +197,9 @@ class Floor:
         if call.ticket is None or call.desk is None:
             return
         desk, name = call.desk, call.ticket.request_class
+        if record.code is Code.REQUEST_ISOLATED:
+            isolated(desk, name, record, call.request_id, self._parts.clock.utc())
+            self.bell.ring()
         verdicts = judge(record, desk.service.classes[name].targets)
         self._calls.pop(call.ticket.id, None)
         self._chained.pop(call.ticket.id, None)
@@ -266,14 +271,20 @@ class Floor:
         """A worker said how it is."""
         desk = self.desks.get(service)
         if desk is not None:
+            known = desk.fleet.get(worker)
+            anew = known is not None and not known.connected
             desk.fleet.says(worker, report, self.now())
+            if anew and known is not None:
+                self.deaths.heard(known)
             self.moved(desk)
 
-    def on_cut(self, service: str, worker: str) -> None:
-        """A worker's load stream broke."""
+    def on_cut(self, service: str, worker: str, *, refused: bool = False) -> None:
+        """A worker's load stream broke; `refused`: nobody listens there."""
         desk = self.desks.get(service)
         if desk is not None:
             desk.fleet.cut(worker)
+            if refused and (known := desk.fleet.get(worker)) is not None:
+                self.deaths.refused(desk, known)
             self._watch_held(desk)
 
     def sweep(self) -> None:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Protocol
 
 from paceline_gateway.config import Limits
+from paceline_gateway.deaths import Deaths
 from paceline_gateway.desk import Desk
 from paceline_gateway.http.pool import Pool
 from paceline_gateway.quota.nouns import Use
@@ -20,6 +21,7 @@ class Front(Protocol):
     waits: Waits
     pool: Pool
     tracing: Tracing
+    deaths: Deaths
 
     def now(self) -> float:
         """Monotonic seconds."""

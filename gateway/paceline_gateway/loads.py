@@ -39,8 +39,8 @@ class Listener(Protocol):
         """A worker said how it is."""
         ...
 
-    def on_cut(self, service: str, worker: str) -> None:
-        """A worker's stream broke."""
+    def on_cut(self, service: str, worker: str, *, refused: bool) -> None:
+        """A worker's stream broke; `refused`: nobody listens there."""
         ...
 
 
@@ -50,7 +50,7 @@ class Nobody:
     def on_report(self, service: str, worker: str, report: LoadReport) -> None:
         """Nothing."""
 
-    def on_cut(self, service: str, worker: str) -> None:
+    def on_cut(self, service: str, worker: str, *, refused: bool) -> None:
         """Nothing."""
 
 
@@ -83,7 +83,7 @@ class LoadStreams:
                 raise InvalidInput("service", f"{report.service!r} answers where {worker.service!r} should be")
             self.listener.on_report(worker.service, worker.name, report)
 
-        def cut() -> None:
-            self.listener.on_cut(worker.service, worker.name)
+        def cut(refused: bool) -> None:
+            self.listener.on_cut(worker.service, worker.name, refused=refused)
 
         await keep_reading(LoadReport, worker.place, self._link, heard, cut)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.telemetry import Histogram
-from paceline_core.wire import VOCABULARY
+from paceline_core.wire import MOVED_HEADER, VOCABULARY, MoveReason
 from paceline_gateway.admission import Admission
 from paceline_gateway.continuation import NO_STREAM, Continuation
 from paceline_gateway.desk import Desk
@@ -20,53 +20,31 @@ from paceline_gateway.http.reply import Reply, passed_on, request_id_field
 from paceline_gateway.http.upstream import Loss
 from paceline_gateway.outbound import Outbound
 from paceline_gateway.queues.ticket import Ticket
-from paceline_gateway.quota.nouns import Reservation, Use, Waiter
-from paceline_gateway.quota.use import used_by_refused
+from paceline_gateway.quota.nouns import Reservation, Waiter
+from paceline_gateway.quota.use import used_by_failed, used_by_refused
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.life import Life
 from paceline_gateway.requests.state import DISPATCHED, STREAMING
 from paceline_gateway.requests.stream import StreamScan, read_code, read_server_timing, read_usage
+from paceline_gateway.requests.suspicion import Part
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.telemetry.trace import Trace
 from paceline_gateway.terms import terms_of
 
 _VOCABULARY = VOCABULARY.encode()
 _DRAINING = b"x-paceline-draining"
+_MOVED, _ENGINE = MOVED_HEADER.encode(), MoveReason.ENGINE.encode()
 
 
 class Call:
     """One request from its last byte to its answer's last byte. Receives the worker's response."""
 
     __slots__ = (
-        "_collected",
-        "_exchange",
-        "_fields",
-        "_front",
-        "_gaps",
-        "_last",
-        "_next",
-        "_outbound",
-        "_paused",
-        "_rival",
-        "_scan",
-        "_size",
-        "_slot",
-        "_status",
-        "_stream",
-        "_worker",
-        "admission",
-        "continuation",
-        "desk",
-        "life",
-        "quota_fields",
-        "reply",
-        "request",
-        "request_id",
-        "reservation",
-        "ticket",
-        "trace",
-        "waiter",
-    )
+        "_brought", "_collected", "_exchange", "_fields", "_front", "_gaps", "_last", "_lost", "_next",
+        "_outbound", "_paused", "_rival", "_scan", "_size", "_slot", "_status", "_stream", "_worker",
+        "admission", "continuation", "desk", "life", "quota_fields", "reply", "request", "request_id",
+        "reservation", "ticket", "trace", "waiter",
+    )  # fmt: skip
 
     def __init__(self, front: Front, request: Request, reply: Reply, request_id: bytes) -> None:
         self._front = front
@@ -75,6 +53,8 @@ class Call:
         self._outbound: Outbound | None = None
         self._gaps: Histogram | None = None
         self._last = 0.0
+        self._brought = 0
+        self._lost: Worker | None = None
         self._next: tuple[Desk, Admission, Ticket] | None = None
         self._rival: Rival | None = None
         self._slot: Ticket | None = None
@@ -95,6 +75,11 @@ class Call:
         reply.on_pressure = self._pressure
 
     @property
+    def slot(self) -> Ticket | None:
+        """What holds its place at a worker."""
+        return self._slot or self.ticket
+
+    @property
     def earlier(self) -> Sequence[tuple[Worker, int]]:
         """Workers that its stream has lost, each with the output tokens there were by then."""
         return self.continuation.earlier
@@ -108,6 +93,7 @@ class Call:
     def diverted(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
         """Another destination of its route takes it."""
         self._next = (desk, admission, ticket)
+        ticket.suspect = self.ticket is not None and self.ticket.suspect
         budget = desk.budget(admission.destination.retry_share)
         self.on(e.Diverted(terms_of(desk, admission, ticket), budget))
 
@@ -143,8 +129,10 @@ class Call:
             read_server_timing(headers[b"server-timing"], self.life.meter)
         if not self.life.begun:
             self.continuation.vocabulary = headers.get(_VOCABULARY, b"")
-        no_rest = status == 200 and self.life.begun and not self._stream
-        self.on(e.Answered(NO_STREAM if no_rest else status))
+        no_rest, part = status == 200 and self.life.begun and not self._stream, None
+        if headers.get(_MOVED) == _ENGINE and self.desk is not None and self._worker is not None:
+            part = self._front.deaths.engine(self.desk, self._worker, self)
+        self.on(e.Answered(NO_STREAM if no_rest else status, part))
 
     def data(self, data: bytes) -> None:
         """A piece of the worker's answer."""
@@ -174,7 +162,7 @@ class Call:
         elif self._scan.done or self._scan.failed:
             self._finish_stream()
         else:
-            self.on(self._loss(Loss.CLOSED))
+            self._broke_off(Loss.CLOSED)
 
     def lost(self, loss: Loss) -> None:
         """The worker's answer broke off."""
@@ -182,7 +170,13 @@ class Call:
         if self._stream and self._scan.done:
             self._finish_stream()
         else:
-            self.on(self._loss(loss))
+            self._broke_off(loss)
+
+    def bury(self, worker: Worker, loss: Loss, part: Part | None) -> None:
+        """Why its answer broke off is known."""
+        if worker is self._lost:
+            self._lost = None
+            self.on(self.continuation.lost(loss, self._scan.moved, part, begun=self.life.begun))
 
     def expired(self, *, held: bool) -> None:
         """The limit of what it waits for has passed; `held`: there is no worker."""
@@ -204,8 +198,10 @@ class Call:
             self.trace, told = self._front.tracing.begin(traceparent, desk.service.sample_ratio)
         self._outbound = Outbound(self.request.head, self.request_id, admission, promise, told)
 
-    def _loss(self, loss: Loss) -> e.Lost:
-        return self.continuation.lost(loss, self._scan.moved, begun=self.life.begun)
+    def _broke_off(self, loss: Loss) -> None:
+        self._lost = self._worker
+        if self._worker is not None and self.desk is not None:
+            self._front.deaths.lost(self.desk, self._worker, self, loss, self._scan.moved)
 
     def double(self, ticket: Ticket, worker: Worker) -> None:
         """Give it to a second worker, whose slot this ticket holds."""
@@ -232,6 +228,8 @@ class Call:
         else:
             self._last = self._front.now()
             self.reply.begin(self._status, self._fields, first)
+            if self.ticket is not None and self.ticket.suspect:
+                self._got_on(self.ticket)
 
     def _forward(self, out: bytes) -> None:
         self.life.heard = now = self._front.now()
@@ -240,6 +238,14 @@ class Call:
             self._gaps.observe_many((now - self._last) / fresh, fresh)
             self._last = now
         self.reply.more(out)
+        if self.ticket is not None and self.ticket.suspect:
+            self._got_on(self.ticket)
+
+    def _got_on(self, ticket: Ticket) -> None:
+        self._brought += self._scan.fresh
+        desk, slot = self.desk, self._slot or ticket
+        if desk is not None and desk.dispatcher.got_on(ticket, slot, self._brought, self._front.now()):
+            self._front.moved(desk)
 
     def _collect(self, data: bytes) -> None:
         self._collected.append(data)
@@ -301,6 +307,8 @@ class Call:
         rival, self._rival = self._rival, None
         if rival is not None:
             self._exchange, self._worker, self._slot = rival.exchange, rival.worker, rival.ticket
+            if self.ticket is not None and self.ticket.suspect:
+                self._do_accuse(e.Accuse(Part.SUSPECT), _now)
             self._reset()
             rival.adopt(paused=self._paused)
         return True
@@ -326,10 +334,15 @@ class Call:
         if self.trace is not None:
             self.trace.freed(now)
         if self.desk is not None and self.ticket is not None:
-            slot, self._slot = self._slot or self.ticket, None
+            slot, self._slot, self._lost = self._slot or self.ticket, None, None
             self.desk.dispatcher.free(slot, now, suspect=action.suspect)
             self.ticket.avoid |= slot.avoid
         return True
+
+    def _do_accuse(self, action: e.Accuse, now: float) -> bool:
+        if self.desk is not None and self.ticket is not None:
+            self.desk.dispatcher.accuse(self.ticket, self._slot or self.ticket, action.part, now)
+        return False
 
     def _do_deliver(self, _: e.Deliver, _now: float) -> bool:
         self.reply.whole(self._status, self._fields, b"".join(self._collected))
@@ -340,7 +353,9 @@ class Call:
         return False
 
     def _do_fail(self, action: e.Fail, _now: float) -> bool:
-        quota = self.quota_fields if self.reservation is None else self._front.refunded(self, Use())
+        quota = self.quota_fields
+        if self.reservation is not None:
+            quota = self._front.refunded(self, used_by_failed(action.error.code, self.reservation.use))
         self.reply.fail(action.error, request_id_field(self.request_id) + quota)
         return False
 
@@ -364,6 +379,7 @@ class Call:
                 self.continuation.restart()
         self._scan = StreamScan(self.life.meter, self.continuation.told, resumed=self.life.begun)
         self._stream = False
+        self._brought = 0
         self._status = 200
         self._fields = b""
         self._collected: list[bytes] = []
@@ -374,20 +390,9 @@ class Call:
         return max(1, round(min(limit, waits.first_token_s) * 1000))
 
     _doings: ClassVar[dict[type[e.Action], Callable[[Any, Any, float], bool]]] = {
-        e.Enqueue: _do_enqueue,
-        e.Withdraw: _do_withdraw,
-        e.Seek: _do_seek,
-        e.Move: _do_move,
-        e.Send: _do_send,
-        e.Double: _do_double,
-        e.Adopt: _do_adopt,
-        e.Retract: _do_retract,
-        e.Resumed: _do_resumed,
-        e.Drop: _do_drop,
-        e.Free: _do_free,
-        e.Deliver: _do_deliver,
-        e.Close: _do_close,
-        e.Fail: _do_fail,
-        e.Settle: _do_settle,
-    }
+        e.Enqueue: _do_enqueue, e.Withdraw: _do_withdraw, e.Seek: _do_seek, e.Move: _do_move,
+        e.Send: _do_send, e.Double: _do_double, e.Adopt: _do_adopt, e.Retract: _do_retract,
+        e.Resumed: _do_resumed, e.Drop: _do_drop, e.Free: _do_free, e.Accuse: _do_accuse,
+        e.Deliver: _do_deliver, e.Close: _do_close, e.Fail: _do_fail, e.Settle: _do_settle,
+    }  # fmt: skip
     """How each action is carried out; True if the queue should be looked at afterwards."""

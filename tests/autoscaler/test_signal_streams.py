@@ -94,7 +94,9 @@ async def test_who_does_not_listen_yet_is_no_news_and_who_refuses_or_leaves_is(
     caplog.set_level("INFO", "paceline_core.wire.stream")
     cuts = []
     task = asyncio.create_task(
-        keep_reading(DemandReport, PLACE, talkers.link(), reader.lines.append, lambda: cuts.append(len(caplog.records)))
+        keep_reading(
+            DemandReport, PLACE, talkers.link(), reader.lines.append, lambda _: cuts.append(len(caplog.records))
+        )
     )
     await eventually(lambda: len(cuts) == 1)
     talkers["one:1"].say(demand_report())

@@ -114,6 +114,18 @@ def test_engines_that_end_again_and_again_are_a_ticket(
     alerts(programs, tmp_path, story, {15: expected, 40: set()})
 
 
+@pytest.mark.parametrize(
+    ("isolated", "expected"),
+    [("0x10 1x30", {"PacelineRequestIsolated"}), ("0x40", set()), ("5x40", set())],
+    ids=["first", "none", "long-ago"],
+)
+def test_the_first_request_that_workers_die_of_is_a_ticket(
+    programs: Programs, tmp_path: Path, isolated: str, expected: set[str]
+) -> None:
+    story = healthy(40).add("paceline_isolated_requests_total", isolated, pod="gateway-0", tenant="team", **CHAT)
+    alerts(programs, tmp_path, story, {15: expected, 40: set()})
+
+
 @pytest.mark.parametrize(("waited", "expected"), [("0.7x20", {"PacelineQueueHeadOfLine"}), ("0.4x20", set())])
 def test_a_queue_is_measured_against_its_class_promise(
     programs: Programs, tmp_path: Path, waited: str, expected: set[str]

@@ -27,7 +27,8 @@ class Script:
     """How one request is answered. `cut_after` closes the connection after so many events (0: before the head).
 
     A stream that is resumed counts on from the tokens it is told. `foreign`: it says nothing of tokens, like an engine
-    that is not ours. `moved_after`: it is given up with `reason` after so many events. `hang`: behind
+    that is not ours. `dies_after`: the whole worker ends after so many events of this life (0: before the head).
+    `moved_after`: it is given up with `reason` after so many events. `hang`: behind
     `raw` the connection stays open. `dribble`: byte by byte. `until`: nothing comes before that.
     """
 
@@ -39,6 +40,7 @@ class Script:
     cut_after: int | None = None
     stall_after: int | None = None
     error_after: int | None = None
+    dies_after: int | None = None
     moved_after: int | None = None
     reason: str = "evacuate"
     foreign: bool = False
@@ -190,7 +192,9 @@ class WorkerDouble:
             if script.hang:
                 await seen.closed.wait()
             return False
-        if script.cut_after == 0 or script.stall_after == 0:
+        if 0 in (script.dies_after, script.cut_after, script.stall_after):
+            if script.dies_after == 0:
+                await self.stop()
             if script.stall_after == 0:
                 await seen.closed.wait()
             return False
@@ -199,6 +203,7 @@ class WorkerDouble:
         writer.write(_head(200, (("content-type", "text/event-stream; charset=utf-8"), *script.headers)))
         async for event in _events(script, seen):
             if event is None:
+                await (self.stop() if script.dies_after else asyncio.sleep(0))
                 return False
             await _write(writer, _chunk(event), script)
         writer.write(b"0\r\n\r\n")
@@ -248,7 +253,7 @@ async def _events(script: Script, seen: Seen) -> AsyncIterator[bytes | None]:
         if index == script.moved_after or seen.given_up:
             yield f": moved {script.reason}\n".encode()
             return
-        if index == script.cut_after:
+        if index == script.cut_after or index - told == script.dies_after:
             yield None
             return
         if index == script.stall_after:

@@ -24,7 +24,7 @@ def groups() -> list[Group]:
     return [
         burn.group(),
         Group("paceline-capacity-alerts", [_service_down(), _scale_stuck(), _clamped(), _flapping(), *_saturation()]),
-        Group("paceline-engine-alerts", [_engine_restarts()]),
+        Group("paceline-engine-alerts", [_engine_restarts(), _request_isolated()]),
         Group("paceline-autoscaler-alerts", [_stalled(), _blind()]),
         Group("paceline-operator-alerts", [_reconcile_errors(), _no_leader(), _watch_silent()]),
         Group("paceline-meta-alerts", [_gateway_down(), _unstored(), _overflow(), _watchdog()]),
@@ -131,6 +131,16 @@ def _engine_restarts() -> Alert:
         Severity.TICKET,
         f"{_WHO}: engines of pool {{{{ $labels.pool }}}} end again and again",
         "{{ $value | humanize }} engine processes crashed or hung in 15 minutes; each took its requests along.",
+    )
+
+
+def _request_isolated() -> Alert:
+    return Alert(
+        "PacelineRequestIsolated",
+        f"{growth('paceline_isolated_requests_total', (*SERVICE, 'tenant'), window='15m')} > 0",
+        Severity.TICKET,
+        f"{_WHO}: workers die of requests of tenant {{{{ $labels.tenant }}}}",
+        "{{ $value | humanize }} requests killed two workers each in 15 minutes; Events of the service name them.",
     )
 
 

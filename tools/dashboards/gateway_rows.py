@@ -66,6 +66,17 @@ def _streams() -> tuple[Panel, ...]:
             "s", percentiles("paceline_stream_resume_gap_seconds", quiet=True), empty="None",
         ),
         Panel(
+            "Workers that died",
+            "Workers and engines per second that ended without a word; requests that two of them died of, by tenant.",
+            "Some of both: that tenant's requests kill workers. Workers alone: memory, devices or nodes.",
+            "reqps",
+            (
+                Query(rate("paceline_worker_deaths_total"), "workers", quiet=True),
+                Query(rate("paceline_isolated_requests_total", ("tenant",)), "of {{tenant}}", quiet=True),
+            ),
+            "PacelineRequestIsolated", empty="None",
+        ),
+        Panel(
             "Hedges",
             "Streams per second that a second worker was given because the first was slow, by result.",
             "won: the second one answered; few of them: hedging costs more than it gains. None: it is off.",

@@ -56,4 +56,4 @@ class Streams(Generic[M]):
             self.heard[place.name] = Heard(message, self._link.clock.monotonic())
             self._on_line(message)
 
-        await keep_reading(self._kind, place, self._link, heard, lambda: None)
+        await keep_reading(self._kind, place, self._link, heard, lambda _refused: None)

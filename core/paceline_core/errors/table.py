@@ -38,6 +38,8 @@ class Code(StrEnum):
     HELD_TIMEOUT = "held_timeout"
     UPSTREAM_TIMEOUT = "upstream_timeout"
     STREAM_LOST = "stream_lost"
+    REQUEST_ISOLATED = "request_isolated"
+    """Two workers died of it; it is given to no other."""
     INTERNAL_ERROR = "internal_error"
 
 
@@ -91,6 +93,7 @@ ERRORS: Mapping[Code, ErrorRow] = {
     Code.CLIENT_CLOSED: ErrorRow(499, _INVALID, Outcome.CANCELLED, False, moment=Moment.BOTH),
     Code.CLIENT_STALLED: ErrorRow(499, _INVALID, Outcome.CANCELLED, False, moment=Moment.AFTER),
     Code.INTERNAL_ERROR: ErrorRow(500, _SERVER, Outcome.UPSTREAM_ERROR, True, moment=Moment.BOTH),
+    Code.REQUEST_ISOLATED: ErrorRow(500, _SERVER, Outcome.UPSTREAM_ERROR, False, moment=Moment.BOTH),
     Code.ENGINE_FAILED: ErrorRow(500, _SERVER, Outcome.UPSTREAM_ERROR, True, moment=Moment.BOTH),
     Code.UPSTREAM_ERROR: ErrorRow(502, _SERVER, Outcome.UPSTREAM_ERROR, True),
     Code.NO_CAPACITY: ErrorRow(503, _SERVER, Outcome.SHED, True, RetryAfter.CAPACITY),

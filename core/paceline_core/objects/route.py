@@ -63,8 +63,8 @@ class Retry(Part):
     """Dispatch again before the first byte. After it, streams are resumed, not retried."""
 
     attempts: Annotated[int, Field(ge=1, le=5)] | None = None
-    """Dispatches of one request in all; the last of them goes to the route's next destination if that can take it.
-    Default: 2, or 3 where the route has more than one."""
+    """Dispatches of one request in all, beside those after a worker's death; the last of them goes to the route's next
+    destination if that can take it. 1: no request is sent twice. Default: 2, or 3 where the route has more than one."""
     budget: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     """Retries as a share of all requests over ten seconds; beyond it failures are passed on. Default: 0.2."""
 

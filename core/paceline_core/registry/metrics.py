@@ -111,6 +111,8 @@ def _gateway() -> list[Metric]:
             LATENCY,
         ),
         Metric("paceline_stream_cut_total", c, "Streams that could not go on elsewhere.", o, (*SERVICE, "reason")),
+        Metric("paceline_worker_deaths_total", c, "Workers and engines that ended without a word.", o, SERVICE),
+        Metric("paceline_isolated_requests_total", c, "Requests that two workers died of.", o, (*SERVICE, "tenant")),
         Metric("paceline_diverted_requests_total", c, "Sent on to the route's next service.", o, (*SERVICE, "reason")),
         Metric("paceline_hedges_total", c, "Slow streams given to a second worker.", o, (*SERVICE, "result")),
         Metric("paceline_upstream_workers", g, "Workers as the gateway sees them.", o, (*SERVICE, "state")),

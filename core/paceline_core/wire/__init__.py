@@ -1,11 +1,12 @@
 """Messages between processes. All carry `v`; unknown fields are ignored, an unknown version is refused."""
 
-from paceline_core.wire.demand import ClassDemand, DemandReport, ServiceDemand
+from paceline_core.wire.demand import ClassDemand, DemandReport, Isolated, ServiceDemand
 from paceline_core.wire.load import KVLoad, LoadReport, PrefixDelta, WorkerState
 from paceline_core.wire.message import VERSION, Message, decode, encode
 from paceline_core.wire.prefix import PREFIX, PrefixKeys
 from paceline_core.wire.resume import (
     MOVED,
+    MOVED_HEADER,
     RESUME,
     SEED,
     VOCABULARY,
@@ -19,6 +20,7 @@ from paceline_core.wire.steptime import StepTime
 
 __all__ = [
     "MOVED",
+    "MOVED_HEADER",
     "PREFIX",
     "RESUME",
     "SEED",
@@ -28,6 +30,7 @@ __all__ = [
     "DemandReport",
     "Evacuate",
     "Evacuated",
+    "Isolated",
     "KVLoad",
     "LoadReport",
     "Message",

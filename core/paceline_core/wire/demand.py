@@ -29,12 +29,25 @@ class ClassDemand(Part):
     bad: int = 0
 
 
+class Isolated(Part):
+    """A request that two workers died of, refused `at` (RFC 3339 UTC); `worker`: the one that died last."""
+
+    tenant: str
+    request: str
+    worker: str
+    at: str
+
+
 class ServiceDemand(Part):
-    """All classes of one service (`namespace/name`). `workers` is how many load streams this gateway holds."""
+    """All classes of one service (`namespace/name`). `workers` is how many load streams this gateway holds.
+
+    `isolated`: the last few of its requests that this gateway isolated, in every line.
+    """
 
     service: str
     classes: tuple[ClassDemand, ...] = ()
     workers: int = 0
+    isolated: tuple[Isolated, ...] = ()
 
 
 class DemandReport(Message):

@@ -24,6 +24,8 @@ VOCABULARY = "x-paceline-vocabulary"
 
 CHOICES_LIMIT = 128
 MOVED = ": moved "
+MOVED_HEADER = "x-paceline-moved"
+"""The same of what has not begun: the reason, beside the status of an error."""
 
 
 class MoveReason(StrEnum):

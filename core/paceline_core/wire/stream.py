@@ -43,12 +43,15 @@ class Link:
 
 
 async def keep_reading(
-    kind: type[M], place: Place, link: Link, on_message: Callable[[M], None], on_cut: Callable[[], None]
+    kind: type[M], place: Place, link: Link, on_message: Callable[[M], None], on_cut: Callable[[bool], None]
 ) -> None:
-    """Read until cancelled. A message that `on_message` refuses with InvalidInput breaks the stream."""
+    """Read until cancelled. A message that `on_message` refuses with InvalidInput breaks the stream.
+
+    `on_cut` hears of every break, and whether the connection was refused: the host is there, and nobody listens.
+    """
     failures, heard = 0, False
     while True:
-        level = logging.INFO
+        level, refused = logging.INFO, False
         try:
             async for message in _messages(kind, place, link):
                 failures, heard = 0, True
@@ -56,9 +59,10 @@ async def keep_reading(
             reason = "the other side closed the stream"
         except (httpx.HTTPError, InvalidInput) as error:
             reason = str(error) or type(error).__name__
+            refused = _refused(error)
             if not heard and isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
                 level = logging.DEBUG  # it is starting and does not listen yet
-        on_cut()
+        on_cut(refused)
         if failures == 0:
             _log.log(level, "stream cut", extra={"place": place.name, "reason": reason})
         await link.clock.sleep(DELAYS_S[min(failures, len(DELAYS_S) - 1)])
@@ -69,6 +73,13 @@ def stream_client(silence_s: float) -> httpx.AsyncClient:
     """A client for streams that may be silent for `silence_s`."""
     timeout = httpx.Timeout(CONNECT_S, read=silence_s)
     return httpx.AsyncClient(timeout=timeout, limits=httpx.Limits(max_connections=None), trust_env=False)
+
+
+def _refused(error: BaseException | None) -> bool:
+    """Whether this or what it came from is a refused connection; a host that is away refuses nothing."""
+    while error is not None and not isinstance(error, ConnectionRefusedError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 async def _messages(kind: type[M], place: Place, link: Link) -> AsyncIterator[M]:

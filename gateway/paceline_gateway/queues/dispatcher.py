@@ -13,6 +13,7 @@ so a gateway with few tenants serves them more than one with many does.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry.enums import RequestClass, ShedReason
@@ -23,6 +24,7 @@ from paceline_gateway.queues.peak import Peak
 from paceline_gateway.queues.shares import Shares
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.queues.turns import Turns
+from paceline_gateway.requests.suspicion import PATIENCE_S, Part, blame, proof
 from paceline_gateway.routing.fleet import Fleet
 from paceline_gateway.routing.policy import Ask, Pick
 from paceline_gateway.routing.worker import PLACES, Worker
@@ -49,6 +51,7 @@ class Dispatcher:
         self._drain = {name: DrainRate() for name in RequestClass}
         self._served = {name: DrainRate() for name in RequestClass}
         self._in_flight: dict[int, Worker] = {}
+        self._parts: dict[int, Part] = {}
         self._urgent = 0
         self._peak = Peak()
         self._numbers = Shares()
@@ -137,6 +140,8 @@ class Dispatcher:
         self.fleet.kept = self._peak.value(now)
         for line in self.lines.values():
             line.expire(now)
+            if (suspect := line.suspect) is not None and now < suspect.accused + PATIENCE_S:
+                self.fleet.make_way(suspect.accused + PATIENCE_S, now)
         assigned: list[tuple[Ticket, Worker]] = []
         while self._numbers.total and (gone := self._next(now)) is not None:
             assigned.append(gone)
@@ -145,7 +150,7 @@ class Dispatcher:
     def double(self, ticket: Ticket, now: float) -> tuple[Ticket, Worker] | None:
         """A second worker for one that is slow at its first, and a ticket for its slot; None if a slot is not spare."""
         first = self._in_flight.get(ticket.id)
-        if first is None or self.waiting:
+        if first is None or self.waiting or ticket.suspect:
             return None
         second = replace(ticket, id=~ticket.id, avoid=ticket.avoid | {first.name})
         pick = self.fleet.pick(second.ask, now, second.avoid)
@@ -162,10 +167,49 @@ class Dispatcher:
         if worker is not None:
             worker.began(ticket.id)
 
+    def died(self, worker: Worker) -> bool:
+        """It ended without a word: what ran there has its part in that (`part`); False if all of it has one already."""
+        running = [number for number, other in self._in_flight.items() if other is worker]
+        fresh = [number for number in running if number not in self._parts]
+        doubtful = worker.unbegun.keys() | worker.bystanders
+        self._parts |= blame(fresh, worker.trial if worker.trial in fresh else None, doubtful)
+        return bool(fresh)
+
+    def part(self, ticket: Ticket) -> Part | None:
+        """Its part in the death of the worker that it is at; None if that one has not died while it was there."""
+        return self._parts.get(ticket.id)
+
+    def accuse(self, ticket: Ticket, slot: Ticket, part: Part, now: float) -> None:
+        """It had this part in a worker's death; `slot` is what it has at another worker, if it has."""
+        if part is Part.BYSTANDER:
+            ticket.bystander = True
+            return
+        ticket.suspect, ticket.accused = True, now
+        worker = self._in_flight.get(slot.id)
+        if worker is not None and worker.trial is None:
+            worker.trial = slot.id
+
+    def got_on(self, ticket: Ticket, slot: Ticket, tokens: int, now: float) -> bool:
+        """A suspect has brought so many tokens more than its client had; whether that clears it."""
+        if tokens < proof(now - ticket.accused):
+            return False
+        self.clear(ticket, slot)
+        return True
+
+    def clear(self, ticket: Ticket, slot: Ticket) -> None:
+        """No worker dies of it."""
+        ticket.suspect = False
+        worker = self._in_flight.get(slot.id)
+        if worker is not None:
+            _end_trial(worker, slot)
+
     def free(self, ticket: Ticket, now: float, *, suspect: bool) -> None:
         """It ended at its worker."""
         worker = self._in_flight.pop(ticket.id, None)
+        self._parts.pop(ticket.id, None)
         if worker is not None:
+            _end_trial(worker, ticket)
+            worker.bystanders.discard(ticket.id)
             self._urgent -= ticket.request_class is URGENT
             worker.give(ticket.id, now, failed=suspect)
             ticket.avoid |= {worker.name}
@@ -194,6 +238,9 @@ class Dispatcher:
     def _next(self, now: float) -> tuple[Ticket, Worker] | None:
         """The next to go."""
         for line in self.lines.values():
+            if (suspect := line.suspect) is not None and (gone := self._send(suspect, now)) is not None:
+                return gone
+        for line in self.lines.values():
             if (resumed := line.resumed) is not None and (gone := self._send(resumed, now)) is not None:
                 return gone
         for name in self.turns.due(now):
@@ -215,7 +262,7 @@ class Dispatcher:
 
     def _send(self, ticket: Ticket, now: float) -> tuple[Ticket, Worker] | None:
         ask = ticket.ask
-        pick = self.fleet.pick(ask, now, ticket.avoid)
+        pick = self.fleet.pick(ask, now, ticket.avoid, now - ticket.accused if ticket.suspect else None)
         if pick is None:
             return None
         self.lines[ticket.request_class].went(ticket, max(ticket.prompt_tokens - pick.cached_tokens, 1))
@@ -229,6 +276,10 @@ class Dispatcher:
         self.fleet.take(pick, ticket.id, ask, now, stream=ticket.stream)
         ticket.cached_tokens = pick.cached_tokens
         self._in_flight[ticket.id] = pick.worker
+        if ticket.suspect:
+            pick.worker.trial, pick.worker.shut = ticket.id, ticket.accused + PATIENCE_S
+        elif ticket.bystander:
+            pick.worker.bystanders.add(ticket.id)
         self._urgent += name is URGENT
         self._drain[name].departed(now)
         self._served[name].departed(now, ticket.cost)
@@ -252,3 +303,8 @@ class Dispatcher:
     def _notice(self, now: float) -> None:
         """What interactive requests need at once."""
         self._peak.saw(len(self.lines[URGENT]) + self._urgent, now)
+
+
+def _end_trial(worker: Worker, slot: Ticket) -> None:
+    if worker.trial == slot.id:
+        worker.trial, worker.shut = None, -inf

@@ -7,8 +7,9 @@ served no more than one request beyond the one whose turn it is may be preferred
 Cao et al. 2025): of CANDIDATES tenants the first DEPTH tickets are looked at, and nobody's first ticket is overtaken
 more than OVERTAKEN times.
 
-Who was served and lost its worker stands before all. Who is past its deadline stands aside until told so: it is never
-given out. Invariant: every ticket that joined stands in exactly one place until it leaves.
+Who was served and lost its worker stands before all. Suspects stand beside the line, since each waits for a worker
+without one. Who is past its deadline stands aside until told so: it is never given out. Invariant: every ticket that
+joined stands in exactly one place until it leaves.
 """
 
 import heapq
@@ -43,6 +44,7 @@ class FairLine:
         self._costs: dict[str, int] = {}
         self._resumed: dict[int, Ticket] = {}
         self._again: dict[int, Ticket] = {}
+        self._suspects: dict[int, Ticket] = {}
         self._late: dict[int, Ticket] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._largest = 0.0
@@ -83,8 +85,13 @@ class FairLine:
 
     @property
     def willing(self) -> int:
-        """How many wait to be given out."""
-        return len(self._all) - len(self._late)
+        """How many wait to be given out by turns."""
+        return len(self._all) - len(self._late) - len(self._suspects)
+
+    @property
+    def suspect(self) -> Ticket | None:
+        """The first of those that a worker may have died of."""
+        return next(iter(self._suspects.values()), None)
 
     @property
     def resumed(self) -> Ticket | None:
@@ -101,7 +108,8 @@ class FairLine:
         self._note_deadline(ticket)
         if front:
             self._all.move_to_end(ticket.id, last=False)
-            (self._resumed if ticket.resumed else self._again)[ticket.id] = ticket
+            own = self._suspects if ticket.suspect else self._resumed if ticket.resumed else self._again
+            own[ticket.id] = ticket
         else:
             self._own.setdefault(ticket.tenant, OrderedDict())[ticket.id] = ticket
             self.accounts.enter(ticket.tenant, ticket.weight, self._largest)
@@ -196,7 +204,7 @@ class FairLine:
             heapq.heapify(self._deadlines)
 
     def _step_out(self, ticket: Ticket) -> None:
-        if (self._resumed.pop(ticket.id, None) or self._again.pop(ticket.id, None)) is not None:
+        if any(own.pop(ticket.id, None) is not None for own in (self._resumed, self._again, self._suspects)):
             return
         own = self._own[ticket.tenant]
         del own[ticket.id]

@@ -14,7 +14,8 @@ class Ticket:
     """One waiting or dispatched request. `size` is its body's bytes; `avoid` names workers that failed it.
 
     `keys` name the beginnings of its prompt of `prompt_bytes` canonical bytes. `cached_tokens` is an estimate, known
-    once a worker was picked. `resumed`: it waits to go on with a stream that has begun.
+    once a worker was picked. `resumed`: it waits to go on with a stream that has begun. `suspect`: a worker may
+    have died of it (`requests.suspicion`).
     """
 
     id: int
@@ -32,6 +33,11 @@ class Ticket:
     prompt_bytes: int = 0
     cached_tokens: int = 0
     resumed: bool = False
+    suspect: bool = False
+    accused: float = 0.0
+    """When that worker died."""
+    bystander: bool = False
+    """Its worker died of another one."""
     charged: float = 0.0
     """Tokens that its tenant's account was charged when it was first given out, output twice."""
     overtaken: int = 0

@@ -1,5 +1,6 @@
 """What a request that has ended is charged for."""
 
+from paceline_core.errors import Code
 from paceline_core.registry import Outcome
 from paceline_gateway.quota.nouns import Use
 from paceline_gateway.requests.nouns import Record
@@ -19,12 +20,20 @@ def made_since(seconds: float, step_s: float, choices: int) -> int | None:
     return int(max(seconds, 0.0) / step_s) * choices if step_s > 0 else None
 
 
+def used_by_failed(code: Code, reserved: Use) -> Use:
+    """What a request will be charged for that ends with this error before its first byte: its prompt if workers died of
+    it."""
+    return Use(1, reserved.input_tokens) if code is Code.REQUEST_ISOLATED else Use()
+
+
 def used(record: Record, reserved: Use, made: int = 0) -> Use:
     """What a request has used: nothing if it never reached a worker or no worker could answer it.
 
-    Where the prompt's tokens were not told, the estimate stands. A whole answer tells its tokens at its end alone: of
-    one that its client gave up, `made` is an estimate.
+    Where the prompt's tokens were not told, the estimate stands. One that workers died of pays its prompt. A whole
+    answer tells its tokens at its end alone: of one that its client gave up, `made` is an estimate.
     """
+    if record.code is Code.REQUEST_ISOLATED:
+        return Use(1, record.meter.prompt or reserved.input_tokens, record.meter.output)
     if record.sent is None or (record.outcome in _NOT_SERVED and not record.meter.output):
         return Use()
     if record.outcome is _CLIENT_ERROR and not record.meter.output:

@@ -7,6 +7,7 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.registry.enums import CutReason, ResumeReason
 from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.nouns import Record, Terms
+from paceline_gateway.requests.suspicion import Part
 
 
 class Authenticated(NamedTuple):
@@ -50,9 +51,10 @@ class Assigned(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The worker's status has come. 503 means that it takes no new work."""
+    """The worker's status has come. 503 means that it takes no new work. `part` as in `Lost`."""
 
     status: int
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +93,14 @@ class Lost:
     """The worker's answer broke off. `harmless`: that is not held against it; `suspect`: better ask others.
 
     `reason` and `cut` are about a stream that has begun: why, and what keeps it from going on elsewhere, if anything.
+    `part`: the worker has died, and the request's part in that.
     """
 
     harmless: bool = False
     suspect: bool = True
     reason: ResumeReason = ResumeReason.CONNECTION
     cut: CutReason | None = CutReason.FOREIGN
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +218,13 @@ class Retract:
 
 
 @dataclass(frozen=True, slots=True)
+class Accuse:
+    """Its worker died of it or of another one (`part`): how its next one is chosen depends on that."""
+
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
 class Deliver:
     """Pass the collected answer on, whatever its status."""
 
@@ -248,6 +259,7 @@ Action = (
     | Resumed
     | Drop
     | Free
+    | Accuse
     | Deliver
     | Close
     | Fail

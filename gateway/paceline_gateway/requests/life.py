@@ -15,6 +15,11 @@ A request of a route with further destinations may be Diverted to one of them wh
 worker's hands. Who failed it before counts: attempts are those of the request, and a dispatch after a failure takes
 from the budget of the service that failed it. The time that it may wait does not begin anew.
 
+A worker's death (`Lost.part`) counts alike before the first byte and after it: it takes no attempt and no budget (a
+route with one attempt retries nothing). Its cause, once found (`suspicion`), ends with `request_isolated`; a request
+that was at more than DEATHS without a known cause ends as after too many losses. Any other loss takes one of the
+attempts before the first byte, one of RESUMES after it.
+
 A stream may be Doubled before its first byte: a second worker, the rival, has it too, and whoever has content first
 answers. The rival takes the first one's place when it is first, or when that one fails; else it is retracted. It has a
 slot of its own, costs no attempt, and what the loser did counts nowhere.
@@ -25,6 +30,7 @@ from typing import Any, ClassVar
 
 from paceline_core.errors import ERRORS, Code, RequestError
 from paceline_core.registry.enums import CutReason, Outcome, ResumeReason
+from paceline_gateway.requests import endings
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.nouns import Meter, Record, Terms, Waits
@@ -44,6 +50,7 @@ from paceline_gateway.requests.state import (
     State,
     judge_status,
 )
+from paceline_gateway.requests.suspicion import DEATHS, Part
 
 _NEVER = float("inf")
 _OK, _CANCELLED = Outcome.OK, Outcome.CANCELLED
@@ -57,30 +64,10 @@ class Life:
     """
 
     __slots__ = (
-        "_again",
-        "_attempts",
-        "_budget",
-        "_cut",
-        "_diverted",
-        "_error_passed",
-        "_first",
-        "_late",
-        "_limit",
-        "_queued",
-        "_received",
-        "_resumption",
-        "_rival",
-        "_rival_sent",
-        "_sent",
-        "_status",
-        "_tenant",
-        "_terms",
-        "_waits",
-        "_worker",
-        "heard",
-        "meter",
-        "state",
-    )
+        "_again", "_attempts", "_budget", "_cut", "_deaths", "_diverted", "_error_passed", "_first", "_late",
+        "_limit", "_queued", "_received", "_resumption", "_rival", "_rival_sent", "_sent", "_spared",
+        "_status", "_tenant", "_terms", "_waits", "_worker", "heard", "meter", "state",
+    )  # fmt: skip
 
     def __init__(self, received: float, waits: Waits) -> None:
         self.state: State = RECEIVED
@@ -94,6 +81,8 @@ class Life:
         self._tenant = ""
         self._worker = ""
         self._attempts = 0
+        self._deaths = 0
+        self._spared = 0
         self._status = 200
         self._error_passed = False
         self._queued: float | None = None
@@ -186,6 +175,10 @@ class Life:
         if self.state is not DISPATCHED:
             return ()
         harmless = event.status == 503
+        if event.part is not None:
+            return self._died(
+                e.Lost(suspect=False, reason=ResumeReason.ENGINE, cut=None, part=event.part), now, e.Drop()
+            )
         if self.begun:
             lost = e.Lost(harmless=harmless, suspect=harmless, cut=None)
             return self._lost_begun(lost, now, e.Drop()) if event.status != 200 else ()
@@ -248,7 +241,7 @@ class Life:
             return self._lost_begun(e.Lost(reason=ResumeReason.STALL, cut=None), now, e.Drop())
         if self.begun:
             self._cut = event.cut if self.state is STREAMING else CutReason.DEADLINE
-        return self._end(self._why_late(held=event.held), now)
+        return self._end(endings.late(self.state, begun=self.begun, held=event.held), now)
 
     def _refused(self, event: e.Refused, now: float) -> Actions:
         return self._end(event.error, now)
@@ -256,13 +249,26 @@ class Life:
     def _lost(self, event: e.Lost, now: float) -> Actions:
         if self.state not in AT_WORKER:
             return ()
-        if self.begun:
-            return self._lost_begun(event, now)
-        again = self._retry(event, now)
+        if event.part is not None:
+            return self._died(event, now)
+        return self._lost_begun(event, now) if self.begun else self._lost_unbegun(event, now)
+
+    def _lost_unbegun(self, lost: e.Lost, now: float, *first: e.Action) -> Actions:
+        again = self._retry(lost, now, *first)
         if again is not None:
             return again
-        error = RequestError(Code.UPSTREAM_ERROR, "The worker was lost before it answered; retry.")
-        return (e.Free(self._worker, suspect=event.suspect), e.Fail(error), self._settle_with(error, now))
+        error = endings.lost(begun=False)
+        return (*first, e.Free(self._worker, suspect=lost.suspect), e.Fail(error), self._settle_with(error, now))
+
+    def _died(self, lost: e.Lost, now: float, *first: e.Action) -> Actions:
+        """Its worker has died: the end for a culprit; for others no attempt, before or after the first byte."""
+        if lost.part is Part.CULPRIT:
+            error = endings.isolated()
+            free = e.Free(self._worker, suspect=lost.suspect)
+            return (*self._retract(), *first, free, e.Fail(error), self._settle_with(error, now))
+        self._deaths += lost.part is Part.SUSPECT
+        on = self._lost_begun(lost, now, *first) if self.begun else self._lost_unbegun(lost, now, *first)
+        return on if lost.part is None or self.state is DONE else (e.Accuse(lost.part), *on)
 
     def _lost_begun(self, lost: e.Lost, now: float, *first: e.Action) -> Actions:
         """On to another worker, from the last token on that the client has; or the end."""
@@ -270,13 +276,19 @@ class Life:
             return (*first, e.Free(self._worker), e.Close(), self._settle(Outcome.STREAM_ERROR, None, now))
         resumption = self._resumption = self._resumption or Resumption()
         self._note_loss(resumption, lost, now)
-        self._cut = lost.cut or resumption.refusal(harmless=lost.harmless, now=now)
+        spared = lost.harmless or lost.part is not None
+        self._cut = lost.cut or self._outlived or resumption.refusal(harmless=spared, now=now)
         free = e.Free(self._worker, suspect=lost.suspect)
         if self._cut is None:
             self.state, self._limit = RESUMING, resumption.deadline
             return (*first, free, e.Enqueue(again=True, resume=True))
-        error = RequestError(Code.STREAM_LOST, "The worker was lost while it answered; what came so far is incomplete.")
+        error = endings.lost(begun=True)
         return (*first, free, e.Fail(error), self._settle_with(error, now))
+
+    @property
+    def _outlived(self) -> CutReason | None:
+        """It was at more deaths than it may be, though nobody knows whose doing they were."""
+        return CutReason.ATTEMPTS if self._deaths > DEATHS else None
 
     def _note_loss(self, resumption: Resumption, lost: e.Lost, now: float) -> None:
         begun = self._again or self._first
@@ -302,24 +314,18 @@ class Life:
             return (*first, *self._adopt(e.Free(self._worker, suspect=lost.suspect)))
         if lost.harmless:
             self._attempts -= 1
-        elif self._attempts >= self._terms.attempts or not self._budget.take(now):
+        elif lost.part is not None:
+            if self._terms.attempts == 1 or self._outlived:
+                return None
+            self._spared += 1
+        elif self._attempts - self._spared >= self._terms.attempts or not self._budget.take(now):
             return None
         self.state, self._status = QUEUED, 200
         # A worker that did nothing must not prolong the wait, one that died has used up time that was not a wait.
         self._limit = (self._queued or now) + self._terms.hold_s if lost.harmless else now + self._terms.hold_s
-        seek = (e.Seek(not lost.harmless and self._attempts + 1 >= self._terms.attempts),) if self._terms.onward else ()
+        last = not lost.harmless and self._attempts - self._spared + 1 >= self._terms.attempts
+        seek = (e.Seek(last),) if self._terms.onward else ()
         return (*first, e.Free(self._worker, suspect=lost.suspect), e.Enqueue(again=True), *seek)
-
-    def _why_late(self, *, held: bool) -> RequestError:
-        if self.state is ADMITTED:
-            return RequestError(Code.HELD_TIMEOUT, "The tenant's limits could not be looked up in time; retry later.")
-        if self.begun and self.state is not STREAMING:
-            why = "The worker was lost while it answered, and no other one went on in time; what came is incomplete."
-            return RequestError(Code.STREAM_LOST, why)
-        if self.state is QUEUED:
-            cause = "no worker of the model became ready" if held else "no worker of the model had room"
-            return RequestError(Code.HELD_TIMEOUT, f"The request waited its whole limit, but {cause}; retry later.")
-        return RequestError(Code.UPSTREAM_TIMEOUT, "The worker took too long to answer; retry.")
 
     def _end(self, error: RequestError, now: float) -> Actions:
         return (*self._leave(), e.Fail(error), self._settle_with(error, now))

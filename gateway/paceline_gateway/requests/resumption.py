@@ -1,8 +1,8 @@
 """How often and how long a stream that lost its worker may look for another one, and what its earlier workers spent.
 
-Only losses that are held against a request count towards RESUMES: a stream that kills every engine it meets must end,
-one that is moved about by scale-downs need not. No budget beside that: each stream was accepted once already, and a
-worker's death must not break streams only because many have it in common.
+Only losses that are held against a request count towards RESUMES: one whose connections break again and again must end,
+one that is moved about by scale-downs need not. Deaths of workers are counted elsewhere (`suspicion`). No budget beside
+that: each stream was accepted once already.
 """
 
 from paceline_core.registry.enums import CutReason, ResumeReason

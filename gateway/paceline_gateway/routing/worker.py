@@ -84,6 +84,14 @@ class Worker:
     backlog: int = 0
     """Prompt tokens it has yet to compute, as far as can be known."""
     reports: int = 0
+    dead: bool = False
+    """Its process has ended without a word, and no report has come since."""
+    trial: int | None = None
+    """Ticket of the suspect that it runs."""
+    bystanders: set[int] = field(default_factory=set)
+    """Tickets of those in flight that were bystanders before."""
+    shut: float = -inf
+    """Until then what is no suspect keeps off its trial."""
     drains: bool = False
     """It has refused a request because it drains, and no report has come since."""
     work: float = 0.0
@@ -222,7 +230,7 @@ class Worker:
             self.ready_since = inf
         elif self.ready_since == inf:
             self.ready_since = now
-        self.report, self.heard, self.connected, self.drains = report, now, True, False
+        self.report, self.heard, self.connected, self.drains, self.dead = report, now, True, False, False
         self.reports += 1
         self._read(report)
         self.reported = [report.queued_tokens.get(name, 0) for name in RequestClass]

@@ -96,7 +96,7 @@ class ServiceSeries:
     """The children of one service."""
 
     def __init__(self, metrics: Metrics, service: ResolvedService) -> None:
-        place = (service.namespace, service.name)
+        self._metrics, self._place = metrics, (place := (service.namespace, service.name))
         self.classes = {name: ClassSeries(metrics, service, name) for name in RequestClass}
         self.in_flight: Gauge = metrics.gauge("paceline_requests_in_flight", *place)
         self.held = metrics.gauge("paceline_held_requests", *place)
@@ -110,12 +110,17 @@ class ServiceSeries:
         self.hedges: dict[HedgeResult, Counter] = {
             r: metrics.counter("paceline_hedges_total", *place, r.value) for r in HedgeResult
         }
+        self.deaths: Counter = metrics.counter("paceline_worker_deaths_total", *place)
         self._retries: Counter = metrics.counter("paceline_retries_total", *place)
         self._gap: Histogram = metrics.histogram("paceline_stream_resume_gap_seconds", *place)
         self._resumed = {r: metrics.counter("paceline_stream_resumed_total", *place, r.value) for r in ResumeReason}
         self._cut = {r: metrics.counter("paceline_stream_cut_total", *place, r.value) for r in CutReason}
         self._phases = {p: metrics.histogram("paceline_request_phase_seconds", *place, p.value) for p in Phase}
         self._tokens = {kind: metrics.histogram("paceline_request_tokens", *place, kind) for kind in _KINDS}
+
+    def isolated(self, tenant: str) -> Counter:
+        """Requests of this tenant that are isolated; made when the tenant comes."""
+        return self._metrics.counter("paceline_isolated_requests_total", *self._place, tenant)
 
     def resumed(self, reason: ResumeReason, gap: float) -> None:
         """A stream goes on at another worker after `gap` seconds."""

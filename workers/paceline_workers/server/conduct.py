@@ -11,6 +11,7 @@ from paceline_core.errors import Code, Moment, RequestError, answer
 from paceline_core.registry import Outcome
 from paceline_core.tasks import cancel
 from paceline_core.telemetry import get_logger
+from paceline_core.wire import MOVED_HEADER
 from paceline_workers.server.asgi import Receive, Scope, Send
 from paceline_workers.server.engine_client import EngineClient
 from paceline_workers.server.engine_stream import EngineStream
@@ -92,6 +93,8 @@ async def _refuse(exchange: Exchange, error: RequestError) -> Outcome:
         await exchange.reply.write(answer(late).event, more=False)
         return late.row.outcome
     headers = DRAINING if error.code is Code.DRAINING else {}
+    if exchange.movable and isinstance(error, Moved):
+        headers = headers | {MOVED_HEADER: error.reason}
     await exchange.refuse(answer(error), headers, unread=error.code is Code.REQUEST_TOO_LARGE)
     return error.row.outcome
 

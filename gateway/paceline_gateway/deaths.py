@@ -1,0 +1,125 @@
+"""Answers that broke off: did the worker die, or only the connection?
+
+A worker's process that ends closes all its connections at once, its load stream's too, and refuses new ones; one that
+lives keeps its load stream. So a call whose answer broke off waits for its worker's word before it goes on: at most
+STANDS_S while the load stream stands, UNKNOWN_S while it does not. What is not known by then is no death. A worker that
+drains is not suspected at all, and a host that vanishes refuses nothing.
+
+Known holes: a process that is killed by its node's loss of memory and one that a request has killed look alike, which
+is why a first death condemns nobody; a worker in whose place another process listens within 50 ms is not missed.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Protocol
+
+from paceline_core.clock import rfc3339
+from paceline_core.registry.enums import RequestClass, ResumeReason
+from paceline_core.telemetry import get_logger
+from paceline_core.wire import Isolated
+from paceline_gateway.desk import Desk
+from paceline_gateway.http.upstream import Loss
+from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.requests.nouns import Record
+from paceline_gateway.requests.suspicion import Part
+from paceline_gateway.routing.worker import Worker
+
+_log = get_logger(__name__)
+STANDS_S = 0.1
+UNKNOWN_S = 2.5
+"""Longer than `keep_reading` waits between two tries."""
+_DOUBTFUL = frozenset({Loss.CLOSED, Loss.STALE})
+
+
+class Bereaved(Protocol):
+    """A call that has lost its worker."""
+
+    @property
+    def slot(self) -> Ticket | None:
+        """What it holds there."""
+        ...
+
+    def bury(self, worker: Worker, loss: Loss, part: Part | None) -> None:
+        """It is known what became of the worker; `part`: it has died, and this is the call's part in it."""
+        ...
+
+
+class Deaths:
+    """One gateway's. `later` calls back after so many seconds."""
+
+    def __init__(self, later: Callable[[float, Callable[[], None]], object] | None = None) -> None:
+        self._later = later or _call_later
+        self._open: dict[Worker, dict[Bereaved, Loss]] = {}
+
+    def lost(self, desk: Desk, worker: Worker, call: Bereaved, loss: Loss, moved: ResumeReason | None) -> None:
+        """A call's answer broke off, or the worker gave it up; it hears of it now or as soon as it is known why."""
+        if moved is ResumeReason.ENGINE:
+            call.bury(worker, loss, self.engine(desk, worker, call))
+        elif moved is not None or worker.draining or loss not in _DOUBTFUL:
+            call.bury(worker, loss, None)
+        elif worker.dead:
+            call.bury(worker, loss, _part(desk, call))
+        else:
+            self._open.setdefault(worker, {})[call] = loss
+            self._later(STANDS_S, lambda: self._stands(worker, call))
+
+    def refused(self, desk: Desk, worker: Worker) -> None:
+        """Nobody listens where it did."""
+        if worker.draining or worker.dead or worker.report is None:
+            return
+        worker.dead = True
+        _count(desk, worker)
+        for call, loss in self._taken(worker):
+            call.bury(worker, loss, _part(desk, call))
+
+    def heard(self, worker: Worker) -> None:
+        """It lives: its load stream stands anew."""
+        for call, loss in self._taken(worker):
+            call.bury(worker, loss, None)
+
+    def engine(self, desk: Desk, worker: Worker, call: Bereaved) -> Part | None:
+        """The worker says that its engine died while it had this call: the call's part in it."""
+        if worker.draining:
+            return None
+        if _part(desk, call) is None:
+            _count(desk, worker)
+        return _part(desk, call)
+
+    def _stands(self, worker: Worker, call: Bereaved) -> None:
+        if worker.connected:
+            self._settle(worker, call)
+        else:
+            self._later(UNKNOWN_S, lambda: self._settle(worker, call))
+
+    def _settle(self, worker: Worker, call: Bereaved) -> None:
+        calls = self._open.get(worker, {})
+        loss = calls.pop(call, None)
+        if not calls:
+            self._open.pop(worker, None)
+        if loss is not None:
+            call.bury(worker, loss, None)
+
+    def _taken(self, worker: Worker) -> Iterator[tuple[Bereaved, Loss]]:
+        yield from self._open.pop(worker, {}).items()
+
+
+def isolated(desk: Desk, name: RequestClass, record: Record, request_id: bytes, at: datetime) -> None:
+    """Tell of a request that workers died of: a log line, a metric, and with the demand an Event."""
+    told = Isolated(tenant=record.tenant, request=request_id.decode("latin-1"), worker=record.worker, at=rfc3339(at))
+    desk.isolate(name, told)
+    extra = {"service": desk.key, "tenant": told.tenant, "request_id": told.request, "worker": told.worker}
+    _log.warning("a request is isolated: two workers died of it", extra=extra)
+
+
+def _count(desk: Desk, worker: Worker) -> None:
+    if desk.dispatcher.died(worker):
+        desk.series.deaths.inc()
+
+
+def _part(desk: Desk, call: Bereaved) -> Part | None:
+    return None if call.slot is None else desk.dispatcher.part(call.slot)
+
+
+def _call_later(seconds: float, then: Callable[[], None]) -> object:
+    return asyncio.get_running_loop().call_later(seconds, then)

@@ -1,0 +1,283 @@
+"""Who killed the worker: the request machine and the dispatcher over simulated workers, some requests of which kill.
+
+Nothing here has a clock or a socket. A killer ends its worker in place of a certain token: at a place of its whole
+answer, wherever that is computed, or so many tokens into each of its lives.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.gateway.pieces import endpoint, report
+
+from paceline_core.errors import Code
+from paceline_core.registry import Outcome, RequestClass
+from paceline_gateway.queues.dispatcher import Caps, Dispatcher
+from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.requests import events as e
+from paceline_gateway.requests.budget import RetryBudget
+from paceline_gateway.requests.life import Life
+from paceline_gateway.requests.nouns import Record, Terms, Waits
+from paceline_gateway.requests.state import AT_WORKER
+from paceline_gateway.requests.suspicion import DEATHS, PATIENCE_S, PROOF, Part, blame, proof
+from paceline_gateway.routing.fleet import Fleet
+from paceline_gateway.routing.pace import Pace
+from paceline_gateway.routing.worker import Worker
+
+LENGTH = 24
+TICK_S = 0.0001
+Kills = Callable[[int, int], bool]
+"""Whether a request ends its worker, from the tokens of its answer so far and of those what this worker brought."""
+
+
+def never(_all: int, _here: int) -> bool:
+    return False
+
+
+@dataclass(eq=False)
+class Asking:
+    """One request, and what is known of it."""
+
+    ticket: Ticket
+    kills: Kills
+    life: Life
+    attempts: int = 2
+    here: int = 0
+    record: Record | None = None
+    deaths: list[Part] = field(default_factory=list)
+
+    @property
+    def over(self) -> bool:
+        return self.record is not None
+
+
+class World:
+    """Requests at workers. Each death makes room for a new worker, as a cluster would."""
+
+    def __init__(
+        self, kinds: Sequence[Kills], *, workers: int, slots: int, attempts: int = 2, retries: int = 0
+    ) -> None:
+        self.now = 100.0
+        self.fleet = Fleet(Pace(0.5), silence_s=1e9, lookahead_s=1e9, prefix_bytes=1 << 20)
+        self.desk = Dispatcher(self.fleet, Caps(held=1000, size=10**9))
+        self._slots, self._born = slots, 0
+        self.names: list[str] = []
+        for _ in range(workers):
+            self._bear()
+        self.deaths = 0
+        budget = RetryBudget(0.0, floor=0)
+        self.all = [self._ask(number, kind, attempts, budget) for number, kind in enumerate(kinds)]
+        self._assign()
+
+    def run(self, rng: random.Random, most: int = 100_000) -> None:
+        """Let requests get on in any order until all are over."""
+        for _ in range(most):
+            running = [each for each in self.all if each.life.state in AT_WORKER]
+            if not running:
+                assert all(each.over for each in self.all), "somebody waits beside workers that are free"
+                return
+            self.now += TICK_S
+            self.step(rng.choice(running))
+            self._trials_are_alone()
+        raise AssertionError("there is no end")
+
+    def step(self, asking: Asking) -> None:
+        """One token more, or the worker's death in place of it."""
+        if asking.kills(asking.life.meter.output, asking.here):
+            self.kill(self.worker(asking))
+            return
+        if asking.life.state is not asking.life.state.STREAMING:
+            self._do(asking, e.Began())
+            self.desk.began(asking.ticket)
+        asking.here += 1
+        asking.life.meter.output += 1
+        if asking.ticket.suspect:
+            self.desk.got_on(asking.ticket, asking.ticket, asking.here, self.now)
+        if asking.life.meter.output == LENGTH:
+            self._do(asking, e.Finished())
+        self._assign()
+
+    def kill(self, worker: Worker) -> None:
+        """It ends without a word, and another one comes."""
+        victims = [each for each in self.all if each.life.state in AT_WORKER and self.worker(each) is worker]
+        self.deaths += 1
+        self.desk.died(worker)
+        self.names.remove(worker.name)
+        self._bear()
+        for each in victims:
+            part = self.desk.part(each.ticket)
+            assert part is not None
+            each.deaths.append(part)
+            self._do(each, e.Lost(cut=None, part=part))
+        self._assign()
+
+    def worker(self, asking: Asking) -> Worker:
+        found = self._at[asking.ticket.id]
+        assert isinstance(found, Worker)
+        return found
+
+    def _ask(self, number: int, kills: Kills, attempts: int, budget: RetryBudget) -> Asking:
+        life = Life(self.now, Waits(1e9, 1e9, 1e9, resume_s=1e9))
+        ticket = Ticket(number, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
+        asking = Asking(ticket, kills, life)
+        terms = Terms("default/chat", RequestClass.INTERACTIVE, True, 10, 1e9, attempts)
+        for event in (e.Authenticated("team"), e.Admitted(terms, budget), e.Queued()):
+            self._do(asking, event)
+        return asking
+
+    _at: dict[int, Worker | None]
+
+    def _do(self, asking: Asking, event: e.Event) -> None:
+        for action in asking.life.on(event, self.now):
+            match action:
+                case e.Enqueue(again, resume):
+                    asking.ticket.resumed = resume
+                    if again:
+                        self.desk.rejoin(asking.ticket, 1e9)
+                    else:
+                        self.desk.join(asking.ticket, self.now)
+                case e.Send():
+                    asking.here = 0
+                case e.Accuse(part):
+                    self.desk.accuse(asking.ticket, asking.ticket, part, self.now)
+                case e.Free(_, suspect):
+                    self.desk.free(asking.ticket, self.now, suspect=suspect)
+                case e.Settle(record):
+                    asking.record = record
+
+    def _assign(self) -> None:
+        if not hasattr(self, "all"):
+            return
+        self._at = getattr(self, "_at", {})
+        for ticket, worker in self.desk.assign(self.now):
+            self._at[ticket.id] = worker
+            self._do(self.all[ticket.id], e.Assigned(worker.name))
+
+    def _bear(self) -> None:
+        self.names.append(f"w{self._born}")
+        self._born += 1
+        self.fleet.update(endpoint(name, port=1 + int(name[1:])) for name in self.names)
+        for name in self.names:
+            self.fleet.says(name, report(name, slots=self._slots), self.now - 1e3)
+        for worker in self.fleet:
+            worker.ready_since = self.now - 1e3
+
+    def _trials_are_alone(self) -> None:
+        on_trial = [each for each in self.all if each.ticket.suspect and each.life.state in AT_WORKER]
+        workers = [self.worker(each).name for each in on_trial]
+        assert len(workers) == len(set(workers))
+        assert all(self.worker(each).trial == each.ticket.id for each in on_trial)
+
+
+def at_place(place: int) -> Kills:
+    return lambda done, _: done == place
+
+
+def in_each_life(tokens: int) -> Kills:
+    return lambda _, here: here == tokens
+
+
+KILLERS = st.one_of(st.integers(0, LENGTH - 1).map(at_place), st.integers(0, PROOF - 1).map(in_each_life))
+SIZES = {"workers": st.integers(1, 4), "slots": st.integers(1, 16), "seed": st.integers(0, 2**32)}
+
+
+@given(kills=KILLERS, innocents=st.integers(0, 14), place=st.integers(0, 14), **SIZES)
+def test_a_poison_request_kills_two_workers_and_is_alone_in_being_refused(
+    kills: Kills, innocents: int, place: int, workers: int, slots: int, seed: int
+) -> None:
+    kinds: list[Kills] = [never] * innocents
+    kinds.insert(min(place, innocents), kills)
+    world = World(kinds, workers=workers, slots=slots)
+    world.run(random.Random(seed))
+    (poison,) = [each for each in world.all if each.kills is kills]
+    assert world.deaths == 2
+    assert poison.deaths == [Part.SUSPECT, Part.CULPRIT]
+    assert poison.record is not None
+    assert poison.record.code is Code.REQUEST_ISOLATED
+    for each in world.all:
+        if each is not poison:
+            assert each.record is not None
+            assert (each.record.outcome, each.record.meter.output) == (Outcome.OK, LENGTH)
+
+
+@given(innocents=st.integers(1, 14), after=st.integers(0, 60), **SIZES)
+def test_a_worker_that_dies_of_itself_costs_nobody_anything(
+    innocents: int, after: int, workers: int, slots: int, seed: int
+) -> None:
+    world, rng = World([never] * innocents, workers=workers, slots=slots), random.Random(seed)
+    for _ in range(after):
+        running = [each for each in world.all if each.life.state in AT_WORKER]
+        if running:
+            world.step(rng.choice(running))
+    if running := [each for each in world.all if each.life.state in AT_WORKER]:
+        world.kill(world.worker(rng.choice(running)))
+    world.run(rng)
+    assert all(each.record is not None and each.record.outcome is Outcome.OK for each in world.all)
+
+
+@given(killers=st.lists(KILLERS, min_size=1, max_size=4), innocents=st.integers(0, 8), **SIZES)
+def test_whoever_and_however_many_kill_everybody_ends(
+    killers: list[Kills], innocents: int, workers: int, slots: int, seed: int
+) -> None:
+    world = World([*killers, *[never] * innocents], workers=workers, slots=slots)
+    world.run(random.Random(seed))
+    assert world.deaths <= (DEATHS + 1) * len(killers)
+    assert {each.record.code for each in world.all if each.record is not None} <= {
+        None, Code.REQUEST_ISOLATED, Code.STREAM_LOST, Code.UPSTREAM_ERROR,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kills", [in_each_life(PROOF), in_each_life(LENGTH // 2)])
+def test_a_request_that_kills_later_in_each_life_ends_too(kills: Kills) -> None:
+    world = World([kills], workers=2, slots=4)
+    world.run(random.Random(1))
+    assert world.deaths <= DEATHS + 1
+
+
+def test_a_route_with_one_attempt_repeats_nothing() -> None:
+    world = World([at_place(0)], workers=2, slots=4, attempts=1)
+    world.run(random.Random(1))
+    (only,) = world.all
+    assert only.record is not None
+    assert (world.deaths, only.record.code) == (1, Code.UPSTREAM_ERROR)
+
+
+def test_new_requests_keep_off_a_trial() -> None:
+    world = World([never], workers=2, slots=8)
+    world.kill(world.worker(world.all[0]))
+    tried = world.worker(world.all[0])
+    new = [Ticket(number, RequestClass.INTERACTIVE, 10, 40, deadline=1e9) for number in range(10, 14)]
+    assert [world.desk.pass_by(ticket, world.now) is tried for ticket in new] == [False] * 4
+
+
+def test_suspects_wait_beside_the_line_and_hold_it_up_for_a_moment_only() -> None:
+    world = World([never] * 4, workers=1, slots=8)
+    world.kill(world.worker(world.all[0]))
+    assert [each.life.waiting for each in world.all] == [False, True, True, True]
+    fresh = Ticket(9, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
+    world.desk.join(fresh, world.now)
+    assert world.desk.assign(world.now) == []
+    assert [ticket.id for ticket, _ in world.desk.assign(world.now + PATIENCE_S)] == [9]
+
+
+def test_a_worker_under_load_is_cleared_for_a_trial_and_if_it_stays_busy_the_trial_begins_anyway() -> None:
+    world = World([never] * 3, workers=1, slots=8)
+    suspect = Ticket(9, RequestClass.INTERACTIVE, 10, 40, deadline=1e9, suspect=True, accused=world.now)
+    world.desk.rejoin(suspect, 1e9)
+    fresh = Ticket(10, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
+    world.desk.join(fresh, world.now)
+    assert world.desk.assign(world.now) == []
+    assert [ticket.id for ticket, _ in world.desk.assign(world.now + PATIENCE_S)] == [9, 10]
+
+
+def test_the_one_on_trial_is_blamed_and_without_a_trial_everybody_is_suspected() -> None:
+    assert blame([1, 2], None, {1}) == {1: Part.SUSPECT, 2: Part.SUSPECT}
+    assert blame([1, 2], 2, {2}) == {1: Part.BYSTANDER, 2: Part.CULPRIT}
+    assert blame([1, 2, 3], 2, {3}) == {1: Part.BYSTANDER, 2: Part.SUSPECT, 3: Part.SUSPECT}
+
+
+def test_one_token_is_proof_once_others_have_waited_for_long() -> None:
+    assert [proof(waited) for waited in (0.0, PATIENCE_S / 2, PATIENCE_S)] == [PROOF, PROOF, 1]
