@@ -9,6 +9,8 @@ from typing import Any
 
 import uvicorn
 
+from paceline_core.admin_hosts import AdminHosts
+
 CLOSE_S = 1
 
 
@@ -25,7 +27,7 @@ def admin_server(app: Any) -> Server:
     """A server of an ASGI application: `serve([socket])` until `should_exit`, open answers then have a second left."""
     return Server(
         uvicorn.Config(
-            app,
+            AdminHosts(app),
             http="httptools",
             ws="none",
             lifespan="off",

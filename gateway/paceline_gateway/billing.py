@@ -53,6 +53,10 @@ class Billing:
         expected, at_most = (_spent([(replica, use.output_tokens)], use, 0) for use in (need, most))
         return exposure.reserve(self.ledger, self.exposure, request, tenant, expected, at_most, gateways)
 
+    def exhausted(self, tenant: ResolvedTenant, least: Use) -> RequestError | None:
+        """Why not even so small a request fits into a tenant's month; None where it does."""
+        return self.ledger.exhausted(tenant, Spent(least.requests, least.input_tokens, least.output_tokens))
+
     def release(self, request: int) -> None:
         """A request has ended."""
         self.ledger.release(request)

@@ -28,6 +28,8 @@ from paceline_gateway.telemetry.access import AccessLog
 
 _log = get_logger(__name__)
 _READ_ONLY = frozenset({Route.MODELS, Route.HEALTH})
+CHEAP_BYTES = 16 << 10
+"""A body up to this is parsed before its tenant's limits are looked at: that costs no more than to look."""
 _ANSWERED_BY_WORKERS = frozenset({Route.GENERATE, Route.TOKENS})
 
 
@@ -109,11 +111,22 @@ class Gateway:
     def _admit(self, call: Call, tenant: ResolvedTenant, counts: bool) -> None:
         """Learn what is asked for. Raises RequestError."""
         floor, head, body, draw = self._floor, call.request.head, call.request.body, self._draw()
+        if len(body) > CHEAP_BYTES:
+            self._check_left(call, tenant, counts)
         if counts:
             admission = admit_tokens(body, head.headers, tenant, floor.picture, draw, path=head.path)
         else:
             admission = admit(body, head.headers, tenant, floor.picture, draw, path=head.path, choose=floor.choose)
         self._reserve(call, admission, tenant)
+
+    def _check_left(self, call: Call, tenant: ResolvedTenant, counts: bool) -> None:
+        """Whether a tenant may ask anything at all, before its body is parsed. Raises RequestError."""
+        floor, tokens = self._floor, not counts
+        least = Use(1, tokens, tokens and writes(call.request.head.path))
+        refusal = floor.billing.exhausted(tenant, least) or floor.quotas.exhausted(tenant, least, floor.now())
+        if refusal is not None:
+            call.quota_fields = self.standing(call.request.head)
+            raise refusal
 
     def _reserve(self, call: Call, admission: Admission, tenant: ResolvedTenant) -> None:
         """Ask for the tenant's leave; it may come later."""

@@ -85,3 +85,12 @@ def test_without_an_outlet_nothing_is_kept() -> None:
     log.ended(RECORD, b"x", "/")
     log.refused(RequestError(Code.INVALID_JSON, "no"), b"x", "/")
     log.flush()
+
+
+def test_a_long_path_goes_into_the_log_by_its_beginning() -> None:
+    stream = io.StringIO()
+    log = AccessLog(Outlet(stream), lambda: NOON)
+    log.refused(RequestError(Code.ROUTE_NOT_FOUND, "no"), b"id-3", "/" + "a" * 31_000)
+    log.flush()
+    (line,) = written(stream)
+    assert line["path"] == "/" + "a" * 255 + "... (31001 characters)"

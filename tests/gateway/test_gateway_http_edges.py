@@ -12,6 +12,8 @@ from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, PATIENCE_S, Stand, gateway, until
 from tests.gateway.worker_double import Script
 
+from paceline_core.listening import BACKLOG
+
 pytestmark = pytest.mark.real
 
 
@@ -272,3 +274,9 @@ async def test_a_body_of_somebody_unknown_is_never_held(stand: Stand) -> None:
         )
         assert await client.code() == (401, "invalid_api_key")
         assert stand.process.server.memory.used == 0
+
+
+async def test_a_burst_of_clients_waits_at_the_port_and_is_not_sent_away(stand: Stand) -> None:
+    sock = stand.process._ports.public
+    waiting = int.from_bytes(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)[28:32], "little")
+    assert waiting >= BACKLOG, "of a listening socket, tcp_info.tcpi_sacked is its backlog"

@@ -119,3 +119,14 @@ async def test_a_request_that_no_worker_served_costs_nothing(stand: Stand, make_
     worker.script = lambda _: Script()
     assert (await stand.client.post("/v1/chat/completions", json=CHAT)).status_code == 200
     assert (await stand.client.post("/v1/chat/completions", json=CHAT)).status_code == 429
+
+
+@pytest.mark.parametrize("limits", [{"inputTokensPerMinute": 0}, {"monthly": {"tokens": 0}}])
+async def test_a_tenant_without_quota_is_refused_before_its_body_is_parsed(
+    stand: Stand, limits: dict[str, object]
+) -> None:
+    before = stand.process.floor.picture
+    stand.cluster.put(manifests.tenant(limits=limits))
+    await until(lambda: stand.process.floor.picture is not before)
+    response = await stand.client.post("/v1/chat/completions", content=b"[" * (1 << 20))
+    assert (response.status_code, response.json()["error"]["code"]) == (429, "insufficient_quota")

@@ -8,6 +8,7 @@ from tests.gateway.quota_bench import ONE, asked, granted, limited, refused
 from paceline_core.errors import Code, RequestError, answer
 from paceline_core.registry import Outcome, RequestClass
 from paceline_gateway.quota.nouns import SIZE, Reservation, Use
+from paceline_gateway.quota.pool import Pool
 from paceline_gateway.quota.quotas import FORGET_S, Quotas
 from paceline_gateway.quota.use import made_since, used
 from paceline_gateway.requests.nouns import Meter, Record, Terms
@@ -245,3 +246,39 @@ def test_waiting_as_told_is_enough_and_not_more_than_enough(
         if result.retry_after > 0.02:
             refused(quotas, who, last, now + result.retry_after * 0.95)
         granted(quotas, who, last, now + result.retry_after + 1e-6)
+
+
+@pytest.mark.parametrize("name", ["requestsPerMinute", "inputTokensPerMinute", "outputTokensPerMinute", "concurrency"])
+def test_who_has_nothing_left_is_known_before_a_request_is_read(name: str) -> None:
+    quotas, who, least = Quotas(), limited("team", "open", **{name: 1}), Use(1, 1, 1)
+    assert quotas.exhausted(who, least, 0.0) is None
+    reservation = granted(quotas, who, least, 0.0)
+    refusal = quotas.exhausted(who, least, 0.0)
+    assert refusal is not None
+    assert refusal.code is Code.RATE_LIMIT_EXCEEDED
+    quotas.settle(reservation, least, 60.0)
+    assert quotas.exhausted(who, least, 60.0) is None
+
+
+def test_a_limit_of_zero_is_known_whether_shared_or_not() -> None:
+    asked: list[object] = []
+    for quotas in (Quotas(), Quotas(asked.append, "g0")):
+        refusal = quotas.exhausted(limited(inputTokensPerMinute=0), Use(1, 1), 0.0)
+        assert refusal is not None
+        assert refusal.code is Code.INSUFFICIENT_QUOTA
+    assert not asked
+
+
+def test_what_a_shared_pool_said_is_believed_for_a_moment() -> None:
+    pool, asks, who = Pool(), [], limited(requestsPerMinute=1)
+    quotas, least = Quotas(asks.append, "g0"), Use(1, 1)
+    assert quotas.exhausted(who, least, 0.0) is None, "nothing was told yet"
+    granted_or_not: list[object] = []
+    for _ in range(2):
+        quotas.reserve(who, least, 0.0, granted_or_not.append)
+    while asks:
+        ask = asks.pop()
+        quotas.answered(ask, pool.exchange(ask, 0.0), 0.0)
+    assert [isinstance(one, Reservation) for one in granted_or_not] == [True, False]
+    assert quotas.exhausted(who, least, 0.5) is not None
+    assert quotas.exhausted(who, least, 2.0) is None, "what is old is asked for anew"

@@ -140,10 +140,17 @@ class HopVerifier:
             claims = json.loads(_decode(payload))
             known = self._keys[claims["kid"]]
             known.key.verify(_decode(signature), payload.encode())
-            hop = Hop(str(claims["iss"]), str(claims["aud"]), int(claims["exp"]))
+            hop = Hop(str(claims["iss"]), str(claims["aud"]), _moment(claims["exp"]))
         except (ValueError, KeyError, TypeError, RecursionError, binascii.Error, InvalidSignature):
             return None
         return hop if hop.audience == self._audience and hop.issuer in known.issuers else None
+
+
+def _moment(expires: object) -> int:
+    """Unix seconds. Raises ValueError for what is no whole number: JSON readers know of infinity."""
+    if type(expires) is not int:
+        raise ValueError(expires)
+    return expires
 
 
 def _read(kid: str, text: str) -> _Known:

@@ -184,6 +184,10 @@ class Purse:
                 levels[kind] = min(levels[kind] + passed * limit / 60.0, limit - max(self.have[kind], 0.0))
         return tuple(levels)
 
+    def told_s(self, now: float) -> float:
+        """How long ago the levels were told."""
+        return now - self._told
+
     def left(self, now: float) -> Vector:
         """What is there, in the slice and beside it."""
         levels = self.levels(now)  # first, since one who is alone refills by this what it has

@@ -117,6 +117,18 @@ class Quotas:
             return self._wait(purse, use, then, now)
         return None
 
+    def exhausted(self, tenant: ResolvedTenant, least: Use, now: float) -> RequestError | None:
+        """Why not even so small a request may go, told without asking; None where it may, or nothing is known.
+
+        What the shared pool said is believed for a moment: of a tenant over its limits one request in that time asks.
+        """
+        purse = self._purse(tenant, now)
+        purse.refresh(now)
+        if not purse.kinds or purse.fits(least):
+            return None
+        wait, known = purse.wait(least, now)[0], self._send is None or purse.told_s(now) < SLICE_S
+        return _over(purse, least, purse.limits, purse.levels(now)) if wait == NEVER or (known and wait > 0) else None
+
     def abandon(self, waiter: Waiter) -> None:
         """Who waited has left; nothing is set aside for it."""
         waiter.gone = True

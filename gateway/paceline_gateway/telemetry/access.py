@@ -14,6 +14,8 @@ from paceline_core.telemetry import Outlet
 from paceline_gateway.requests.nouns import Record
 
 FLUSH_LINES = 256
+PATH_LONGEST = 256
+"""Characters of a path that go into a line; who asks for a longer one is told by its beginning."""
 
 
 class AccessLog:
@@ -69,7 +71,7 @@ class AccessLog:
             "logger": "access",
             "message": "request",
             "request_id": request_id.decode("latin-1"),
-            "path": path,
+            "path": path if len(path) <= PATH_LONGEST else f"{path[:PATH_LONGEST]}... ({len(path)} characters)",
         }
 
     def _note(self, line: dict[str, Any]) -> None:

@@ -72,6 +72,12 @@ class Ledger:
             self._reservations[request] = (account, need)
         return refusal
 
+    def exhausted(self, tenant: ResolvedTenant, least: Spent) -> RequestError | None:
+        """Why not even so little fits into a monthly budget; None where it does."""
+        if not tenant.budgeted:
+            return None
+        return _over(tenant, self.used(tenant.name) + self.reserved(tenant.name), least, self.month)
+
     def release(self, request: int) -> None:
         """A request has ended: what it has used is charged, and nothing is set aside for it any more."""
         found = self._reservations.pop(request, None)

@@ -2,6 +2,7 @@ import base64
 from datetime import timedelta
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from paceline_core.auth import HopSigner, HopVerifier, new_hop_key, public_half, trust_entry
 from paceline_core.clock import ManualClock
@@ -102,3 +103,17 @@ def test_both_keys_are_good_during_a_rotation() -> None:
     new = new_hop_key()
     verifier = HopVerifier(TRUST | dict([trust_entry(new, "gateway")]), "default/chat")
     assert all(verifier.verify(signed(key=key), ManualClock().utc()) for key in (KEY, new))
+
+
+@pytest.mark.parametrize(
+    "expires", ["Infinity", "-Infinity", "NaN", "1e400", "1e18", "true", "null", '"9999999999"', "[]", "9" * 400]
+)
+def test_an_expiry_that_is_no_moment_ahead_is_no_token(expires: str) -> None:
+    """Signed with a trusted key, so that nothing but the expiry is wrong."""
+    now = ManualClock().utc()
+    kid = public_half(KEY)[0]
+    claims = f'{{"iss":"gateway","aud":"default/chat","exp":{expires},"kid":"{kid}"}}'
+    payload = base64.urlsafe_b64encode(claims.encode()).rstrip(b"=").decode()
+    signature = Ed25519PrivateKey.from_private_bytes(KEY).sign(payload.encode())
+    token = f"{payload}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+    assert HopVerifier(TRUST, "default/chat").verify(token, now) is None
