@@ -99,7 +99,7 @@ def _under(  # noqa: PLR0913, PLR0917 - as above
         destination=destination,
         request_class=request_class,
         stream=asked.stream,
-        max_tokens=asked.max_tokens or limit,
+        max_tokens=limit if asked.max_tokens is None else asked.max_tokens,
         body=body,
         prefix=prefix,
         choices=asked.choices,

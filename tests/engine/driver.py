@@ -72,7 +72,8 @@ class Driver:
             self.collect()
 
     def collect(self) -> None:
-        self.events += self.core.commit(self.flights.popleft(), self.backend.collect().samples, 0.0)
+        executed = self.backend.collect()
+        self.events += self.core.commit(self.flights.popleft(), executed.samples, 0.0, executed.scores)
 
     def drain(self) -> int:
         while self.core.running or len(self.core.waiting):

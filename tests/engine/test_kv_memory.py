@@ -30,6 +30,7 @@ class Table:
     forked: bool = False
     room: int = 0
     digests: list[bytes] = field(default_factory=list)
+    scores: bool = False
 
 
 def tokens(text: str) -> list[int]:

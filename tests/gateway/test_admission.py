@@ -41,3 +41,4 @@ def test_output_limits_are_the_class_own() -> None:
 def test_who_asks_for_no_limit_gets_that_of_the_class() -> None:
     assert ask({b"x-paceline-class": b"batch"}, model="llama")[1].max_tokens == 100
     assert ask({b"x-paceline-class": b"batch"}, model="llama", max_tokens=7)[1].max_tokens == 7
+    assert ask({b"x-paceline-class": b"batch"}, model="llama", max_tokens=0)[1].max_tokens == 0

@@ -15,6 +15,7 @@ from paceline_gateway.requests.body import ALL_CHOICES, CHOICES, MOST, Asked, pa
         ({"model": "m", "stream": True}, Asked("m", True, None, "max_tokens")),
         ({"model": "m", "stream": None, "max_tokens": None}, Asked("m", False, None, "max_tokens")),
         ({"model": "m", "max_tokens": 7}, Asked("m", False, 7, "max_tokens")),
+        ({"model": "m", "max_tokens": 0}, Asked("m", False, 0, "max_tokens")),
         ({"model": "m", "max_tokens": 7, "max_completion_tokens": 9}, Asked("m", False, 9, "max_completion_tokens")),
         ({"model": "m", "whatever": [1]}, Asked("m", False, None, "max_tokens")),
     ],
@@ -76,9 +77,9 @@ def test_what_each_answer_has_for_certain_is_read(more: dict[str, object], least
     assert parse(json.dumps({"model": "m", **more}).encode()).min_tokens == least
 
 
-@pytest.mark.parametrize("number", [b"0", b"1.5", b"%d" % 10**30, b"%d" % 2**63])
+@pytest.mark.parametrize("number", [b"-1", b"1.5", b"%d" % 10**30, b"%d" % 2**63])
 def test_a_number_out_of_bounds_hears_both_of_them(number: bytes) -> None:
-    with pytest.raises(RequestError, match=r"`max_tokens` must be a whole number from 1 to 9223372036854775807\."):
+    with pytest.raises(RequestError, match=r"`max_tokens` must be a whole number from 0 to 9223372036854775807\."):
         parse(b'{"model": "m", "max_tokens": ' + number + b"}")
 
 

@@ -23,6 +23,7 @@ from paceline_workers.messages import (
     Failed,
     FromEngine,
     Heartbeat,
+    PromptLogprob,
     Shutdown,
     Started,
     StepStats,
@@ -54,6 +55,7 @@ class Script(msgspec.Struct, frozen=True):
     logprobs: bool = False
     context: int = 2048
     cached: int = 0
+    scores: bool = True
     embedding: int = 0  # numbers in a vector: the prompt's length, then its first ids
     field: str = ""  # what `failed` blames
     fault: Literal["", "hold", "hang", "crash", "garbage", "error", "failed"] = ""
@@ -113,6 +115,7 @@ class ScriptedEngine:
                 emulated=False,
                 stages={"weights": 0.5},
                 embedding=self._script.embedding,
+                scores=self._script.scores,
             )
         )
 
@@ -160,6 +163,8 @@ class ScriptedEngine:
         if submit.beams:
             self._tell_beams(submit)
             return
+        if submit.prompt_logprobs >= 0 and start == 0:
+            self._score(submit)
         reply = self._replies[min(submit.choice, len(self._replies) - 1)]
         output = ([*submit.prompt, EOS] if self._script.mirror else reply)[: submit.max_tokens]
         ids = output[start : start + self._script.per_frame]
@@ -182,6 +187,13 @@ class ScriptedEngine:
         self._recent.append(StepStats(0.01, len(submit.prompt), len(ids), 1, 10, lateness=0.0))
         if ended:
             del self._live[submit.id]
+
+    def _score(self, submit: Submit) -> None:
+        """Each token of the prompt is less likely than the one before; the candidates are 1, 2, ... in two frames."""
+        best = [(token, -0.1 * token) for token in range(1, submit.prompt_logprobs + 1)]
+        scores: list[PromptLogprob] = [(-float(place), place + 1, best) for place in range(1, len(submit.prompt))]
+        for part in (scores[:1], scores[1:]):
+            self._send(Tokens(submit.id, 0, [], prompt_logprobs=part))
 
     def _tell_beams(self, submit: Submit) -> None:
         for name, reply in zip(submit.answers, self._replies, strict=False):

@@ -227,13 +227,6 @@ def test_many_answers_to_many_prompts_are_counted_together(fields: Any) -> None:
     assert caught.value.param == "prompt"
 
 
-def test_an_echo_with_logprobs_is_refused() -> None:
-    assert completion(echo=True).echo
-    with pytest.raises(RequestError, match="no `logprobs` of the prompt") as caught:
-        completion(echo=True, logprobs=0)
-    assert caught.value.param == "echo"
-
-
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_no_body_does_more_than_raise_a_request_error(body: bytes) -> None:
     with pytest.raises(RequestError):

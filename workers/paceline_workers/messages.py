@@ -48,6 +48,8 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
     `beams`: the width of a beam search; 0 is none. The best are told whole at its end, each under its own id of
     `answers`, whose first is `id` ([]: the best alone).
     `unsalted`: so many tokens at the begin of the prompt are nobody's secret; `salt` parts only what follows them.
+    `prompt_logprobs`: so many candidates are told for each token of the prompt (`Tokens.prompt_logprobs`), for which
+    all of it is computed; -1: nothing. `max_tokens` 0: the sequence ends with its prompt.
     """
 
     id: str
@@ -71,6 +73,11 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
     tpot_s: float = 0.0
     prefix_keys: list[tuple[str, int]] = []
     unsalted: int = 0
+    prompt_logprobs: int = -1
+
+
+PromptLogprob = tuple[float, int, list[tuple[int, float]]]
+"""Of a token of the prompt: its log-probability, its rank (1 is the likeliest token), the likeliest ones."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
@@ -100,6 +107,8 @@ class Tokens(msgspec.Struct, frozen=True, tag="tokens", gc=False):
     With `stop`, the last id is the stop or EOS token itself.
     `cached` is how many prompt tokens came from the prefix cache. `logprobs`: per token (chosen, [(id, logprob)]).
     `vector`: with `Submit.embed`, float32 little-endian of length 1, in the one frame that ends the sequence (stop).
+    `prompt_logprobs`: of the prompt's second token and those after it, in order, in frames of their own before the
+    first token of the output.
     """
 
     id: str
@@ -111,6 +120,7 @@ class Tokens(msgspec.Struct, frozen=True, tag="tokens", gc=False):
     logprobs: list[tuple[float, list[tuple[int, float]]]] = []
     timing: Timing | None = None
     vector: bytes = b""
+    prompt_logprobs: list[PromptLogprob] = []
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -118,7 +128,8 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
     `defaults`: sampling that the model's makers advise, for fields that a request leaves out: temperature, top_p,
     top_k, min_p, repetition_penalty; each may be absent. `grammars`: requests may ask for structured output.
-    `embedding`: numbers in an embedding's vector, 0 if the backend makes none.
+    `embedding`: numbers in an embedding's vector, 0 if the backend makes none. `scores`: it can tell the
+    log-probabilities of a prompt's tokens.
     """
 
     pages: int
@@ -132,6 +143,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     defaults: dict[str, float] = {}
     grammars: bool = True
     embedding: int = 0
+    scores: bool = True
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

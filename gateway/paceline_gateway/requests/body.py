@@ -103,8 +103,8 @@ def _unreadable(body: bytes, error: orjson.JSONDecodeError) -> RequestError:
 
 
 def _whole(field: str, value: Any) -> int | None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST):
-        raise _wrong(field, f"must be a whole number from 1 to {MOST}")
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST):
+        raise _wrong(field, f"must be a whole number from 0 to {MOST}")
     return value
 
 

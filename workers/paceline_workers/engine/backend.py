@@ -9,6 +9,7 @@ from paceline_workers.engine.compiling import Compiler
 from paceline_workers.engine.lobby import Files
 from paceline_workers.engine.memory.sight import ALL, Sight
 from paceline_workers.engine.scheduling import Limits, Plan, Sample
+from paceline_workers.messages import PromptLogprob
 
 Pause = Callable[[float], None]
 """Wait that many seconds (0: only look) while loading; raises PeerGone as soon as the API process is gone."""
@@ -26,7 +27,7 @@ class Facts:
 
     `host_pages`: how many pages it can keep outside the device; `page_copy_s`: seconds to bring one back.
     `sight`: what all layers need together. `disk`: pages that may be read and written behind those.
-    `embedding`: numbers in a vector, 0 if it makes none.
+    `embedding`: numbers in a vector, 0 if it makes none. `scores`: it can tell log-probabilities of prompts.
     `grammars`: compiles those of structured output, None where it cannot be had. `defaults`: see `Started`.
     `ahead`: a step computes beside the host's work, so the next one should be planned before it is collected.
     """
@@ -41,6 +42,7 @@ class Facts:
     ahead: bool = False
     grammars: Compiler | None = None
     embedding: int = 0
+    scores: bool = True
     host_pages: int = 0
     page_copy_s: float = 0.0
     sight: Sight = ALL
@@ -53,11 +55,13 @@ class Executed:
     """One sample per chunk that samples, in the plan's order; `lateness` in seconds, of emulated steps alone.
 
     `seconds` that the step took by itself; None where it began with its launch and was over when collected.
+    `scores`: for each chunk that has `scored` tokens, how likely the prompt's tokens behind these were.
     """
 
     samples: list[Sample]
     lateness: float = 0.0
     seconds: float | None = None
+    scores: list[list[PromptLogprob]] = field(default_factory=list)
 
 
 class Backend(Protocol):

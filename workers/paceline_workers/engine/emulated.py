@@ -28,8 +28,9 @@ from paceline_workers.engine import sizing
 from paceline_workers.engine.backend import Alive, Executed, Facts, Pause, unheard
 from paceline_workers.engine.memory.copies import CopyKind
 from paceline_workers.engine.memory.sight import ALL
-from paceline_workers.engine.scheduling import Plan, Request, Sample
+from paceline_workers.engine.scheduling import Chunk, Plan, Request, Sample
 from paceline_workers.engine.timer import Timer
+from paceline_workers.messages import PromptLogprob
 
 _WORD = re.compile("Ġ[a-z]{2,}")
 _MEMORY = 4
@@ -71,6 +72,11 @@ class Vocabulary:
         if request.beams is not None:
             return Sample(token, candidates=self._candidates(number, request.beams.search.keep))
         return Sample(token, self._logprobs(token, sampling.logprobs))
+
+    def scores(self, chunk: Chunk) -> list[PromptLogprob]:
+        """Every token of a prompt is as likely as any word."""
+        even, top = -math.log(len(self.words)), chunk.request.prompt_logprobs
+        return [(even, 1, [(word, even) for word in self.words[:top]]) for _ in range(chunk.scored)]
 
     def _permitted(self, request: Request) -> Sequence[int]:
         """The words that its own lists leave."""
@@ -133,7 +139,8 @@ class EmulatedBackend:
             self.timer.until(self.timer.now() + _SIGN_S)
             alive()
         self.timer.until(flight.end)
-        return Executed(samples, max(self.timer.now() - flight.end, 0.0), flight.seconds)
+        scores = [self.vocabulary.scores(chunk) for chunk in flight.plan.chunks if chunk.scored]
+        return Executed(samples, max(self.timer.now() - flight.end, 0.0), flight.seconds, scores)
 
     def _seconds(self, plan: Plan) -> float:
         work = steptime.StepWork(plan.prefill_tokens, plan.context, plan.decode_tokens, plan.kv_tokens)

@@ -123,6 +123,8 @@ class EngineLoop:
         facts = self._backend.facts
         if request.embed and not facts.embedding:
             return "this worker's backend makes no embeddings"
+        if request.scores and not facts.scores:
+            return "this worker's backend tells no log-probabilities of prompts"
         able = facts.grammars is not None or not request.sampling.grammar
         return "" if able else "this worker's backend cannot follow a grammar"
 
@@ -166,7 +168,7 @@ class EngineLoop:
         self._ended = now = self._timer.now()
         for other in self._flights:
             other.since = now
-        self._tell(self._scheduler.commit(flight.plan, executed.samples, now))
+        self._tell(self._scheduler.commit(flight.plan, executed.samples, now, executed.scores))
         self._note(flight.plan, executed.seconds or now - flight.since, executed.lateness)
 
     def _alive(self) -> None:
@@ -299,4 +301,5 @@ def started(facts: Facts) -> Started:
         defaults=dict(facts.defaults),
         grammars=facts.grammars is not None,
         embedding=facts.embedding,
+        scores=facts.scores,
     )

@@ -8,23 +8,38 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from itertools import islice
 
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from paceline_workers.engine.backend import Executed
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.batch import Batch
 from paceline_workers.engine.model.decoder import Decoder
-from paceline_workers.engine.sampling import Sampler
-from paceline_workers.engine.scheduling import NO_TOKEN, Plan, Request, Sample
+from paceline_workers.engine.sampling import Sampler, prompt_logprob
+from paceline_workers.engine.scheduling import NO_TOKEN, Chunk, Plan, Request, Sample
+from paceline_workers.messages import PromptLogprob
+
+SCORED = 64
+"""Rows of a prompt whose logits are held at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Computed:
-    """A step's logits [drawn rows, vocabulary] and its embeddings [embedded rows, hidden] of length 1."""
+    """A step's logits [drawn rows, vocabulary], its embeddings [embedded rows, hidden] of length 1, and its scores."""
 
     logits: Tensor
     vectors: Tensor
+    scores: list[list[PromptLogprob]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """The tokens of a prompt that follow those computed, whose likelihood is wanted, each with so many candidates."""
+
+    following: list[int]
+    top: int
 
 
 @dataclass(slots=True)
@@ -52,18 +67,21 @@ class Runner:
         """Lay a step out; it begins at once, or when the one in flight is collected."""
         batch = self._decoder.lay_out(plan, page_tokens)
         requests = [chunk.request for chunk in plan.chunks if chunk.samples]
+        prompts = [_prompt(chunk) for chunk in plan.chunks if chunk.scored]
         embedded = [row for row, request in enumerate(requests) if request.embed]
 
         def compute() -> _Computed:
             self._cache.copy(plan.copies)
-            return self._results(self._decoder.states(batch, self._cache), embedded)
+            states = self._decoder.states(batch, self._cache)
+            scores = self._scores(states[len(requests) :], prompts)
+            return self._results(states[: len(requests)], embedded, scores)
 
         self._flights.append(_Flight(compute, batch, requests, unknown(plan)))
         if len(self._flights) == 1:
             self._begin(self._flights[0])
 
-    def collect(self) -> list[Sample]:
-        """Samples of the oldest step. If it raises, nothing is in flight any more."""
+    def collect(self) -> Executed:
+        """Samples and scores of the oldest step. If it raises, nothing is in flight any more."""
         flight, waiting = self._flights.popleft(), list(self._flights)
         self._flights.clear()
         computed = flight.compute() if flight.result is None else flight.result.result()
@@ -72,14 +90,24 @@ class Runner:
             self._fill(following, dict(zip(flight.requests, samples, strict=True)))
             self._begin(following)
             self._flights.append(following)
-        return samples
+        return Executed(samples, scores=computed.scores)
 
-    def _results(self, states: Tensor, embedded: list[int]) -> _Computed:
+    def _scores(self, states: Tensor, prompts: list[_Prompt]) -> list[list[PromptLogprob]]:
+        """Of the rows of each prompt in turn."""
+        wanted = [(token, prompt.top) for prompt in prompts for token in prompt.following]
+        told: list[PromptLogprob] = []
+        for first in range(0, len(wanted), SCORED):
+            logits = self._decoder.logits(states[first : first + SCORED]).numpy()
+            told += [prompt_logprob(row, *one) for row, one in zip(logits, wanted[first : first + SCORED], strict=True)]
+        rest = iter(told)
+        return [list(islice(rest, len(prompt.following))) for prompt in prompts]
+
+    def _results(self, states: Tensor, embedded: list[int], scores: list[list[PromptLogprob]]) -> _Computed:
         if not embedded:
-            return _Computed(self._decoder.logits(states), states[:0])
+            return _Computed(self._decoder.logits(states), states[:0], scores)
         drawn = [row for row in range(len(states)) if row not in embedded]
         logits = self._decoder.logits(states[drawn]) if drawn else states[:0]
-        return _Computed(logits, normalize(states[embedded].float(), dim=-1))
+        return _Computed(logits, normalize(states[embedded].float(), dim=-1), scores)
 
     def _samples(self, computed: _Computed, requests: list[Request]) -> list[Sample]:
         drawn = iter(self._sampler(computed.logits.numpy(), [request for request in requests if not request.embed]))
@@ -96,6 +124,11 @@ class Runner:
     def _fill(self, flight: _Flight, drawn: dict[Request, Sample]) -> None:
         for row, request in flight.unknown:
             flight.batch.tokens[row] = drawn[request].token
+
+
+def _prompt(chunk: Chunk) -> _Prompt:
+    first = chunk.start + 1
+    return _Prompt(chunk.request.tokens[first : first + chunk.scored], chunk.request.prompt_logprobs)
 
 
 def unknown(plan: Plan) -> list[tuple[int, Request]]:

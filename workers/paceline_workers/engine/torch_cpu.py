@@ -99,7 +99,7 @@ class TorchBackend:
 
     def collect(self, alive: Alive = unheard) -> Executed:  # noqa: ARG002 - it has used the CPU all the time
         """One sample for each chunk that closes its request's gap."""
-        return Executed(self.runner.collect())
+        return self.runner.collect()
 
 
 def _at_once() -> None:

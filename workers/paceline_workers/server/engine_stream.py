@@ -2,7 +2,8 @@
 
 A slow reader finds all that came meanwhile in one batch, so a stalled client costs at most UNREAD_LIMIT tokens, their
 candidates counted like them: some 7 MB. Beyond that the request is given up, which frees its KV pages for clients that
-do read. A last frame is always taken: it frees them itself, and those of a beam search bring whole answers.
+do read. A last frame is always taken: it frees them itself, and those of a beam search bring whole answers. Those of a
+prompt's own tokens do not count: there are no more of them than `openai.prompt_logprobs` lets be asked for.
 """
 
 import asyncio

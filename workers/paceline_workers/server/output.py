@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline_core.errors import Code, RequestError
-from paceline_workers.messages import Timing, Tokens
+from paceline_workers.messages import PromptLogprob, Timing, Tokens
 from paceline_workers.server.detokenize import Decode, Detokenizer
 from paceline_workers.server.filters.hook import Filters
 from paceline_workers.server.gate import RETRY_AFTER_S
@@ -49,6 +49,7 @@ class Output:
         self._filters = filters or Filters()
         self._ids: list[int] = []
         self._logprobs: list[Logprob] = []
+        self.prompt_logprobs: list[PromptLogprob] = []
         self.tokens = 0
         self.cached = 0
         self.timing: Timing | None = None
@@ -57,6 +58,7 @@ class Output:
         """The piece that these frames make, None without text. Raises RequestError when the engine gave up."""
         text, finish = "", ""
         for frame in frames:
+            self.prompt_logprobs += frame.prompt_logprobs
             text += self._text(frame)
             finish = self._finish(frame)
             if finish:

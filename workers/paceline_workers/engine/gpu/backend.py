@@ -130,6 +130,7 @@ class _Load:
                 disk=files,
                 grammars=grammars,
                 embedding=shape.hidden,
+                scores=False,
             ),
             runner,
         )

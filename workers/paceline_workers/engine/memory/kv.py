@@ -49,6 +49,11 @@ class Owner(Protocol):
     room: int
     digests: list[bytes]
 
+    @property
+    def scores(self) -> bool:
+        """It computes all of its tokens: nothing that is known is found for it, what it computes is named as ever."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Hit:
@@ -163,7 +168,7 @@ class KvMemory:
 
     def lacking(self, owner: Owner) -> list[bytes]:
         """What should be read from disk before it is placed: all that its longest prefix lacks, if that pays."""
-        if not self.offload.reads:
+        if not self.offload.reads or owner.scores:
             return []
         digests, size = self._digests(owner), self.page_tokens
         near = [self._page(digest) is not None for digest in digests]
@@ -323,7 +328,7 @@ class KvMemory:
 
     def _known(self, owner: Owner) -> _Hit:
         """The longest known prefix; at least one token is left to compute."""
-        if not self.prefix_cache:
+        if not self.prefix_cache or owner.scores:
             return _Hit([])
         digests = self._digests(owner)
         if self.sight.window is None:

@@ -90,7 +90,7 @@ class Layout:
 class Batch:
     """`slots`: where each row's keys and values go, head by head: block * page_tokens + offset.
 
-    `sampled`: rows whose logits count.
+    `sampled`: rows whose logits count: of each chunk that samples its last one, then of each that scores its `scored`.
     `layouts`: by what a layer sees.
     """
 
@@ -111,7 +111,13 @@ class Batch:
             positions=torch.tensor([place for chunk in chunks for place in _positions(chunk)]),
             slots=size.spread([slot for chunk in chunks for slot in _slots(chunk, size)], page_tokens),
             layouts={sight: _layout(rows, size, sight) for sight in sights},
-            sampled=torch.tensor([row + chunk.count - 1 for chunk, row in rows if chunk.samples], dtype=torch.long),
+            sampled=torch.tensor(
+                [
+                    *(row + chunk.count - 1 for chunk, row in rows if chunk.samples),
+                    *(row + place for chunk, row in rows for place in range(chunk.scored)),
+                ],
+                dtype=torch.long,
+            ),
         )
 
 

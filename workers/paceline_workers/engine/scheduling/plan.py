@@ -61,6 +61,12 @@ class Chunk(msgspec.Struct, frozen=True, eq=False, gc=False):
     samples: bool
 
     @property
+    def scored(self) -> int:
+        """How many of its tokens, from the first one on, are to tell how likely the prompt's next token was."""
+        request = self.request
+        return max(min(self.count, request.prompt_len - 1 - self.start), 0) if request.scores else 0
+
+    @property
     def decode(self) -> bool:
         """A single token that follows an output token."""
         return self.count == 1 and self.samples and self.start >= self.request.prompt_len

@@ -25,8 +25,8 @@ class Refusal:
 
 def malformed(request: Request, limits: Limits) -> str:
     """Nothing to compute, nothing to produce, or ids that the model has no embedding for."""
-    if not request.prompt_len or request.max_tokens < 1:
-        return "the prompt and max_tokens must be at least one token"
+    if not request.prompt_len or request.max_tokens < 0:
+        return "the prompt must be at least one token, and max_tokens no less than none"
     if min(request.tokens) < 0 or max(request.tokens) >= limits.vocab_size:
         return f"the prompt holds a token id outside this model's vocabulary of {limits.vocab_size}"
     return ""
@@ -35,7 +35,7 @@ def malformed(request: Request, limits: Limits) -> str:
 def too_large(request: Request, limits: Limits, memory: KvMemory) -> str:
     """More than the model's context, or than all pages: it would wait for ever."""
     length = request.prompt_len
-    if length >= limits.max_model_len:
+    if length + min(request.max_tokens, 1) > limits.max_model_len:
         return f"the prompt has {length} tokens; this model takes fewer than {limits.max_model_len}"
     if not memory.fits_alone(min(length + request.max_tokens, limits.max_model_len)):
         return f"the request needs more KV memory than there is ({memory.total * limits.page_tokens} tokens)"

@@ -37,7 +37,8 @@ class Request:
     """Identity, limits and progress. Times are seconds of the caller's monotonic clock; `deadline` is for token one,
     `tpot` is promised for each one after it.
 
-    `embed`: it ends with the vector of its prompt instead of a token.
+    `embed`: it ends with the vector of its prompt instead of a token. `prompt_logprobs`: so many candidates are wanted
+    for each token of its prompt, -1 for nothing; `told` tokens have theirs, so that a preemption tells none twice.
 
     While it waits: `uncached` tokens to compute and their predicted seconds, `service`, as last looked up. `shared`
     pages had another holder when it was placed. A preempted one `had` so many tokens computed when it left in
@@ -63,6 +64,7 @@ class Request:
     tpot: float = inf
     beams: "BeamGroup | None" = None
     embed: bool = False
+    prompt_logprobs: int = -1
 
     state: State = State.WAITING
     computed: int = 0
@@ -85,6 +87,7 @@ class Request:
     had: int = 0
     foreseen: int = 0
     review: int = 0
+    told: int = 0
     batch_wait: float = 0.0
     admitted: float | None = None
     first_token: float | None = None
@@ -109,6 +112,7 @@ class Request:
             group=submit.group,
             deadline=now + submit.deadline_s if submit.deadline_s > 0 else None,
             embed=submit.embed,
+            prompt_logprobs=submit.prompt_logprobs,
             tpot=submit.tpot_s or inf,
         )
 
@@ -126,6 +130,11 @@ class Request:
     def produced(self) -> int:
         """Output tokens that are known."""
         return len(self.tokens) - self.prompt_len
+
+    @property
+    def scores(self) -> bool:
+        """All of its prompt is computed, whatever is cached: each token's logits say how likely the next one was."""
+        return self.prompt_logprobs >= 0
 
     @property
     def completing(self) -> list[int]:

@@ -9,7 +9,10 @@ from paceline_workers.engine.scheduling.forecast import Forecast
 from paceline_workers.engine.scheduling.plan import Plan, Sample
 from paceline_workers.engine.scheduling.request import Request, State
 from paceline_workers.engine.scheduling.seats import Seats
-from paceline_workers.messages import Tokens
+from paceline_workers.messages import PromptLogprob, Tokens
+
+SCORES = 2048
+"""Tokens of a prompt in one frame."""
 
 
 class Results:
@@ -20,23 +23,31 @@ class Results:
         self._seats = seats
         self._forecast = forecast
 
-    def take(self, plan: Plan, samples: Sequence[Sample], now: float) -> list[Tokens]:
-        """One sample per chunk that `samples`, in order. Raises ValueError if there are more or fewer."""
+    def take(
+        self, plan: Plan, samples: Sequence[Sample], now: float, scores: Sequence[Sequence[PromptLogprob]] = ()
+    ) -> list[Tokens]:
+        """One sample per chunk that `samples`, in order; and `scores` of each that has `scored` tokens.
+
+        Raises ValueError if there are more or fewer.
+        """
         chunks, size, runs = plan.chunks, self._memory.page_tokens, State.RUNNING
         if len(samples) != sum([chunk.samples for chunk in chunks]):
             raise ValueError(f"{len(samples)} samples are more or fewer than the chunks that sample")
-        drawn = iter(samples)
+        drawn, scored = iter(samples), iter(scores)
         events: list[Tokens] = []
         for chunk in chunks:
             request, start, count = chunk.request, chunk.start, chunk.count
             sample = next(drawn) if chunk.samples else None
+            score = next(scored) if scores and chunk.scored else None
             if request.state is not runs:
                 continue
             if (start + count) % size < count:  # it has come to the end of a page
                 self._memory.publish(request, start, start + count)
+            if score is not None:
+                events += self._scored(request, start, score)
             if sample is None:
                 continue
-            if sample.error or sample.vector or request.beams is not None:
+            if sample.error or sample.vector or request.beams is not None or not request.max_tokens:
                 events += self._special(request, sample, now)
                 continue
             token, tokens = sample.token, request.tokens
@@ -71,12 +82,21 @@ class Results:
         return Tokens(request.id, produced - 1, [sample.token], finish, "", request.cached, logprobs, timing)
 
     def _special(self, request: Request, sample: Sample, now: float) -> list[Tokens]:
-        """A row that went wrong, a vector, or a beam's candidates."""
+        """A row that went wrong, a vector, a beam's candidates, or a prompt that nothing follows."""
         if sample.error:
             return [self.end(lead(request), "refused" if sample.refused else "error", sample.error, now)]
         if sample.vector:
             return [structs.replace(self.end(request, "stop", "", now), vector=sample.vector)]
+        if request.beams is None:
+            return [self.end(request, "length", "", now)]
         return self._search(request, sample, now)
+
+    def _scored(self, request: Request, start: int, scores: Sequence[PromptLogprob]) -> list[Tokens]:
+        """Those that an earlier run of the request has not told yet, in frames of a bounded size."""
+        new = scores[max(request.told - start, 0) :]
+        request.told = max(request.told, start + len(scores))
+        parts = [list(new[first : first + SCORES]) for first in range(0, len(new), SCORES)]
+        return [Tokens(request.id, 0, [], cached=request.cached, prompt_logprobs=part) for part in parts]
 
     def _search(self, member: Request, sample: Sample, now: float) -> list[Tokens]:
         """A beam has its candidates; with those of all others, the answers may be found."""

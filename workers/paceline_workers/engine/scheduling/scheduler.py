@@ -38,7 +38,7 @@ from paceline_workers.engine.scheduling.seats import Seats
 from paceline_workers.engine.scheduling.shedding import too_late
 from paceline_workers.engine.scheduling.victim import Choice, Victims, cheapest
 from paceline_workers.engine.scheduling.window import Window, shut
-from paceline_workers.messages import Tokens
+from paceline_workers.messages import PromptLogprob, Tokens
 
 
 class Scheduler:
@@ -153,11 +153,13 @@ class Scheduler:
         self._prefills.draft(draft, prefills, opens, now)
         return self._planned(draft, self._window.close(now))
 
-    def commit(self, plan: Plan, samples: Sequence[Sample], now: float) -> list[Tokens]:
-        """Take in one sample per chunk that `samples`, in order; returns what to tell the clients."""
+    def commit(
+        self, plan: Plan, samples: Sequence[Sample], now: float, scores: Sequence[Sequence[PromptLogprob]] = ()
+    ) -> list[Tokens]:
+        """Take in one sample per chunk that `samples`, and the scores of those that score; what to tell the clients."""
         self.memory.now = now
         self.admission.changed()
-        return self._results.take(plan, samples, now)
+        return self._results.take(plan, samples, now, scores)
 
     def _house(self) -> House:
         oldest = {name: request.arrival for name, request in self.waiting.oldest().items()}

@@ -1,13 +1,18 @@
 """The structs of answers and stream chunks, and their one envelope. msgspec writes them: this is the per-token path."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from paceline_workers.server.output import Output, Piece
+
+LOWEST = -9999.0
+"""JSON has no minus infinity; OpenAI writes this for it."""
+TokenBytes = Callable[[int], bytes]
+"""What `logprobs` call a token."""
 
 _json = msgspec.json.Encoder()
 
@@ -33,6 +38,18 @@ class Usage(Struct, frozen=True):
         return cls(prompt, tokens, prompt + tokens, CachedTokens(cached))
 
 
+class PromptCandidate(Struct, frozen=True):
+    """A token that could have stood at a place of the prompt."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptCandidate] | None]
+"""One entry for each token of the prompt: candidates by their ids, null for the first."""
+
+
 class Envelope(Struct, frozen=True):
     """Everything around the choices; `usage` is left out, null, or counts."""
 
@@ -45,6 +62,7 @@ class Envelope(Struct, frozen=True):
     system_fingerprint: str | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -84,7 +102,8 @@ class Shape(Protocol):
 class Writer:
     """One request's answers: the same id, time, model and fingerprint in each.
 
-    What was asked to be told of a chat's prompt, its ids and its text, stands in whole answers and opening chunks.
+    What was asked to be told of a chat's prompt, its ids and its text, stands in whole answers and opening chunks;
+    `prompt_logprobs` in whole answers alone.
     """
 
     id: str
@@ -94,6 +113,7 @@ class Writer:
     fingerprint: str | UnsetType = UNSET
     prompt_ids: list[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET
+    prompt_logprobs: Callable[[], PromptLogprobs] | None = None
 
     def chunk(self, choices: list[Any], usage: Usage | UnsetType | None = UNSET, *, opening: bool = False) -> bytes:
         """One event's JSON."""
@@ -101,7 +121,10 @@ class Writer:
 
     def whole(self, choices: list[Any], usage: Usage) -> bytes:
         """The body of an answer that is not streamed."""
-        return self._envelope(self.kind.object, choices, usage, prompt=True).encode()
+        answer = self._envelope(self.kind.object, choices, usage, prompt=True)
+        if self.prompt_logprobs is not None:
+            answer = structs.replace(answer, prompt_logprobs=self.prompt_logprobs())
+        return answer.encode()
 
     def _envelope(self, kind: str, choices: list[Any], usage: Usage | UnsetType | None, *, prompt: bool) -> Envelope:
         ids, text = (self.prompt_ids, self.prompt_text) if prompt else (UNSET, UNSET)

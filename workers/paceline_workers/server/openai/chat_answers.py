@@ -5,11 +5,8 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from paceline_workers.server.openai.answers import Kind
+from paceline_workers.server.openai.answers import LOWEST, Kind
 from paceline_workers.server.output import Piece
-
-LOWEST = -9999.0
-"""JSON has no minus infinity; OpenAI writes this for it."""
 
 CHAT = Kind("chatcmpl", "chat.completion", "chat.completion.chunk")
 

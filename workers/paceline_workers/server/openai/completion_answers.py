@@ -1,24 +1,27 @@
 """Choices of `/v1/completions`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from paceline_workers.server.openai.answers import Kind
-from paceline_workers.server.openai.chat_answers import LOWEST
-from paceline_workers.server.output import Piece
+from paceline_workers.server.openai.answers import LOWEST, Kind, PromptLogprobs, TokenBytes
+from paceline_workers.server.openai.prompt_logprobs import PromptScores
+from paceline_workers.server.output import Logprob, Piece
 
 TEXT = Kind("cmpl", "text_completion", "text_completion")
 
 
 class TextLogprobs(Struct, frozen=True):
-    """Parallel lists, one entry a token; offsets count characters from the begin of the answer."""
+    """Parallel lists, one entry a token; offsets count characters from the begin of the text, an echo included.
+
+    The first token of an echo has null for its log-probabilities.
+    """
 
     text_offset: list[int]
-    token_logprobs: list[float]
+    token_logprobs: list[float | None]
     tokens: list[str]
-    top_logprobs: list[dict[str, float]]
+    top_logprobs: list[dict[str, float] | None]
 
 
 class TextChoice(Struct, frozen=True):
@@ -30,20 +33,27 @@ class TextChoice(Struct, frozen=True):
     finish_reason: str | None = None
     token_ids: list[int] | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 class CompletionShape:
-    """Plain text behind `echo`, the prompt's own. `token_bytes` is None when no logprobs were asked for."""
+    """Plain text behind `echo`, the prompt's own. `token_bytes` is None when no logprobs were asked for.
 
-    def __init__(self, index: int, token_bytes: Callable[[int], bytes] | None, echo: str = "") -> None:
+    `prompt`: whose tokens stand in the logprobs before the answer's.
+    """
+
+    def __init__(
+        self, index: int, token_bytes: TokenBytes | None, echo: str = "", prompt: PromptScores | None = None
+    ) -> None:
         self._index = index
         self._token_bytes = token_bytes
         self._echo = echo
+        self._prompt = prompt
         self._offset = 0
 
     def opening(self) -> list[Any]:
         """The prompt, if it is wanted again."""
-        return [TextChoice(self._index, self._echo)] if self._echo else []
+        return [TextChoice(self._index, self._echo, self._logprobs([], self._prompt))] if self._echo else []
 
     def chunks(self, piece: Piece) -> list[Any]:
         """A piece of text; and the finish reason."""
@@ -55,30 +65,40 @@ class CompletionShape:
         return chunks
 
     def skip(self, text: str, ids: Sequence[int], finish: str) -> None:  # noqa: ARG002 - offsets count the tokens' own texts
-        """Offsets go on behind these tokens."""
+        """Offsets go on behind these tokens, and those of the prompt before them."""
+        if self._prompt is not None:
+            self._offset += sum(len(self._text(token)) for token in self._prompt.ids)
+            self._prompt = None
         self._offset += sum(len(self._text(token)) for token in ids)
 
     def whole(self, pieces: Sequence[Piece]) -> TextChoice:
         """The text in one."""
         text = self._echo + "".join(piece.text for piece in pieces)
-        return TextChoice(self._index, text, self._logprobs(pieces), pieces[-1].finish)
+        return TextChoice(self._index, text, self._logprobs(pieces, self._prompt), pieces[-1].finish)
 
-    def _logprobs(self, pieces: Sequence[Piece]) -> TextLogprobs | None:
+    def _logprobs(self, pieces: Sequence[Piece], prompt: PromptScores | None = None) -> TextLogprobs | None:
         if self._token_bytes is None:
             return None
         out = TextLogprobs([], [], [], [])
+        for token, score in prompt.entries() if prompt else ():
+            self._add(out, token, score)
         for piece in pieces:
             for token, (logprob, top) in zip(piece.ids, piece.logprobs, strict=False):
-                self._add(out, token, logprob, top)
+                self._add(out, token, (logprob, top))
         return out
 
-    def _add(self, out: TextLogprobs, token: int, logprob: float, top: list[tuple[int, float]]) -> None:
+    def _add(self, out: TextLogprobs, token: int, score: Logprob | None) -> None:
         text = self._text(token)
         out.text_offset.append(self._offset)
-        out.token_logprobs.append(max(logprob, LOWEST))
         out.tokens.append(text)
-        out.top_logprobs.append({self._text(other): max(value, LOWEST) for other, value in top})
         self._offset += len(text)
+        if score is None:
+            out.token_logprobs.append(None)
+            out.top_logprobs.append(None)
+            return
+        logprob, top = score
+        out.token_logprobs.append(max(logprob, LOWEST))
+        out.top_logprobs.append({self._text(other): max(value, LOWEST) for other, value in top})
 
     def _text(self, token: int) -> str:
         return self._token_bytes(token).decode(errors="replace") if self._token_bytes else ""

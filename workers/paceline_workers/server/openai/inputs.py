@@ -26,15 +26,19 @@ def inputs(value: Any, most: int) -> list[Input]:
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How a text becomes ids: with the tokens that stand around a prompt, cut to a length."""
+    """How a text becomes ids: with the tokens that stand around a prompt, cut to a length.
+
+    `output`: so many tokens at least must find room behind them.
+    """
 
     special: bool = True
     truncation: Truncation | None = None
+    output: int = 1
 
     def check(self, one: Input, tokenizer: Tokenizer, context: int, name: str) -> None:
         """Refuse what is too long before it is encoded. Raises RequestError."""
         if self.truncation is None:
-            refuse_overlong(tokenizer.least(one) if isinstance(one, str) else len(one), context, name)
+            refuse_overlong(tokenizer.least(one) if isinstance(one, str) else len(one), context, name, self.output)
         elif isinstance(one, str):
             refuse_uncountable(one, context, name)
 
@@ -58,7 +62,7 @@ async def ids_of(
         for one, name in zip(given, names, strict=True):
             text = isinstance(one, str)
             ids = how.cut(await anext(encoded) if isinstance(one, str) else one, tokenizer, text=text)
-            room(len(ids), None, None, context, name)
+            room(len(ids), None if how.output else 0, None, context, name)
             _check(ids, tokenizer.size, name)
             all_ids.append(ids)
     return all_ids

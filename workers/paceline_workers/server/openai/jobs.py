@@ -9,10 +9,10 @@ from typing import Any
 from msgspec import UNSET, UnsetType, structs
 
 from paceline_core.wire import RESUME, Resume
-from paceline_workers.messages import Sampling, Started, Submit
+from paceline_workers.messages import PromptLogprob, Sampling, Started, Submit
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.detokenize import Decode
-from paceline_workers.server.openai.answers import Kind, Shape, Usage, Writer
+from paceline_workers.server.openai.answers import Kind, PromptLogprobs, Shape, TokenBytes, Usage, Writer
 from paceline_workers.server.openai.beam_search import searched
 from paceline_workers.server.openai.best import best as best_candidates
 from paceline_workers.server.openai.body import invalid
@@ -22,6 +22,8 @@ from paceline_workers.server.openai.completion_answers import TEXT, CompletionSh
 from paceline_workers.server.openai.echo import Echo
 from paceline_workers.server.openai.inputs import Encoding, Input, ids_of, names_of
 from paceline_workers.server.openai.lengths import room
+from paceline_workers.server.openai.prompt_logprobs import PromptScores, WithPromptLogprobs
+from paceline_workers.server.openai.prompt_logprobs import check as check_scores
 from paceline_workers.server.openai.requests import (
     ChatRequest,
     CompletionRequest,
@@ -33,7 +35,7 @@ from paceline_workers.server.openai.resumes import resumed, split
 from paceline_workers.server.openai.sampled import sampling
 from paceline_workers.server.openai.served import ServedModel, ToolParsing
 from paceline_workers.server.openai.token_ids import WithTokenIds, as_id
-from paceline_workers.server.openai.tool_answers import TokenBytes, ToolShape
+from paceline_workers.server.openai.tool_answers import ToolShape
 from paceline_workers.server.output import Output, Piece
 
 COMPLETION_TOKENS = 16
@@ -80,11 +82,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class _Prompt:
-    """Tokens in, tokens out, and how the choice with a certain number is written."""
+    """Tokens in, tokens out, and how the choice with a certain number is written, with what comes of the prompt."""
 
     ids: list[int]
     max_tokens: int
-    shape: Callable[[int], Shape]
+    shape: Callable[[int, Sequence[PromptLogprob]], Shape]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ async def chat_job(model: ServedModel, asked: Asked) -> Job:
     logprobs = request.top_logprobs if request.logprobs else -1
     decode = model.tokenizer.decoder(tools.form.marker) if tools else model.tokenizer.decode
 
-    def shape(index: int) -> Shape:
+    def shape(index: int, _scores: Sequence[PromptLogprob]) -> Shape:
         made = _chat_shape(index, token_bytes, tools)
         made = Echo(made, request.echoed) if request.echoed else made
         return WithTokenIds(made) if request.return_token_ids else made
@@ -150,13 +152,18 @@ async def completion_job(model: ServedModel, asked: Asked) -> Job:
     context = asked.started.max_model_len
     model.known(request.model)
     default = min(COMPLETION_TOKENS, asked.caller.max_tokens or COMPLETION_TOKENS)
-    how = Encoding(request.add_special_tokens, request.truncation(context, request.limit or default))
+    most = default if request.limit is None else request.limit
+    how = Encoding(request.add_special_tokens, request.truncation(context, most), min(most, 1))
     all_ids = await ids_of(model.tokenizer, request.prompt, context, "prompt", how)
     token_bytes = None if request.logprobs is None else _token_bytes(model, request)
     logprobs = -1 if request.logprobs is None else request.logprobs
 
-    def shape(index: int, ids: list[int], echo: str) -> Shape:
-        made = CompletionShape(index, token_bytes, echo)
+    def shape(index: int, scores: Sequence[PromptLogprob], ids: list[int], echo: str) -> Shape:
+        echoed = PromptScores(ids, scores, logprobs, token_bytes) if request.echo and token_bytes else None
+        made: Shape = CompletionShape(index, token_bytes, echo, echoed)
+        if request.prompt_logprobs is not None:
+            own = PromptScores(ids, scores, request.prompt_logprobs, _token_bytes(model, request))
+            made = WithPromptLogprobs(made, own)
         return WithTokenIds(made, ids) if request.return_token_ids else made
 
     prompts = [
@@ -196,7 +203,7 @@ def _echo(model: ServedModel, given: Input, echo: bool) -> str:
 async def _job(
     model: ServedModel, request: GenerateRequest, asked: Asked, resume: Resume | None, wanted: _Wanted
 ) -> Job:
-    _check(model, request, wanted, resume)
+    _check(model, request, wanted, resume, asked.started)
     name = secrets.token_hex(12)
     submits = _submits(model, request, asked, name, wanted)
     choices = tuple(_choices(model, request, submits, asked.started, wanted.decode))
@@ -204,14 +211,35 @@ async def _job(
     if resume:
         choices = await resumed(choices, resume, asked.started, model.tokenizer.size)
         identity, created = resume.id, resume.created
-    fingerprint = model.fingerprint or UNSET
-    writer = Writer(identity, created, request.model, wanted.kind, fingerprint, wanted.prompt_ids, wanted.prompt_text)
+    writer = Writer(
+        identity,
+        created,
+        request.model,
+        wanted.kind,
+        model.fingerprint or UNSET,
+        wanted.prompt_ids,
+        wanted.prompt_text,
+        _chat_scores(model, request, choices[0]) if wanted.kind is CHAT else None,
+    )
     each = len(choices) // len(wanted.prompts)
     return Job(choices, writer, request.stream, request.stream_options, each, request.n)
 
 
-def _check(model: ServedModel, request: GenerateRequest, wanted: _Wanted, resume: Resume | None) -> None:
+def _chat_scores(model: ServedModel, request: GenerateRequest, first: Choice) -> Callable[[], PromptLogprobs] | None:
+    """What a chat's whole answer tells of its prompt, beside the choices."""
+    if request.prompt_logprobs is None:
+        return None
+    scores, names = first.output.prompt_logprobs, _token_bytes(model, request)
+    return PromptScores(first.submit.prompt, scores, request.prompt_logprobs, names).told
+
+
+def _check(
+    model: ServedModel, request: GenerateRequest, wanted: _Wanted, resume: Resume | None, started: Started
+) -> None:
     least = min(prompt.max_tokens for prompt in wanted.prompts)
+    field, candidates = request.scored
+    if field:
+        check_scores(field, candidates, max(len(prompt.ids) for prompt in wanted.prompts), started)
     if request.min_tokens > least:
         raise invalid(f"`min_tokens` is above the {least} tokens that may be generated.", "min_tokens")
     if not all(0 <= token < model.tokenizer.size for token in request.stop_token_ids):
@@ -253,6 +281,7 @@ def _submit(request: GenerateRequest, caller: Caller, name: str, prompt: _Prompt
         salt=request.salt(caller.tenant),
         deadline_s=caller.deadline_s,
         tpot_s=caller.tpot_s,
+        prompt_logprobs=request.scored[1],
     )
 
 
@@ -269,7 +298,13 @@ def _sequences(submit: Submit, request: GenerateRequest, started: Started) -> li
     if request.candidates == 1:
         return [submit]
     ids = [f"{submit.id}-{choice}" for choice in range(request.candidates)]
-    return [structs.replace(submit, id=one, choice=choice, group=submit.id) for choice, one in enumerate(ids)]
+    scores = submit.prompt_logprobs
+    if scores >= 0 and request.stream:  # each stream begins with its own
+        return [structs.replace(submit, id=one, choice=choice) for choice, one in enumerate(ids)]
+    return [
+        structs.replace(submit, id=one, choice=choice, group=submit.id, prompt_logprobs=-1 if choice else scores)
+        for choice, one in enumerate(ids)
+    ]
 
 
 def _seed(model: ServedModel, request: GenerateRequest, caller: Caller) -> int:
@@ -287,6 +322,7 @@ def _choices(
 ) -> Iterator[Choice]:
     """The candidates of each prompt in turn, numbered prompt * n + choice as OpenAI does."""
     for place, (prompt, submit) in enumerate(submits):
+        first: Output | None = None
         for one in _sequences(submit, request, started):
             filters = model.filters() if model.filters else None
             output = Output(
@@ -296,4 +332,5 @@ def _choices(
                 min_tokens=request.min_tokens,
                 filters=filters,
             )
-            yield Choice(one, output, prompt.shape(place * request.n + one.choice))
+            first = output if first is None or request.stream else first
+            yield Choice(one, output, prompt.shape(place * request.n + one.choice, first.prompt_logprobs))

@@ -31,12 +31,12 @@ class Truncation:
 
 
 def room(prompt: int, asked: int | None, default: int | None, context: int, param: str) -> int:
-    """Tokens to generate: `asked`, else `default`, else what the context leaves.
+    """Tokens to generate: `asked`, which may be none, else `default`, else what the context leaves.
 
     A default is cut to the room; an explicit wish that does not fit is refused, in OpenAI's words. Raises RequestError.
     """
     left = context - prompt
-    if left < 1:
+    if left < (asked != 0):
         raise _no_room(str(prompt), context, param)
     if asked is not None and asked > left:
         raise _too_long(
@@ -44,12 +44,12 @@ def room(prompt: int, asked: int | None, default: int | None, context: int, para
             f"({prompt} in the {param}, {asked} in the completion). Please reduce the length of the {param} or "
             "completion.", param
         )  # fmt: skip
-    return asked or min(default or left, left)
+    return min(default or left, left) if asked is None else asked
 
 
-def refuse_overlong(least: int, context: int, param: str) -> None:
+def refuse_overlong(least: int, context: int, param: str, output: int = 1) -> None:
     """Refuse a prompt of `least` tokens or more, not encoded yet, that leaves no room anyway. Raises RequestError."""
-    if least >= context:
+    if least + output > context:
         raise _no_room(f"at least {least}", context, param)
 
 

@@ -17,6 +17,7 @@ from paceline_workers.server.openai.fields import Route, refuse_unsupported
 from paceline_workers.server.openai.inputs import Input, inputs, is_ids
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT, Message
 from paceline_workers.server.openai.prompt_fields import DOCUMENTS_LIMIT, CacheFields, Effort, TemplateFields
+from paceline_workers.server.openai.prompt_logprobs import MOST
 from paceline_workers.server.openai.refusals import refusal, unreadable
 from paceline_workers.server.openai.structured import wished
 from paceline_workers.server.openai.tools import CALLS_LIMIT, TOOLS_LIMIT, Tool, ToolChoice
@@ -119,6 +120,7 @@ class GenerateRequest(CacheFields):
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    prompt_logprobs: int | None = Field(default=None, ge=0, le=MOST)
     return_token_ids: bool = False
     return_tokens_as_token_ids: bool = False
     allowed_token_ids: Annotated[list[int], PlainValidator(_allowed)] | None = None
@@ -145,7 +147,12 @@ class GenerateRequest(CacheFields):
     @property
     def limit(self) -> int | None:
         """The output tokens it asks for at most, by the newer name or the older one."""
-        return self.max_completion_tokens or self.max_tokens
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def scored(self) -> tuple[str, int]:
+        """The field that asks for log-probabilities of the prompt, and how many candidates of each token; "", -1."""
+        return ("", -1) if self.prompt_logprobs is None else ("prompt_logprobs", self.prompt_logprobs)
 
     @property
     def candidates(self) -> int:
@@ -161,6 +168,9 @@ class GenerateRequest(CacheFields):
             raise invalid(f"`best_of` must be `n` ({self.n}) or more.", "best_of")
         if self.candidates > self.n and self.stream:
             raise invalid("`best_of` above `n` is known at the end alone and cannot be streamed.", "best_of")
+        if self.stream and self.prompt_logprobs is not None:
+            words = "`prompt_logprobs` are told in answers that are not streamed; leave `stream` out."
+            raise invalid(words, "prompt_logprobs")
         if self.use_beam_search:
             self._check_beams()
         if "stream_options" in self.model_fields_set and not self.stream:
@@ -171,7 +181,7 @@ class GenerateRequest(CacheFields):
         if self.stream:
             raise invalid("`use_beam_search` knows its answers at the end alone; leave `stream` out.", "stream")
         changed = [name for name, value in _SCORES.items() if getattr(self, name) != value]
-        if field := self.wished[1] or "".join(changed[:1]):
+        if field := self.wished[1] or self.scored[0] or "".join(changed[:1]):
             raise invalid(f"`{field}` cannot be followed together with `use_beam_search`; send one.", field)
 
 
@@ -182,7 +192,7 @@ class ChatRequest(GenerateRequest, TemplateFields):
 
     messages: list[Message] = Field(min_length=1, max_length=MESSAGES_LIMIT)
     logprobs: bool = False
-    top_logprobs: int = Field(default=0, ge=0, le=20)
+    top_logprobs: int = Field(default=0, ge=0, le=MOST)
     tools: list[Tool] = Field(default=[], max_length=TOOLS_LIMIT)
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = True
@@ -244,15 +254,22 @@ class CompletionRequest(GenerateRequest):
     route: ClassVar[str] = Route.COMPLETIONS
 
     prompt: Annotated[list[Input], PlainValidator(partial(inputs, most=SEQUENCES_LIMIT))]
-    logprobs: int | None = Field(default=None, ge=0, le=5)
+    max_tokens: int | None = Field(default=None, ge=0)
+    logprobs: int | None = Field(default=None, ge=0, le=MOST)
     echo: bool = False
     add_special_tokens: bool = True
+
+    @property
+    def scored(self) -> tuple[str, int]:
+        """The same; an echo with `logprobs` asks for those of the prompt too."""
+        field, count = super().scored
+        if self.echo and self.logprobs is not None:
+            return "echo", max(count, self.logprobs)
+        return field, count
 
     def check(self) -> None:
         """What no field can tell alone. Raises RequestError."""
         super().check()
-        if self.echo and self.logprobs is not None:
-            raise invalid("`echo` tells no `logprobs` of the prompt; leave one of them out.", "echo")
         if len(self.prompt) * self.candidates > SEQUENCES_LIMIT:
             words = f"`prompt` holds {len(self.prompt)} prompts of {self.candidates} answers each; "
             raise invalid(f"{words}at most {SEQUENCES_LIMIT} are answered at a time.", "prompt")

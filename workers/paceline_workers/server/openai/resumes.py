@@ -60,10 +60,16 @@ async def _resumed(choice: Choice, so_far: ResumedChoice, started: Started) -> C
         await asyncio.sleep(0)  # a turn for everybody else
     return replace(
         choice,
-        submit=structs.replace(choice.submit, produced=ids, deadline_s=0.0),  # a stream that has begun is finished
+        submit=_going_on(choice.submit, ids),
         finish=choice.output.stopped or finish,
         told=so_far.ended,
     )
+
+
+def _going_on(submit: Submit, ids: list[int]) -> Submit:
+    """A stream that has begun is finished, however late; it has told what is to be told of its prompt."""
+    scores = -1 if ids else submit.prompt_logprobs
+    return structs.replace(submit, produced=ids, deadline_s=0.0, prompt_logprobs=scores)
 
 
 def finish_reason(submit: Submit, ids: list[int], started: Started) -> str:

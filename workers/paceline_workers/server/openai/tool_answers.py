@@ -5,11 +5,12 @@ Log-probabilities of tokens that are held back come with the next chunk, whateve
 
 import secrets
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import UNSET
 
+from paceline_workers.server.openai.answers import TokenBytes
 from paceline_workers.server.openai.chat_answers import (
     AssistantMessage,
     CalledFunction,
@@ -25,7 +26,6 @@ from paceline_workers.server.output import Piece
 from paceline_workers.server.tools.calls import Call
 from paceline_workers.server.tools.parser import CallParser, Part
 
-TokenBytes = Callable[[int], bytes]
 _LETTERS = string.ascii_letters + string.digits
 
 

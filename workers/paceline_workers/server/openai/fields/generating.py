@@ -66,7 +66,11 @@ GENERATING_FIELDS: tuple[Field, ...] = (
         "up to 1,024 characters; keys and values are shared only among requests of a tenant with the same one",
     ),
     # How long the answer may be
-    served("max_tokens", GENERATING, BOTH, "default: what the context leaves; 16 for completions"),
+    served("max_tokens", CHAT, BOTH, "default: what the context leaves"),
+    served(
+        "max_tokens", COMPLETIONS, BOTH,
+        "default 16; 0 generates nothing: with `echo` and `logprobs` it scores a prompt, which may fill the context",
+    ),
     served("max_completion_tokens", CHAT, BOTH, "the newer name of `max_tokens`"),
     served("max_completion_tokens", COMPLETIONS, (), "as in a chat"),
     served(
@@ -97,13 +101,18 @@ GENERATING_FIELDS: tuple[Field, ...] = (
         "that many are generated and counted, the `n` likeliest per token are told; never streamed",
     ),
     served("best_of", CHAT, OLD_VLLM, "the same"),
-    served("echo", COMPLETIONS, BOTH, "the prompt's text before each answer; not with `logprobs`"),
+    served("echo", COMPLETIONS, BOTH, "the prompt's text before each answer; with `logprobs`, those of its tokens too"),
     served(
         "logprobs", CHAT, BOTH,
         "of the model's own distribution, before temperature and filters",
     ),
     served("top_logprobs", CHAT, BOTH, "up to 20, only with `logprobs`"),
-    served("logprobs", COMPLETIONS, BOTH, "a number up to 5"),
+    served("logprobs", COMPLETIONS, BOTH, "a number up to 20"),
+    served(
+        "prompt_logprobs", GENERATING, VLLM,
+        "up to 20 candidates of each token of the prompt, beside a chat's choices, or in those of a completion; never "
+        "streamed, not on GPUs yet. What is cached is computed again; at most 65,536 with the prompt's own tokens",
+    ),
     served(
         "return_token_ids", GENERATING, VLLM,
         "`token_ids` in each choice, the one that stopped included; `prompt_token_ids` beside a chat's choices, or "
@@ -177,7 +186,6 @@ GENERATING_FIELDS: tuple[Field, ...] = (
     refused("verbosity", CHAT, OPENAI, "say it in the prompt", "medium"),
     refused("suffix", COMPLETIONS, BOTH, "needs a model made to fill in, which none of those served here is", ""),
     refused("prompt_embeds", COMPLETIONS, VLLM, "a prompt is text or token ids", []),
-    refused("prompt_logprobs", GENERATING, VLLM, "log-probabilities of the prompt's tokens"),
     refused("chat_template", CHAT, VLLM, "a template of the request's own"),
     refused("logprob_token_ids", GENERATING, VLLM, "log-probabilities of these tokens alone"),
     refused("thinking_token_budget", GENERATING, VLLM, "how many tokens the model thinks", -1),

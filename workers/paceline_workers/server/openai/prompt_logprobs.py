@@ -1,0 +1,88 @@
+"""Log-probabilities of a prompt's tokens: `prompt_logprobs` in vLLM's form, and `echo` with `logprobs` in OpenAI's.
+
+The first token follows nothing, so it has none. A prompt's candidates come at once, are kept until the answer ends and
+are written down in one go; CANDIDATES bounds them, to some 8 MB of a request and a quarter of a second.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import structs
+
+from paceline_workers.messages import PromptLogprob, Started
+from paceline_workers.server.openai.answers import LOWEST, PromptCandidate, Shape, TokenBytes
+from paceline_workers.server.openai.body import invalid
+from paceline_workers.server.output import Logprob, Piece
+
+MOST = 20
+"""Candidates of a token, as in vLLM."""
+CANDIDATES = 1 << 16
+
+
+def check(field: str, count: int, tokens: int, started: Started) -> None:
+    """Refuse what cannot be told, of a prompt of so many tokens. Raises RequestError."""
+    if not started.scores:
+        words = f"This worker's backend tells no log-probabilities of prompts, which `{field}` asks for; leave it out."
+        raise invalid(words, field)
+    if tokens * (count + 1) > CANDIDATES:
+        words = f"`{field}` asks for {tokens * (count + 1)} log-probabilities of the prompt's {tokens} tokens; "
+        raise invalid(f"{words}at most {CANDIDATES} are told.", field)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptScores:
+    """A prompt and what is known of its tokens, which grows until the first token of the output comes.
+
+    `top`: so many candidates of each are told, of those that came.
+    """
+
+    ids: Sequence[int]
+    scores: Sequence[PromptLogprob]
+    top: int
+    token_bytes: TokenBytes
+
+    def entries(self) -> Iterator[tuple[int, Logprob | None]]:
+        """Each token, and what `logprobs` tell of it."""
+        yield self.ids[0], None
+        for token, (own, _, best) in zip(self.ids[1:], self.scores, strict=True):
+            yield token, (own, best[: self.top])
+
+    def told(self) -> list[dict[str, PromptCandidate] | None]:
+        """By token id, as vLLM writes them down: the prompt's own token first, then the likeliest ones."""
+        scored = zip(self.ids[1:], self.scores, strict=True)
+        return [None, *(self._candidates(token, score) for token, score in scored)]
+
+    def _candidates(self, token: int, score: PromptLogprob) -> dict[str, PromptCandidate]:
+        own, rank, best = score
+        places = {token: (own, rank)}
+        for place, (other, value) in enumerate(best[: self.top], 1):
+            places.setdefault(other, (value, place))
+        return {
+            str(other): PromptCandidate(max(value, LOWEST), place, self.token_bytes(other).decode(errors="replace"))
+            for other, (value, place) in places.items()
+        }
+
+
+class WithPromptLogprobs:
+    """A completion's shape whose whole choices have `prompt_logprobs`."""
+
+    def __init__(self, shape: Shape, prompt: PromptScores) -> None:
+        self._shape = shape
+        self._prompt = prompt
+
+    def opening(self) -> list[Any]:
+        """Streams do not tell them."""
+        return self._shape.opening()
+
+    def chunks(self, piece: Piece) -> list[Any]:
+        """Nor here."""
+        return self._shape.chunks(piece)
+
+    def skip(self, text: str, ids: Sequence[int], finish: str) -> None:
+        """As it is."""
+        self._shape.skip(text, ids, finish)
+
+    def whole(self, pieces: Sequence[Piece]) -> Any:
+        """The choice with them."""
+        return structs.replace(self._shape.whole(pieces), prompt_logprobs=self._prompt.told())
