@@ -245,7 +245,7 @@ def test_an_idle_engine_wakes_for_the_nearest_deadline() -> None:
     ("entry", "finish", "reason"),
     [
         (request("a", []), "refused", "at least one token"),
-        (request("a", PROMPT, 0), "refused", "at least one token"),
+        (request("a", PROMPT, -1), "refused", "max_tokens 0 or more"),
         (request("a", [VOCAB]), "refused", "vocabulary of 50"),
         (request("a", [-1]), "refused", "vocabulary of 50"),
         (request("a", [1] * 20), "refused", "the prompt has 20 tokens; this model takes fewer than 20"),

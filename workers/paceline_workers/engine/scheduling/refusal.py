@@ -26,7 +26,7 @@ class Refusal:
 def malformed(request: Request, limits: Limits) -> str:
     """Nothing to compute, nothing to produce, or ids that the model has no embedding for."""
     if not request.prompt_len or request.max_tokens < 0:
-        return "the prompt must be at least one token, and max_tokens no less than none"
+        return "the prompt must have at least one token, and max_tokens 0 or more"
     if min(request.tokens) < 0 or max(request.tokens) >= limits.vocab_size:
         return f"the prompt holds a token id outside this model's vocabulary of {limits.vocab_size}"
     return ""
