@@ -6,6 +6,9 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+import orjson
+
+from paceline_core import __version__
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.registry.enums import DivertReason
@@ -27,9 +30,10 @@ from paceline_gateway.routing.directory import NOTHING, Directory
 from paceline_gateway.telemetry.access import AccessLog
 
 _log = get_logger(__name__)
-_READ_ONLY = frozenset({Route.MODELS, Route.HEALTH})
+_READ_ONLY = frozenset({Route.MODELS, Route.HEALTH, Route.VERSION})
 CHEAP_BYTES = 16 << 10
 """A body up to this is parsed before its tenant's limits are looked at: that costs no more than to look."""
+_VERSION = orjson.dumps({"version": __version__})
 _ANSWERED_BY_WORKERS = frozenset({Route.GENERATE, Route.TOKENS})
 
 
@@ -83,11 +87,20 @@ class Gateway:
             if route in _ANSWERED_BY_WORKERS:
                 self._generate(request, reply, request_id, counts=route is Route.TOKENS)
             elif route is Route.MODELS:
-                reply.whole(200, json_fields(request_id), models.listing(request.head, self._floor.picture))
+                reply.whole(
+                    200, json_fields(request_id), models.listing(request.head, self._floor.picture, self._context)
+                )
+            elif route is Route.VERSION:
+                reply.whole(200, json_fields(request_id), _VERSION)
             else:
                 reply.whole(200, json_fields(request_id), b'{"status":"ok"}')
         except RequestError as error:
             reply.fail(error, request_id_field(request_id))
+
+    def _context(self, service: str) -> int:
+        """Tokens that a service's workers take; 0 until one has said it."""
+        desk = self._floor.desks.get(service)
+        return 0 if desk is None else desk.fleet.context
 
     def refuse(self, refusal: Refusal, reply: Reply) -> None:
         """Answer a request that was refused while it was read."""

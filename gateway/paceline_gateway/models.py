@@ -1,5 +1,6 @@
-"""`GET /v1/models` and `GET /v1/models/{name}`: what the caller may use, in OpenAI's form, from the picture alone."""
+"""`GET /v1/models` and `GET /v1/models/{name}`: what the caller may use, in OpenAI's form and vLLM's."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
@@ -13,8 +14,11 @@ from paceline_gateway.routes import MODELS_PREFIX
 from paceline_gateway.routing.directory import Directory
 from paceline_gateway.routing.models import Asker, locate, usable_names
 
+Context = Callable[[str], int]
+"""How many tokens the workers of a service take, by its key; 0 where none has said it yet."""
 
-def listing(head: Head, picture: Directory) -> bytes:
+
+def listing(head: Head, picture: Directory, context: Context) -> bytes:
     """The body of either answer. Raises RequestError `model_not_found`."""
     if head.tenant is None:
         raise RequestError(Code.INTERNAL_ERROR, "The request came in without a tenant.")
@@ -22,13 +26,15 @@ def listing(head: Head, picture: Directory) -> bytes:
     if head.path.startswith(MODELS_PREFIX):
         name = unquote(head.path.removeprefix(MODELS_PREFIX))
         found = locate(name, asker, picture, 0.0)[0]
-        return orjson.dumps(_model(name, found.service, picture))
+        return orjson.dumps(_model(name, found.service, picture, context))
     names = usable_names(asker, picture)
-    models = [_model(name, service, picture) for name, service in names.items()]
+    models = [_model(name, service, picture, context) for name, service in names.items()]
     return orjson.dumps({"object": "list", "data": models})
 
 
-def _model(name: str, service: ResolvedService, picture: Directory) -> dict[str, Any]:
+def _model(name: str, service: ResolvedService, picture: Directory, context: Context) -> dict[str, Any]:
     created = picture.created.get(service.key, "")
     seconds = int(datetime.fromisoformat(created).timestamp()) if created else 0
-    return {"id": name, "object": "model", "created": seconds, "owned_by": service.namespace}
+    length = context(service.key) or service.engine.max_model_len
+    own = {"id": name, "object": "model", "created": seconds, "owned_by": service.namespace}
+    return own | {"max_model_len": length}

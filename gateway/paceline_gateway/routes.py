@@ -15,10 +15,17 @@ class Route(StrEnum):
     """What a text is in tokens, and back."""
     MODELS = "models"
     HEALTH = "health"
+    VERSION = "version"
 
 
 _READ = ("GET", "HEAD")
-_METHODS = {Route.GENERATE: ("POST",), Route.TOKENS: ("POST",), Route.MODELS: _READ, Route.HEALTH: _READ}
+_METHODS = {
+    Route.GENERATE: ("POST",),
+    Route.TOKENS: ("POST",),
+    Route.MODELS: _READ,
+    Route.HEALTH: _READ,
+    Route.VERSION: _READ,
+}
 _PATHS = {
     "/v1/chat/completions": Route.GENERATE,
     "/v1/completions": Route.GENERATE,
@@ -27,6 +34,7 @@ _PATHS = {
     "/detokenize": Route.TOKENS,
     "/v1/models": Route.MODELS,
     "/health": Route.HEALTH,
+    "/version": Route.VERSION,
 }
 _ALL = ", ".join(f"{_METHODS[route][0]} {path}" for path, route in _PATHS.items())
 _ADMIN = frozenset({"/metrics", "/healthz", "/readyz"})

@@ -10,6 +10,7 @@ from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, Stand, until
 from tests.gateway.worker_double import Script
 
+from paceline_core import __version__
 from paceline_core.auth import HopVerifier, trust_entry
 from paceline_core.auth.hop import HEADER
 from paceline_core.clock import SystemClock
@@ -207,9 +208,24 @@ async def test_models_are_those_that_the_tenant_may_use(stand: Stand) -> None:
     stand.cluster.put(manifests.tenant(services=["default/*"]))
     listing = (await stand.client.get("/v1/models")).json()
     assert [model["id"] for model in listing["data"]] == ["chat"]
-    assert listing["data"][0] == {"id": "chat", "object": "model", "created": 1767225600, "owned_by": "default"}
+    named = {"id": "chat", "object": "model", "created": 1767225600, "owned_by": "default"}
+    assert listing["data"][0] == named | {"max_model_len": None}
     assert (await stand.client.get("/v1/models/default/chat")).json()["id"] == "default/chat"
     assert (await stand.client.get("/v1/models/secret%2Fother")).status_code == 404
+
+
+async def test_a_models_length_is_what_its_workers_report(stand: Stand, make_worker: MakeWorker) -> None:
+    worker = await make_worker()
+    stand.work(worker)
+    await stand.ready()
+    (told,) = (await stand.client.get("/v1/models")).json()["data"]
+    assert told["max_model_len"] == (await stand.client.get("/v1/models/chat")).json()["max_model_len"] == 4096
+
+
+async def test_the_version_is_told_to_who_has_a_key(stand: Stand) -> None:
+    assert (await stand.client.get("/version")).json() == {"version": __version__}
+    assert (await stand.client.get("/version", headers={"authorization": ""})).status_code == 401
+    assert (await stand.client.post("/version", json={})).status_code == 405
 
 
 async def test_health_needs_no_key(stand: Stand) -> None:

@@ -1,18 +1,24 @@
 """The table of request fields: it has every field that clients know, and says of each what really happens to it."""
 
 import json
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
 from openai.types import embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.completion_create_params import CompletionCreateParamsBase
+from tests.worker.harness import running
+from tests.worker.scripted_engine import Script
 from tests.worker.vllm_fields import VLLM_FIELDS
 
+from paceline_core import __version__
 from paceline_core.errors import Code, RequestError
+from paceline_gateway.routes import find_route
 from paceline_workers.server.openai.body import Body
 from paceline_workers.server.openai.embeddings import EmbeddingRequest
 from paceline_workers.server.openai.fields import FIELDS, Api, Field, Route, Support, field_of
+from paceline_workers.server.openai.fields.paths import PATHS
 from paceline_workers.server.openai.requests import ChatRequest, CompletionRequest, parse
 from paceline_workers.server.openai.tokenizing import DetokenizeRequest, TokenizeRequest
 
@@ -86,6 +92,28 @@ def test_zero_and_one_are_not_false_and_true() -> None:
 def test_what_no_api_knows_has_no_row() -> None:
     assert field_of(Route.CHAT, "x_vendor") is None
     assert values(read(Route.CHAT, {"x_vendor": 1})) == values(read(Route.CHAT, {}))
+
+
+async def test_the_table_of_routes_is_that_of_the_worker_and_of_the_gateway(folder: Path) -> None:
+    async with running(Script(), folder=folder) as rig:
+        for row in PATHS:
+            path = row.path.replace("{name}", "chat")
+            answers = [await rig.http.get(path), await rig.http.post(path, json={})]
+            assert any(found(answer.text) for answer in answers) is row.worker, path
+            assert takes(path) is row.gateway, path
+        assert (await rig.http.get("/version")).json() == {"version": __version__}
+
+
+def found(text: str) -> bool:
+    return not any(code in text for code in (Code.ROUTE_NOT_FOUND, Code.METHOD_NOT_ALLOWED))
+
+
+def takes(path: str) -> bool:
+    try:
+        find_route("GET", path)
+    except RequestError as error:
+        return error.code is Code.METHOD_NOT_ALLOWED
+    return True
 
 
 def read(route: str, fields: dict[str, Any]) -> Body:

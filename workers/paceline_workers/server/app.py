@@ -4,6 +4,7 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, WebSocketRoute
 
+from paceline_core import __version__
 from paceline_core.errors import Code, RequestError, answer
 from paceline_core.wire import WorkerState
 from paceline_workers.server.asgi import App, Receive, Scope, Send
@@ -60,6 +61,11 @@ def _add_probes(app: FastAPI, worker: Worker) -> None:
             return Response("ok\n")
         code = Code.DRAINING if worker.gate.draining else Code.NO_CAPACITY
         return _reply(RequestError(code, f"This worker is {worker.board.report.state}.", retry_after=1.0))
+
+    @app.get("/version")
+    async def version() -> dict[str, str]:
+        """As vLLM tells it."""
+        return {"version": __version__}
 
     @app.get("/metrics")
     async def metrics() -> Response:
