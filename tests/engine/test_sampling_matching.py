@@ -19,7 +19,7 @@ from tests.engine.shadow import request
 from paceline_core.errors import InvalidInput
 from paceline_workers import demo
 from paceline_workers.engine.sampling import Grammars, Sampler
-from paceline_workers.engine.sampling.matching import COMPILED
+from paceline_workers.engine.sampling.matching import COMPILED, RENEWAL_S
 from paceline_workers.engine.scheduling import Request, Sample, State
 from paceline_workers.messages import Sampling, Submit
 
@@ -216,6 +216,33 @@ def test_an_expression_that_alone_needs_too_many_states_is_refused() -> None:
     assert one.refused
 
 
+def test_a_grammar_that_took_long_to_compile_is_not_compiled_anew_within_a_step() -> None:
+    made = entry("regex:[ab]{3}")
+    asked: list[int] = []
+
+    def cpu() -> float:
+        asked.append(len(asked))
+        return RENEWAL_S * 2 * len(asked)
+
+    slow = Grammars(TEXT, VOCAB, [EOS], cpu=cpu)
+    matcher = slow.matcher(made)
+    assert slow.renewed(matcher) is matcher
+    assert len(asked) == 2
+    quick = Grammars(TEXT, VOCAB, [EOS], cpu=lambda: 0.0)
+    matcher = quick.matcher(made)
+    assert quick.renewed(matcher).compiled is not matcher.compiled
+
+
+def test_a_tokenizer_is_read_before_the_first_grammar_asks_for_it(tmp_path: Path) -> None:
+    """The library holds Python's lock while it reads one, so the engine's loop would stand still."""
+    path = tmp_path / "tokenizer.json"
+    path.write_text(TEXT)
+    kept = Grammars.load(tmp_path, VOCAB, [EOS])
+    assert kept
+    path.unlink()
+    assert text(entry("regex:[a-z]{3}"), Sampler(kept))
+
+
 def test_a_schema_that_is_wide_and_not_ambiguous_is_followed() -> None:
     wide = {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(400)}}
     made = entry(f"json_schema:{json.dumps(wide | {'additionalProperties': False})}", ids("{"))
@@ -273,7 +300,7 @@ def test_a_model_without_a_tokenizer_has_no_grammars(tmp_path: Path) -> None:
         Sampler()(np.zeros((1, VOCAB), dtype=np.float32), [entry("json")])
 
 
-def test_a_tokenizer_is_read_with_the_first_grammar(tmp_path: Path) -> None:
+def test_a_tokenizer_that_could_not_be_read_is_read_again_with_the_first_grammar(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text("{}")
     kept = Grammars.load(tmp_path, VOCAB, [EOS])

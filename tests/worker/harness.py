@@ -229,7 +229,7 @@ async def running(
         engine.cancel()
         await asyncio.gather(engine, return_exceptions=True)
         await rig.http.aclose()
-        worker.parts.model.tokenizer.close()
+        await worker.close()
 
 
 def resuming(body: Any, *choices: Mapping[str, Any], **stream: Any) -> tuple[bytes, dict[str, str]]:

@@ -102,6 +102,18 @@ def _engine() -> tuple[Panel, ...]:
             "PacelineEngineRestarts", empty=_NONE,
         ),
         Panel(
+            "Grammars checked",
+            "Grammars of structured output that were checked, by how it ended (per second), and how many wait.",
+            "Those ended for time or memory were sent to do harm, or are far too large; `full`: a tenant sends many new "
+            "ones at once.",
+            "none",
+            (
+                Query(rate("paceline_worker_grammar_checks_total", ("result",)), "{{result}}"),
+                Query(total("paceline_worker_grammar_checks_waiting"), "waiting"),
+            ),
+            "PacelineEngineRestarts", empty=_NONE,
+        ),
+        Panel(
             "Model of the step, p95 error",
             "How far the fitted step-time model is off, and how late emulated steps end (p95); how long it takes steps "
             "to be in all, less what they were (bias). Shares of the step.",

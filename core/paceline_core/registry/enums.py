@@ -117,6 +117,21 @@ class DivertReason(StrEnum):
     """Workers lost it, failed it or turned it away, and no other one is left."""
 
 
+class GrammarCheck(StrEnum):
+    """How a worker's check of a grammar ended."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    TIME = "time"
+    """It took more CPU time than one may."""
+    MEMORY = "memory"
+    """It took more memory than one may."""
+    FULL = "full"
+    """Too many waited."""
+    FAILED = "failed"
+    """The process that checks has ended, or gave no answer."""
+
+
 class HedgeResult(StrEnum):
     """What became of the second attempt of a stream."""
 

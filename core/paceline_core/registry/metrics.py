@@ -180,6 +180,14 @@ def _served() -> list[Metric]:
             TOKENS,
         ),
         Metric("paceline_worker_request_choices", h, "Choices of a request that ended well.", o, _WORKER, CHOICES),
+        Metric(
+            "paceline_worker_grammar_checks_total",
+            c,
+            "Grammars of structured output checked, by how it ended; known ones are not checked again.",
+            o,
+            (*_WORKER, "result"),
+        ),
+        Metric("paceline_worker_grammar_checks_waiting", Kind.GAUGE, "Grammars that wait to be checked.", o, _WORKER),
         Metric("paceline_trace_dropped_spans_total", c, "Spans lost: queue full, or collector away.", o, _WORKER),
     ]
 

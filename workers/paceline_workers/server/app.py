@@ -70,7 +70,7 @@ def _add_probes(app: FastAPI, worker: Worker) -> None:
     @app.get("/metrics")
     async def metrics() -> Response:
         """For Prometheus."""
-        body, content_type = worker.parts.measures.exposition(worker.parts.engine)
+        body, content_type = worker.parts.measures.exposition(worker.parts.engine, worker.checks.waiting)
         return Response(body, media_type=content_type)
 
 

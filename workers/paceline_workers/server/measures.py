@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 
 from paceline_core.registry import Outcome, RequestClass
 from paceline_core.registry.aliases import ALIASES, CACHE_CONFIG, LABELS
+from paceline_core.registry.enums import GrammarCheck
 from paceline_core.telemetry import Aliases, Metrics, text
 from paceline_core.wire import StepTime
 from paceline_workers.config import WorkerConfig
@@ -61,6 +62,8 @@ class Measures:
         self._page_tokens = 1
         self._restarts = 0
         self._emulated = False
+        for result in GrammarCheck:
+            self._count("paceline_worker_grammar_checks_total", 0, result)
 
     def on_engine(self, event: EngineState | Started | Heartbeat) -> None:
         """The engine's listener."""
@@ -74,8 +77,13 @@ class Measures:
         """A request has ended."""
         self._count("paceline_worker_requests_total", 1, outcome)
 
-    def exposition(self, engine: EngineClient) -> tuple[bytes, str]:
-        """Body and content type for a scrape; what only has a value now is set now."""
+    def checked(self, result: GrammarCheck) -> None:
+        """A grammar has been checked, or was not."""
+        self._count("paceline_worker_grammar_checks_total", 1, result)
+
+    def exposition(self, engine: EngineClient, checks: int = 0) -> tuple[bytes, str]:
+        """Body and content type for a scrape; what only has a value now is set now. `checks` wait."""
+        self._set("paceline_worker_grammar_checks_waiting", checks)
         self._set("paceline_engine_heartbeat_age_seconds", engine.since_heard)
         self._count("paceline_engine_restarts_total", engine.restarts - self._restarts)
         self._restarts = engine.restarts

@@ -18,10 +18,13 @@ from paceline_core.clock import SystemClock
 from paceline_core.config import Listen
 from paceline_core.listening import BACKLOG, bind
 from paceline_core.serving import Server
+from paceline_core.tasks import cancel
 from paceline_core.telemetry import get_logger
 from paceline_workers.config import WorkerConfig
+from paceline_workers.messages import Heartbeat, Started
 from paceline_workers.server.app import create_app
 from paceline_workers.server.asgi import WRITE_LIMIT_S
+from paceline_workers.server.engine_client import EngineState
 from paceline_workers.server.engine_link import EngineProcess
 from paceline_workers.server.protocol import Protocol
 from paceline_workers.server.tracing import tracing
@@ -51,6 +54,7 @@ async def serve(config: WorkerConfig, sock: socket.socket, engine_argv: Sequence
     launch = partial(EngineProcess.spawn, engine_argv)
     worker = create_worker(config, launch, SystemClock(), tracing=tracing(config, os.environ))
     http = http_server(worker)
+    starts = _checks_with_engine(worker)
     engine = asyncio.create_task(worker.parts.engine.run())
     server = asyncio.create_task(http.serve([sock]))
     host, port = sock.getsockname()[:2]
@@ -61,11 +65,24 @@ async def serve(config: WorkerConfig, sock: socket.socket, engine_argv: Sequence
     worker.board.close()
     engine.cancel()
     ends = await asyncio.gather(engine, server, return_exceptions=True)
-    worker.parts.model.tokenizer.close()
+    await cancel(*starts)
+    await worker.close()
     await asyncio.to_thread(worker.parts.measures.requests.close)
     for end in ends:
         if isinstance(end, Exception):
             raise end
+
+
+def _checks_with_engine(worker: Worker) -> list[asyncio.Task[None]]:
+    """Start what checks grammars once an engine that follows them is there; the tasks that do so."""
+    tasks: list[asyncio.Task[None]] = []
+
+    def on_engine(event: EngineState | Started | Heartbeat) -> None:
+        if isinstance(event, Started) and event.grammars and not tasks:
+            tasks.append(asyncio.get_running_loop().create_task(worker.warm_checks()))
+
+    worker.parts.engine.listen(on_engine)
+    return tasks
 
 
 def http_server(worker: Worker) -> Server:

@@ -1,5 +1,6 @@
 """One worker put together: model, engine, gate, load board and metrics, and how it drains."""
 
+import contextlib
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -19,6 +20,8 @@ from paceline_workers.server.engine_link import Launch
 from paceline_workers.server.evacuation import Moved
 from paceline_workers.server.filters import registry as filters
 from paceline_workers.server.gate import Gate
+from paceline_workers.server.grammar_checks import GrammarChecks
+from paceline_workers.server.grammar_link import GrammarLink, program
 from paceline_workers.server.load import LoadBoard
 from paceline_workers.server.measures import Measures
 from paceline_workers.server.openai.served import ServedModel
@@ -35,13 +38,15 @@ CUT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Everything the routes need. `since` is its start in Unix seconds."""
+    """Everything the routes need. `since` is its start in Unix seconds, `link` the process behind `checks`."""
 
     parts: Parts
     board: LoadBoard
     trust: TrustFile
     drain_timeout_s: float
     since: int
+    link: GrammarLink
+    checks: GrammarChecks
 
     @property
     def gate(self) -> Gate:
@@ -55,6 +60,17 @@ class Worker:
         if not await self.gate.gone(self.drain_timeout_s):
             await self.cut()
         self.board.close()
+
+    async def warm_checks(self) -> None:
+        """Start what checks grammars; a check does so itself where this fails."""
+        with contextlib.suppress(OSError):
+            await self.link.start()
+
+    async def close(self) -> None:
+        """End the threads and the process that work for requests."""
+        await self.checks.close()
+        await self.link.close()
+        self.parts.model.tokenizer.close()
 
     async def cut(self) -> None:
         """End every request now: gateways have the streams that have begun from others, who else reads one an error."""
@@ -96,6 +112,8 @@ def create_worker(
     engine = EngineClient(launch, clock, watchdog_s=config.watchdog_s, warm=first, on_prompt=board.on_prompt)
     engine.listen(board.on_engine)
     engine.listen(measures.on_engine)
+    link = GrammarLink(program(folder))
+    checks = GrammarChecks(link.check, measures.checked)
     parts = Parts(
         gate=Gate(open_limit),
         engine=engine,
@@ -108,6 +126,7 @@ def create_worker(
             filters=filters.read(config.filters),
             warm=warm,
             fingerprint=fingerprint(config),
+            check=checks.check,
         ),
         measures=measures,
         clock=clock,
@@ -115,4 +134,4 @@ def create_worker(
         write_limit_s=write_limit_s,
     )
     trust = TrustFile(config.trust, config.service, clock)
-    return Worker(parts, board, trust, config.drain_timeout_s, int(clock.utc().timestamp()))
+    return Worker(parts, board, trust, config.drain_timeout_s, int(clock.utc().timestamp()), link, checks)

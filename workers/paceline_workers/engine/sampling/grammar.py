@@ -5,7 +5,10 @@ json_schema:<schema>  JSON that fits the schema
 regex:<expression>    text that the expression matches as a whole (Rust's syntax: no look-around, no back-references)
 lark:<grammar>        text of a context-free grammar in llguidance's dialect of Lark, without special tokens
 
-Both processes read a grammar with the same limits, so what `check` accepts in the API process the engine can compile.
+Who checks a grammar and the engine read it with the same limits, and over the same tokens where `check` is given them:
+so what is accepted the engine can compile, and what would outgrow a limit at its very start never gets there. What is
+known to take the library seconds is refused before it looks (`grammar_bounds`); a check may still take as long as it
+likes, so it runs in a process that can be ended (`paceline_workers.server.grammar_process`).
 JSON has at most one blank where JSON allows any, or a model that likes them would spend its tokens on them; a schema
 says otherwise by its `x-guidance`, as in llguidance.
 A grammar that can be read in ever more ways at once costs ever more a token, and all requests of the step wait for it:
@@ -15,10 +18,14 @@ Known hole: a grammar may lead to where nothing can follow (a property that no v
 """
 
 import json
-from functools import cache, lru_cache
+import time
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+from paceline_workers.engine.sampling.grammar_bounds import lark_fault, regex_fault, schema_fault
 
 LONGEST = 1 << 16
 """Characters of a grammar."""
@@ -28,31 +35,43 @@ WAYS = 512
 STATES = 1 << 15
 """Of a grammar's lexer, which is built while texts are read: some 25 MB, and up to `matching.COMPILED` are kept. At the
 library's 250,000 one expression takes 200 MB. All who follow a grammar share them."""
+FUEL, STEP_FUEL, STEP_ITEMS = 200_000, 100_000, 20_000
+"""Of the library, in its own units: to build a lexer, and to make one mask. 20 to 40 ms, and 10 ms, on one core; at its
+own 1,000,000, 200,000 and 50,000 `(a{1000}){1000}` takes 0.7 s and 200 MB."""
+FIRST_S = 0.025
+"""Of CPU time for the first mask, which no limit of the library bounds: 0.1 s where a text of a million letters is
+forced, and all choices of a request need it in one step. Common grammars take less than 1 ms."""
 _DEEPEST = 64
 _SPACES: Any = {"whitespace_pattern": " ?"}
-_CHECKED = 64
 NOTHING = "NoExtensionBias"
 """The library's word for: no byte may come next, and the text may not end."""
 
 
-@lru_cache(_CHECKED)
-def check(grammar: str) -> str:
-    """Why a grammar cannot be followed, in words for the client; "" if it can."""
+def check(grammar: str, tokenizer: LLTokenizer | None = None, cpu: Callable[[], float] = time.thread_time) -> str:
+    """Why a grammar cannot be followed, in words for the client; "" if it can. Over bytes where no tokenizer is given.
+
+    Takes as long as the library does, which may be minutes. `cpu`: seconds that this thread has computed.
+    """
     if len(grammar) > LONGEST:
-        return f"it has {len(grammar)} characters; at most {LONGEST} are taken"
+        return too_long(len(grammar))
     try:
-        wrong, notes = LLMatcher.validate_grammar_with_warnings(source(grammar))
+        wrong, notes = LLMatcher.validate_grammar_with_warnings(source(grammar), limits=_limits(grammar))
     except ValueError as error:
         return str(error)
     if wrong:
         return "; ".join(notes)
     if any("no tokenizer" in note for note in notes):
         return "a grammar must not name special tokens"
-    return _stuck(grammar)
+    return _stuck(matcher(tokenizer or _bytes(), grammar), cpu)
+
+
+def too_long(characters: int) -> str:
+    """What is said of a grammar of so many."""
+    return f"it has {characters} characters; at most {LONGEST} are taken"
 
 
 def source(grammar: str) -> str:
-    """The same in the words of llguidance. Raises ValueError when it is none of the four."""
+    """The same in the words of llguidance. Raises ValueError when it is none of the four, or known to be too costly."""
     kind, _, text = grammar.partition(":")
     match kind:
         case "json" if not text:
@@ -60,25 +79,42 @@ def source(grammar: str) -> str:
         case "json_schema":
             return LLMatcher.grammar_from_json_schema(_schema(text), defaults=_SPACES)
         case "regex" if text:
+            _refuse(regex_fault(text))
             return LLMatcher.grammar_from_regex(text)
         case "lark" if text:
+            _refuse(lark_fault(text))
             return LLMatcher.grammar_from_lark(text)
     raise ValueError("a grammar is json, json_schema:<schema>, regex:<expression> or lark:<grammar>")
 
 
 def matcher(tokenizer: LLTokenizer, grammar: str) -> LLMatcher:
     """What follows it over the tokens of `tokenizer`, or is in error. Raises ValueError when it is none of the four."""
-    ways = WAYS if grammar.startswith("lark:") else None
-    limits = LLParserLimits(max_items_in_row=ways, max_lexer_states=STATES)
-    return LLMatcher(tokenizer, source(grammar), log_level=0, limits=limits)
+    return LLMatcher(tokenizer, source(grammar), log_level=0, limits=_limits(grammar))
 
 
-def _stuck(grammar: str) -> str:
-    """Why no text can even begin; "" if one can, over bytes in the place of tokens."""
-    begin = matcher(_bytes(), grammar)
+def _limits(grammar: str) -> LLParserLimits:
+    return LLParserLimits(
+        max_items_in_row=WAYS if grammar.startswith("lark:") else None,
+        max_lexer_states=STATES,
+        initial_lexer_fuel=FUEL,
+        step_lexer_fuel=STEP_FUEL,
+        step_max_items=STEP_ITEMS,
+    )
+
+
+def _refuse(fault: str) -> None:
+    if fault:
+        raise ValueError(fault)
+
+
+def _stuck(begin: LLMatcher, cpu: Callable[[], float]) -> str:
+    """Why no text can even begin, or not soon enough; "" if one can."""
+    begun = cpu()
     if not begin.is_error():
         begin.compute_bitmask()
     reason = begin.get_error().partition("\n")[0]
+    if not reason and cpu() - begun > FIRST_S:
+        return f"its first token takes more than {1000 * FIRST_S:.0f} ms of a CPU; ask for less of it"
     return "it matches no text" if reason == NOTHING else reason
 
 
@@ -97,6 +133,7 @@ def _schema(text: str) -> str:
         raise ValueError("the schema must be a JSON object")  # noqa: TRY004 - it is the value that is wrong
     if _depth(schema) > _DEEPEST:
         raise ValueError(f"the schema is nested deeper than {_DEEPEST} levels")
+    _refuse(schema_fault(schema))
     return json.dumps(schema)
 
 

@@ -1,16 +1,20 @@
 """Which tokens a request's grammar lets it produce next, as a mask over the vocabulary.
 
 A grammar is compiled once per tokenizer, in a thread beside the steps (the library lets go of Python's lock), and
-copied for each request. A matcher belongs to one request and follows its output tokens, so it can be dropped at any
-time and made again: after preemption, and on another worker after a resume.
+copied for each request. The library holds that lock while it reads a tokenizer (0.6 s for 128,000 tokens), so that
+happens before the engine serves. A matcher belongs to one request and follows its output tokens, so it can be dropped
+at any time and made again: after preemption, and on another worker after a resume.
 
 What ends a request (EOS, stop ids) is allowed only where the grammar may end; where nothing else may follow, the
 grammar asks for EOS. So a grammar always ends with an EOS token, even if the request ignores EOS or wants more tokens.
 One that outgrows a limit on its way (`outgrown`) cannot say any longer what fits: its request is refused there.
 """
 
-from collections.abc import Sequence
+import contextlib
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -27,34 +31,52 @@ from paceline_workers.files import read_text
 Mask = NDArray[np.bool_]
 COMPILED = 64
 """Grammars kept compiled, the least recently used is the first to go."""
+RENEWAL_S = 0.05
+"""Of CPU time that compiling took: a grammar that took longer is not compiled anew within a step."""
 _STATES = "too many states"
 _STRAY = "doesn't satisfy the grammar"
 """The library's words for a token that does not fit, such as one of another grammar's stream."""
 
 
 class Grammars:
-    """The grammars of one tokenizer, which is read when the first of them is compiled.
+    """The grammars of one tokenizer, which is read by `load`, or when the first of them is compiled.
 
     `tokenizer` is the text of a tokenizer.json, or where it lies. `pool`: one thread, unless a test says otherwise.
+    `cpu`: seconds of the thread that asks.
     """
 
     def __init__(
-        self, tokenizer: str | Path, vocab: int, eos: Sequence[int] = (), *, pool: Executor | None = None
+        self,
+        tokenizer: str | Path,
+        vocab: int,
+        eos: Sequence[int] = (),
+        *,
+        pool: Executor | None = None,
+        cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         self._source = tokenizer
         self._vocab = vocab
         self._eos = list(eos) or None
         self._pool = pool or ThreadPoolExecutor(1, "grammars")
         self._tokenizer: LLTokenizer | None = None
-        self._compiled: dict[str, Future[LLMatcher]] = {}
+        self._cpu = cpu
+        self._compiled: dict[str, Future[Compiled]] = {}
 
     @classmethod
     def load(cls, folder: Path, vocab: int, eos: Sequence[int]) -> "Grammars | None":
-        """Of a model folder; None where it has no tokenizer.json, and the model serves all but grammars."""
-        path = folder / "tokenizer.json"
-        return cls(path, vocab, eos) if path.is_file() else None
+        """Of a model folder; None where it has no tokenizer.json, and the model serves all but grammars.
 
-    def prepare(self, text: str) -> Future[LLMatcher]:
+        A tokenizer that cannot be read now is read again for each grammar, which says what is wrong with it.
+        """
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            return None
+        grammars = cls(path, vocab, eos)
+        with contextlib.suppress(OSError, ValueError):
+            grammars._loaded()
+        return grammars
+
+    def prepare(self, text: str) -> Future["Compiled"]:
         """Begin to compile what is not compiled yet; fails with OSError or ValueError where it cannot be."""
         compiled = self._compiled.pop(text, None) or self._pool.submit(self._compile, text)
         self._compiled[text] = compiled
@@ -75,8 +97,10 @@ class Grammars:
     def renewed(self, matcher: "Matcher") -> "Matcher":
         """The same of its grammar compiled anew, without the lexer's states that other texts have used up.
 
-        The one place where a step waits for a compiler: once for a request whose grammar needs that many.
+        The one place where a step waits for a compiler: once for a request whose grammar needs that many, and is quick.
         """
+        if matcher.compiled.seconds > RENEWAL_S:
+            return matcher
         text = matcher.request.sampling.grammar
         kept = self._compiled.get(text)
         if kept is not None and kept.done() and kept.exception() is None and kept.result() is matcher.compiled:
@@ -107,11 +131,12 @@ class Grammars:
     def _threads(self) -> LLExecutor:
         return LLExecutor()
 
-    def _compile(self, text: str) -> LLMatcher:
-        matcher = grammar.matcher(self._loaded(), text)
+    def _compile(self, text: str) -> "Compiled":
+        tokenizer, begun = self._loaded(), self._cpu()
+        matcher = grammar.matcher(tokenizer, text)
         if matcher.is_error():
             raise ValueError(matcher.get_error())
-        return matcher
+        return Compiled(matcher, self._cpu() - begun)
 
     def _loaded(self) -> LLTokenizer:
         if self._tokenizer is None:
@@ -121,14 +146,22 @@ class Grammars:
         return self._tokenizer
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Compiled:
+    """A grammar at its beginning, and the seconds of CPU time that compiling it took."""
+
+    matcher: LLMatcher
+    seconds: float
+
+
 class Matcher:
     """Where one request stands in its grammar."""
 
-    def __init__(self, request: Request, compiled: LLMatcher, ends: frozenset[int]) -> None:
+    def __init__(self, request: Request, compiled: Compiled, ends: frozenset[int]) -> None:
         self.request = request
         self.compiled = compiled
         self.renewed = False
-        self._matcher = compiled.deep_copy()
+        self._matcher = compiled.matcher.deep_copy()
         self._ends = ends
         self._taken = request.prompt_len
 

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,7 @@ from paceline_workers.server.openai.requests import (
     parse,
 )
 from paceline_workers.server.openai.resumes import resumed, split
-from paceline_workers.server.openai.sampled import sampling
+from paceline_workers.server.openai.sampled import followed, sampling
 from paceline_workers.server.openai.served import ServedModel, ToolParsing
 from paceline_workers.server.openai.token_ids import WithTokenIds, as_id
 from paceline_workers.server.openai.tool_answers import ToolShape
@@ -99,6 +99,7 @@ class _Wanted:
     decode: Decode
     prompt_ids: list[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET
+    grammar: str = ""
 
 
 async def chat_job(model: ServedModel, asked: Asked) -> Job:
@@ -205,6 +206,7 @@ async def _job(
 ) -> Job:
     _check(model, request, wanted, resume, asked.started)
     name = secrets.token_hex(12)
+    wanted = replace(wanted, grammar=await followed(request, asked.started, model.check, asked.caller.tenant))
     submits = _submits(model, request, asked, name, wanted)
     choices = tuple(_choices(model, request, submits, asked.started, wanted.decode))
     identity, created = f"{wanted.kind.id_prefix}-{name}", int(model.clock.utc().timestamp())
@@ -259,6 +261,7 @@ def _submits(
     """A sequence for each prompt; all have the same seed, so each is answered as if it were asked alone."""
     seed = _seed(model, request, asked.caller)
     how = sampling(request, asked.started, seed, _logprobs(request, wanted.logprobs), model.tokenizer)
+    how = structs.replace(how, grammar=wanted.grammar)
     for place, prompt in enumerate(wanted.prompts):
         own = name if len(wanted.prompts) == 1 else f"{name}-{place}"
         submit = _submit(request, asked.caller, own, prompt, how)

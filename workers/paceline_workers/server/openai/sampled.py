@@ -1,16 +1,18 @@
 """How a request wants its tokens chosen: its fields, the model's advice where it has none, and what must not be."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from paceline_workers.messages import Sampling, Started
 from paceline_workers.server.openai.body import invalid
 from paceline_workers.server.openai.requests import GenerateRequest
-from paceline_workers.server.openai.structured import checked
 from paceline_workers.server.tokenizer import Tokenizer
+
+Check = Callable[[str, str], Awaitable[str]]
+"""Why a grammar cannot be followed, "" if it can; a tenant's. Raises RequestError."""
 
 
 def sampling(request: GenerateRequest, started: Started, seed: int, logprobs: int, tokenizer: Tokenizer) -> Sampling:
-    """What the engine is told. Raises RequestError."""
+    """What the engine is told, but for the grammar. Raises RequestError."""
     vocabulary = tokenizer.size
     if request.use_beam_search:
         return Sampling(temperature=0.0, logprobs=logprobs)
@@ -30,7 +32,6 @@ def sampling(request: GenerateRequest, started: Started, seed: int, logprobs: in
         presence=request.presence_penalty,
         frequency=request.frequency_penalty,
         bias=request.logit_bias,
-        grammar=_grammar(request, started),
         allowed=request.allowed_token_ids or [],
         bad_words=_bad_words(request.bad_words, tokenizer),
     )
@@ -59,8 +60,11 @@ def _bad_words(words: Sequence[str], tokenizer: Tokenizer) -> list[list[int]]:
     return found
 
 
-def _grammar(request: GenerateRequest, started: Started) -> str:
-    text, field = request.wished
+async def followed(request: GenerateRequest, started: Started, check: Check, tenant: str) -> str:
+    """The grammar that its text must follow, "" for none. Raises RequestError."""
+    text, field = ("", "") if request.use_beam_search else request.wished
     if text and not started.grammars:
         raise invalid(f"This worker cannot follow a grammar, which `{field}` needs; leave it out.", field)
-    return checked(text, field)
+    if reason := await check(text, tenant) if text else "":
+        raise invalid(f"`{field}` cannot be followed: {reason}.", field)
+    return text

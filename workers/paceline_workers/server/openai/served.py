@@ -8,7 +8,9 @@ from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.server.chat import PLAIN, ChatTemplate, Rendering
 from paceline_workers.server.filters.hook import Filters
+from paceline_workers.server.grammar_checks import checked_here
 from paceline_workers.server.openai.messages import Message
+from paceline_workers.server.openai.sampled import Check
 from paceline_workers.server.openai.tools import Tool
 from paceline_workers.server.tokenizer import Tokenizer
 from paceline_workers.server.tools.calls import Form
@@ -22,7 +24,7 @@ class ServedModel:
     """`new_seed` gives the seed of a request that names none. `no_embeddings`: why it cannot embed, "" if it can.
 
     `filters` makes the filters of one answer, if there are any. `fingerprint` names model, revision and backend: what
-    answers with the same seed depend on.
+    answers with the same seed depend on. `check` tells whether a grammar can be followed.
     """
 
     names: tuple[str, ...]
@@ -34,6 +36,7 @@ class ServedModel:
     filters: Callable[[], Filters] | None = None
     warm: WarmPrefixes = field(default_factory=WarmPrefixes)
     fingerprint: str = ""
+    check: Check = checked_here
 
     def known(self, name: str) -> None:
         """Raises RequestError unless this model answers to `name`."""

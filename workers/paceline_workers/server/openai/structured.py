@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paceline_workers.engine.sampling import grammar
 from paceline_workers.server.openai.body import invalid
 
 CHOICES_LIMIT = 256
@@ -25,13 +24,6 @@ def wished(response_format: Any, structured: Any, guided: Mapping[str, Any]) -> 
     if len(named) > 1:
         raise invalid(f"`{named[1][1]}` and `{named[0][1]}` cannot be followed both; send one.", named[1][1])
     return named[0] if named else ("", "")
-
-
-def checked(text: str, param: str) -> str:
-    """`text` if it can be followed. Raises RequestError."""
-    if reason := grammar.check(text) if text else "":
-        raise invalid(f"`{param}` cannot be followed: {reason}.", param)
-    return text
 
 
 def _format(value: Any) -> str:

@@ -1,0 +1,97 @@
+"""The process that checks grammars: a bomb ends its own fork, others get verdicts, and the loop turns meanwhile."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.worker.harness import eventually, running
+from tests.worker.scripted_engine import Script
+
+from paceline_workers import demo
+from paceline_workers.server.grammar_link import GrammarLink, program
+from paceline_workers.server.grammar_process import Answer
+
+pytestmark = pytest.mark.real
+MULTIPLES = {"type": "object", "properties": {f"p{size}": {"multipleOf": size} for size in range(9700, 10_000)}}
+"""Each of them may be; together they take 10 s."""
+BOMB = f"json_schema:{json.dumps(MULTIPLES)}"
+NAMES: dict[str, dict[str, str]] = {f"property_number_{number}": {} for number in range(1500)}
+LARGE = f"json_schema:{json.dumps({'type': 'object', 'properties': NAMES})}"
+SMALL = "regex:[ab]{3}"
+BODY = {"model": "chat", "prompt": "x", "max_tokens": 4, "structured_outputs": {"json": MULTIPLES}}
+
+
+@pytest.fixture
+async def link() -> AsyncIterator[GrammarLink]:
+    """A process whose checks have 50 ms of a CPU each."""
+    link = GrammarLink((*program(demo.FOLDER), "--cpu-seconds", "0.05"))
+    yield link
+    await link.close()
+
+
+async def test_a_check_that_takes_too_long_is_ended_and_only_that_one(link: GrammarLink) -> None:
+    """The loop turns while it runs: more often than a check that held the loop would let it."""
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0.001)
+            turns += 1
+
+    assert await link.check(SMALL) == (Answer.VERDICT, "")
+    ticker = asyncio.create_task(turn())
+    ends = await asyncio.gather(link.check(BOMB), link.check(SMALL), link.check("regex:("))
+    ticker.cancel()
+    assert [answer for answer, _ in ends] == [Answer.TIME, Answer.VERDICT, Answer.VERDICT]
+    assert "unclosed group" in ends[2][1]
+    assert turns > 5
+    assert link.started == 1
+
+
+async def test_a_check_that_takes_too_much_memory_is_ended() -> None:
+    link = GrammarLink((*program(demo.FOLDER), "--memory-bytes", str(4 << 20)))
+    assert (await link.check(LARGE))[0] is Answer.MEMORY
+    assert await link.check(SMALL) == (Answer.VERDICT, "")
+    assert link.started == 1
+    await link.close()
+
+
+async def test_the_verdict_is_that_of_the_models_own_tokens(tmp_path: Path) -> None:
+    """Without a tokenizer that can be read, bytes stand for tokens."""
+    link = GrammarLink(program(tmp_path))
+    assert await link.check(SMALL) == (Answer.VERDICT, "")
+    await link.close()
+
+
+async def test_a_process_that_ended_is_started_again(link: GrammarLink) -> None:
+    assert await link.check(SMALL) == (Answer.VERDICT, "")
+    assert link.pid
+    os.kill(link.pid, signal.SIGKILL)
+    ends = [await link.check(SMALL) for _ in range(2)]
+    assert (Answer.VERDICT, "") in ends
+    assert link.started == 2
+
+
+async def test_a_program_that_cannot_run_gives_no_verdict() -> None:
+    link = GrammarLink(("/no/such/program",))
+    assert (await link.check(SMALL))[0] is Answer.FAILED
+    await link.close()
+
+
+async def test_a_bomb_is_refused_by_name_and_holds_up_nobody(tmp_path: Path) -> None:
+    async with running(Script(reply=[5, 6]), folder=tmp_path) as rig:
+        bomb = asyncio.create_task(rig.http.post("/v1/completions", json=BODY))
+        await eventually(lambda: rig.worker.link.started)
+        assert (await rig.http.get("/healthz")).status_code == 200
+        assert not bomb.done()
+        answer = (await bomb).json()
+        assert answer["error"]["param"] == "structured_outputs"
+        assert "1 s of a CPU" in answer["error"]["message"]
+        page = (await rig.http.get("/metrics")).text
+    (line,) = [line for line in page.splitlines() if "grammar_checks_total{" in line and 'result="time"' in line]
+    assert line.endswith(" 1.0")
