@@ -104,7 +104,7 @@ def _engine() -> tuple[Panel, ...]:
         Panel(
             "Grammars checked",
             "Grammars of structured output that were checked, by how it ended (per second), and how many wait.",
-            "Those ended for time or memory were sent to do harm, or are far too large; `full`: a tenant sends many new "
+            "Those ended for time or memory do harm or are far too large; `full`: a tenant sends many new "
             "ones at once.",
             "none",
             (
