@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from paceline_cli.supervisor.store import ENDPOINTS, Store
 from paceline_core.clock import SystemClock
 from paceline_core.kube import Key, ScaleTarget, ServiceEndpoints
 from paceline_core.kube.local import endpoints_from
-from paceline_core.launch import Probe, Resources, WorkerLaunch
+from paceline_core.launch import LaunchFile, Probe, Resources, WorkerLaunch
 from paceline_core.objects import InferenceService, ResolvedService, resolve, validate
 
 pytestmark = pytest.mark.real
@@ -63,13 +64,14 @@ class StandIns:
 
     def __init__(self, programs: Mapping[Key, str] | None = None) -> None:
         self.ports: dict[str, int] = {}
+        self.more: dict[str, Any] = {}
         self._programs = programs or {}
         self._pool = PortPool(HOST)
 
     def launch(self, target: ScaleTarget, name: str) -> WorkerLaunch:
         port = self.ports.get(name) or self._pool.take()
         self.ports[name] = port
-        return WorkerLaunch(
+        launch = WorkerLaunch(
             service=str(target.service),
             pool=target.pool,
             track=target.track,
@@ -85,6 +87,7 @@ class StandIns:
             grace_s=20.0,
             emulated=False,
         )
+        return replace(launch, **self.more)
 
     def release(self, name: str) -> None:
         self.ports.pop(name, None)
@@ -231,6 +234,35 @@ async def test_a_broken_service_leaves_the_others_serving_and_says_why(site: Sit
         url = running.fleet.workers[1]["url"]
         async with httpx.AsyncClient() as http:
             assert (await http.get(f"{url}/readyz")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("env", "files", "why"),
+    [
+        ({"TOKEN": "a\0b"}, (), "embedded null byte"),
+        ({}, (LaunchFile("/nonexistent/worker.yaml", "{}"),), "No such file or directory: /nonexistent/worker.yaml"),
+    ],
+)
+async def test_a_worker_that_cannot_be_started_is_given_up_with_the_reason(
+    site: Site, env: dict[str, str], files: tuple[LaunchFile, ...], why: str
+) -> None:
+    launches = StandIns()
+    launches.more = {"env": env, "files": files}
+    async with fleet(Running(site, launches)) as failing:
+        given_up = await failing.fleet.wait_ready()
+        assert f"chat-main-1 keeps ending: {why}" in str(given_up[CHAT])
+        await until(lambda: failing.condition("Degraded") == "True")
+        assert failing.trouble == f"Workers keep ending: chat-main-1 ({why})."
+        assert f"cannot be started: {why}" in failing.store.events[0]["message"]
+
+
+async def test_a_full_disk_is_the_reason_where_no_log_can_tell_one(site: Site) -> None:
+    site.run.log("chat-main-1").symlink_to("/dev/full")
+    async with fleet(Running(site, StandIns({CHAT: FAILING}))) as failing:
+        given_up = await failing.fleet.wait_ready()
+        await until(lambda: failing.condition("Degraded") == "True")
+        for told in (str(given_up[CHAT]), failing.trouble):
+            assert "chat-main-1.log cannot be written: No space left on device" in told
 
 
 async def test_stopping_drains_everybody(site: Site) -> None:

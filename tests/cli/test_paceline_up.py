@@ -232,7 +232,9 @@ def test_nothing_outlives_a_killed_supervisor_and_the_next_run_clears_up_even_wi
         run.process.kill()
         run.left()
         wait_until(lambda: not alive(parts))
-    assert (run.state / "run" / "run.json").exists()
+    left = files(run.state / "run")
+    assert left
+    assert all(name.startswith("logs/") for name in left)
     arguments = ("up", "-f", str(EMULATED), "--state", str(run.state), "--port", "0", "--check", "--json")
     again = said(*arguments, env={"PATH": path_without("prometheus")})
     assert again.returncode == 0

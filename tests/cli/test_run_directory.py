@@ -5,6 +5,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+import psutil
 import pytest
 
 from paceline_cli.supervisor.logs import KEPT, LIMIT, tail, trim
@@ -139,3 +140,55 @@ def test_a_short_log_is_left_alone(tmp_path: Path) -> None:
     trim(log)
     assert tail(log) == ["one", "two"]
     assert tail(tmp_path / "missing.log") == []
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from paceline_cli.supervisor.rundir import run_dir, write_private
+with run_dir(Path(sys.argv[1])) as run:
+    write_private(run.secrets / "gateway.key", b"secret")
+    (run.home("chat-main-1") / "pages").write_text("prompts")
+    write_private(run.root / ".hidden", "x")
+    run.log("gateway").write_text("why")
+    print(run.socket.parent, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_killed_supervisor_leaves_nothing_but_its_logs(tmp_path: Path, deep: bool) -> None:
+    state = tmp_path / ("x" * 120 if deep else "state")
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(state)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        beside = Path(process.stdout.readline().strip())
+        (watcher,) = psutil.Process(process.pid).children()
+        assert (state / "run/secrets/gateway.key").exists()
+        process.kill()
+    watcher.wait(30)
+    assert [path.name for path in (state / "run").iterdir()] == ["logs"]
+    assert (state / "run/logs/gateway.log").read_text() == "why"
+    assert beside == state / "run" or not beside.exists()
+
+
+@pytest.mark.real
+def test_who_clears_up_after_a_killed_run_never_touches_the_next_one(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (watcher,) = psutil.Process(process.pid).children()
+        watcher.suspend()
+        process.kill()
+    with run_dir(tmp_path) as run:
+        write_private(run.secrets / "gateway.key", b"new")
+        watcher.resume()
+        watcher.wait(30)
+        assert (run.secrets / "gateway.key").read_bytes() == b"new"
+
+
+def test_the_next_run_removes_a_key_that_a_killed_one_was_writing(tmp_path: Path) -> None:
+    (tmp_path / ".local.key.4711").write_text("secret")
+    (tmp_path / "local.key").write_text("kept")
+    with run_dir(tmp_path):
+        assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["local.key"]

@@ -117,7 +117,7 @@ class Fleet:
     @staticmethod
     def _why(worker: Worker, late: float) -> Unreachable:
         what = "keeps ending" if worker.failing else f"is not ready after {late:.0f} s"
-        return failure(worker.name, what, worker.log)
+        return failure(worker.name, what, worker.log, worker.refusal)
 
     @property
     def workers(self) -> list[dict[str, str]]:

@@ -19,13 +19,27 @@ def trim(path: Path, limit: int = LIMIT, kept: int = KEPT) -> None:
 
 
 def tail(path: Path, lines: int = 12) -> list[str]:
-    """The last lines; none when there is no file."""
+    """The last lines that are not empty; none when there is no file."""
     if not path.exists():
         return []
-    return _last(path, 64 << 10).decode(errors="replace").splitlines()[-lines:]
+    written = _last(path, 64 << 10).decode(errors="replace").splitlines()
+    return [line for line in written if line.strip()][-lines:]
+
+
+def unwritable(path: Path) -> str:
+    """Why nothing more can be written to a log, so that its last words are none; empty if something can.
+
+    It is tried with an empty line, which is nobody's words.
+    """
+    try:
+        with path.open("ab", buffering=0) as file:
+            file.write(b"\n")
+    except OSError as error:
+        return f"{path} cannot be written: {error.strerror}"
+    return ""
 
 
 def _last(path: Path, size: int) -> bytes:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - size))
-        return file.read()
+        return file.read(size)

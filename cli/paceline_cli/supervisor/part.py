@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline_cli.supervisor.logs import tail
+from paceline_cli.supervisor.logs import tail, unwritable
 from paceline_cli.supervisor.process import Command, Supervised
 from paceline_cli.supervisor.site import HOST, Site
 from paceline_core.errors import Unreachable
@@ -62,7 +62,8 @@ class Part:
         began = self._site.clock.monotonic()
         while not self._ready:
             if self._process.backoff.exits >= ENDS_TOLERATED:
-                raise failure(self.spec.name, f"ended {self._process.backoff.exits} times while it started", self.log)
+                what = f"ended {self._process.backoff.exits} times while it started"
+                raise failure(self.spec.name, what, self.log, self._process.refusal)
             if self._site.clock.monotonic() - began > limit_s:
                 raise failure(self.spec.name, f"is not ready after {limit_s} s", self.log)
             await self._site.clock.sleep(POLL_S)
@@ -95,9 +96,12 @@ class Part:
         return Command(self.spec.argv, self.spec.env, self.log)
 
 
-def failure(name: str, what: str, log: Path) -> Unreachable:
-    """The end of its log, then one last line that says it all: the program's own last words where it had any."""
-    if words := last_words(log):
+def failure(name: str, what: str, log: Path, refusal: str = "") -> Unreachable:
+    """The end of its log, then one last line that says it all: the program's own last words where it had any.
+
+    `refusal`: why there was no program.
+    """
+    if words := refusal or unwritable(log) or last_words(log):
         return Unreachable(f"{name} {what}: {words}; its log is {log}")
     shown = "".join(f"    {line}\n" for line in tail(log))
     return Unreachable(f"{shown}{name} {what}; its log is {log}")

@@ -94,6 +94,8 @@ class Supervised:
         self.child: Child | None = None
         self.backoff = Backoff()
         self.last_exit: int | None = None
+        self.refusal = ""
+        """Why the last start failed; empty if there was a process."""
         self._prepare = prepare
         self._clock = clock
         self._changed = changed
@@ -122,6 +124,8 @@ class Supervised:
     @property
     def ending(self) -> str:
         """How it ended last and when it comes back, for a user's eyes."""
+        if self.refusal:
+            return f"{self.name} cannot be started: {self.refusal}; tried again in {self.backoff.delay_s:g} s"
         code = self.last_exit or 0
         how = f"signal {-code}" if code < 0 else f"status {code}"
         return f"{self.name} ended ({how}); started again in {self.backoff.delay_s:g} s"
@@ -142,9 +146,11 @@ class Supervised:
     async def _once(self) -> int:
         try:
             self.child = await spawn(self._prepare())
-        except (OSError, PacelineError) as error:
-            _log.exception("cannot be started", extra={"part": self.name, "reason": str(error)})
+        except (OSError, ValueError, PacelineError) as error:  # ValueError: a NUL in what a process is given
+            self.refusal = _reason(error)
+            _log.exception("cannot be started", extra={"part": self.name, "reason": self.refusal})
             return CANNOT_START
+        self.refusal = ""
         if self._stopping.is_set():
             self.child.terminate()
         self._changed()
@@ -159,3 +165,9 @@ class Supervised:
                 await self._stopping.wait()
         except TimeoutError:
             pass
+
+
+def _reason(error: Exception) -> str:
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.strerror}: {error.filename}" if error.filename else error.strerror

@@ -1,7 +1,8 @@
 """The directory of one run: `<state>/run`, of which the logs stay until the next; `<state>` keeps what outlives runs.
 
 The lock is on the state directory itself, held by the kernel for as long as the process lives: a killed supervisor
-leaves none behind, and what it did leave in `run` is cleared by the next one.
+leaves none behind. Its keys and its prompts' pages are removed by a shell that waits for its end; what that could not
+remove (the whole machine died, or every process of the user) is cleared by the next run.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import fcntl
 import json
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -21,6 +23,13 @@ SOCKET_PATH_LIMIT = 100  # AF_UNIX allows 108 bytes on Linux, 104 elsewhere
 SHORTEST_PLACE = Path("/tmp")  # noqa: S108 - for a private directory, where TMPDIR is too deep for a socket
 PRIVATE_DIR = 0o700
 PRIVATE_FILE = 0o600
+_CLEAR = """
+read -r _
+for each in * .[!.]*; do
+    [ "$each" = logs ] || rm -rf -- "$each"
+done
+[ -z "$1" ] || rm -rf -- "$1"
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +88,8 @@ def run_dir(state: Path) -> Iterator[RunDir]:
         root = state / "run"
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir(mode=PRIVATE_DIR)
-        with _cleared(root), _socket_path(root) as socket:
+        _forget_half_written(state)
+        with _cleared(root), _socket_path(root) as socket, _survived(root, socket):
             found = RunDir(root, socket)
             for path in (found.logs, found.secrets, found.parts):
                 path.mkdir(mode=PRIVATE_DIR)
@@ -134,6 +144,28 @@ def _cleared(root: Path) -> Iterator[None]:
             trim(log)
         if not logs:
             shutil.rmtree(root, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _survived(root: Path, socket: Path) -> Iterator[None]:
+    """Have a process of its own session clear what a killed supervisor leaves: it reads until our end of a pipe closes.
+
+    It stands in the folder itself, so that it never touches the next run's, which is another one of the same name.
+    """
+    outside = "" if socket.parent == root.resolve() else str(socket.parent)
+    argv = ("/bin/sh", "-c", _CLEAR, "paceline-clear", outside)
+    env = {"PATH": "/usr/bin:/bin"}
+    with subprocess.Popen(argv, cwd=root, env=env, stdin=subprocess.PIPE, start_new_session=True) as watcher:  # noqa: S603 - ours
+        try:
+            yield
+        finally:
+            watcher.kill()
+
+
+def _forget_half_written(state: Path) -> None:
+    """The text of a key that a killed run was about to put in its place."""
+    for scratch in state.glob(".local.key.*"):
+        scratch.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline_cli.supervisor.health import Health, patience
+from paceline_cli.supervisor.logs import unwritable
 from paceline_cli.supervisor.part import last_words
 from paceline_cli.supervisor.ports import is_free
 from paceline_cli.supervisor.process import Command, Supervised
@@ -44,6 +45,7 @@ class Worker:
         self.draining = False
         self.gone = False
         self._hopeless = False
+        self._unwritable = ""
         self._site = site
         self._hooks = hooks
         self._created = rfc3339(site.clock.utc())
@@ -80,9 +82,14 @@ class Worker:
 
     @property
     def trouble(self) -> str:
-        """Its name and its last words, short enough for a status."""
-        words = last_words(self.log)[:WORDS] or f"see {self.log}"
-        return f"{self.name} ({words})"
+        """Its name and why it ended, short enough for a status: its last words, or why it has none."""
+        words = self.refusal or self._unwritable or last_words(self.log)
+        return f"{self.name} ({words[:WORDS] or f'see {self.log}'})"
+
+    @property
+    def refusal(self) -> str:
+        """Why it could not be started at all."""
+        return self._process.refusal
 
     @property
     def shown(self) -> dict[str, str]:
@@ -140,6 +147,7 @@ class Worker:
         running = self._process.child is not None
         if not running:  # a port that somebody else took is another one at the next start
             self._hopeless = self._process.last_exit == WRONG and is_free(HOST, self._launch.port)
+            self._unwritable = "" if self.draining else unwritable(self.log)
         self._health = Health(self._site.clock.monotonic()) if running else None
         if not running and not self.draining:
             self._hooks.tell(self.target, "BackOff", self._process.ending)
