@@ -182,8 +182,8 @@ class View:
     """What one service's reconcile sees. `service` is the object as the API server has it.
 
     `children`: everything seen that the service owns or that stands in its children's places, whoever owns it.
-    `shared`: the namespace's shared objects by kind. `profiles`: AcceleratorProfiles by name; may be empty.
-    `loss`: who else answers to the service's served name, if anybody does (see `Names`).
+    `shared`: the namespace's shared objects by kind. `profiles`: AcceleratorProfiles by name, None if nobody may read
+    them. `loss`: who else answers to the service's served name, if anybody does (see `Names`).
     `crowd`: how many services start at once, when they are many; then what can be told later is.
     """
 
@@ -193,7 +193,7 @@ class View:
     settings: Settings
     now: float
     time: str
-    profiles: Mapping[str, Manifest] = field(default_factory=dict)
+    profiles: Mapping[str, Manifest] | None = field(default_factory=dict)
     troubles: tuple[Trouble, ...] = ()
     loss: Loss | None = None
     crowd: int = 0

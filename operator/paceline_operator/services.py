@@ -175,7 +175,7 @@ class Services:
             settings=tools.settings,
             now=now,
             time=rfc3339(tools.clock.utc()),
-            profiles=Book(tools.world.objects, PROFILE),
+            profiles=None if PROFILE in tools.world.unreadable else Book(tools.world.objects, PROFILE),
             troubles=(
                 *await self._troubles(key, children),
                 *self._shared_troubles(key.namespace),

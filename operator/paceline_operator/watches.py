@@ -88,7 +88,7 @@ class Watches:
             if kind != PROFILE or not self._namespaces:
                 raise
             _log.info("AcceleratorProfiles may not be read; the built-in ones are used", extra={"reason": str(error)})
-            self.unseen = frozenset((PROFILE,))
+            self.unseen = self._world.unreadable = frozenset((PROFILE,))
         self._world.listed(kind)
 
     async def _look(self, kind: str, key: Key) -> None:

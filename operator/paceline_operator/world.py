@@ -20,7 +20,10 @@ FORBIDDEN = " is forbidden"
 
 
 class World:
-    """Objects, children, and the queue that their changes fill. `blind`: kinds that may not be watched, and why."""
+    """Objects, children, and the queue that their changes fill.
+
+    `blind`: kinds that may not be watched, and why. `unreadable`: kinds that this install leaves to others.
+    """
 
     def __init__(self, queue: WorkQueue, keys_item: Item) -> None:
         self.objects = Objects()
@@ -28,6 +31,7 @@ class World:
         self.names = Names()
         self.keys_item = keys_item
         self.blind: dict[str, str] = {}
+        self.unreadable: frozenset[str] = frozenset()
         self._queue = queue
         self._missing = {*KINDS, *CHILD_KINDS}
 

@@ -1,10 +1,13 @@
 """What a replica costs. Money is decimal; the pool's price is its replicas' sum."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
+from typing import Final
 
-from paceline_core.objects import ResolvedPool, ResolvedService
+from paceline_core.objects import Problem, ResolvedPool, ResolvedService
 from paceline_planner.hardware import Accelerator
+
+_BUDGET: Final = "spec.scaling.budget.dollarsPerHour"
 
 
 def replica_price(accelerator: Accelerator, gpus: int = 1) -> Decimal | None:
@@ -19,6 +22,24 @@ def pool_price(
     emulation = service.engine.emulation
     device = find(emulation.accelerator if emulation else pool.accelerator)
     return None if device is None else replica_price(device, max(replica_devices(service, pool), 1))
+
+
+def budget_doubts(service: ResolvedService, find: Callable[[str], Accelerator | None]) -> Iterator[Problem]:
+    """Why a budget in dollars is probably not meant so: too small for what must run, or blind to what it costs."""
+    budget = service.scaling.budget_dollars_per_hour
+    if budget is None:
+        return
+    prices = {pool.name: pool_price(service, pool, find) for pool in service.pools}
+    known = [price for price in prices.values() if price is not None]
+    least = sum((pool.min * (prices[pool.name] or 0) for pool in service.pools), Decimal(0))
+    if budget < least:
+        said = f"{budget:f} is below the {least:f} that replicas.min of all pools costs; raise it, or lower min"
+        yield Problem(_BUDGET, said)
+    elif known and budget < min(known) and len(known) == len(prices):
+        yield Problem(_BUDGET, f"{budget:f} is below the {min(known):f} of one replica; raise it, or remove it")
+    if blind := [name for name, price in prices.items() if price is None]:
+        said = f"the price of pool {', '.join(blind)} is unknown, so that it counts as nothing"
+        yield Problem(_BUDGET, f"{said}; write dollarsPerHour in its AcceleratorProfile")
 
 
 def replica_devices(service: ResolvedService, pool: ResolvedPool) -> int:

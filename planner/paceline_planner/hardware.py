@@ -5,12 +5,14 @@ AcceleratorProfile replaces any of them. What code reaches stands apart in `Effi
 a wrong prediction can be traced to one number. Known hole: clocks under a power cap are not modelled.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from paceline_core.errors import InvalidInput
 from paceline_core.objects.accelerator import AcceleratorSpec
+from paceline_core.objects.problems import Problem, did_you_mean
+from paceline_core.objects.resolved import ResolvedService
 from paceline_core.units import dollars, quantity
 from paceline_planner.dtypes import Dtype
 
@@ -144,6 +146,17 @@ def accelerator(name: str) -> Accelerator:
     return CATALOGUE[name]
 
 
+def unknown_accelerators(service: ResolvedService, profiles: Iterable[str]) -> Iterator[Problem]:
+    """Pools that would run on what neither paceline nor one of these profiles knows; none where steps are emulated."""
+    known = list(dict.fromkeys((*CATALOGUE, *profiles)))
+    for place, pool in enumerate(() if service.emulated else service.pools):
+        name = pool.accelerator
+        if name not in known:
+            fix = f"write one of them, or add an AcceleratorProfile {name}"
+            message = f"{name!r} is none of {', '.join(known)}, which are known here{did_you_mean(name, known)}; {fix}"
+            yield Problem(f"spec.pools[{place}].accelerator", message)
+
+
 def by_device_name(name: str) -> Accelerator | None:
     """The built-in accelerator that a driver calls so ("NVIDIA H100 80GB HBM3"); None for others and slices (MIG).
 
@@ -154,7 +167,10 @@ def by_device_name(name: str) -> Accelerator | None:
 
 
 def from_profile(name: str, spec: AcceleratorSpec) -> Accelerator:
-    """An AcceleratorProfile as the planner computes with it; the shares are those of `Efficiency`'s defaults."""
+    """An AcceleratorProfile as the planner computes with it; the shares are those of `Efficiency`'s defaults.
+
+    Nothing is taken from a built-in accelerator of the same name: what the profile leaves out is unknown.
+    """
     peaks = {dtype: getattr(spec.teraflops, dtype.value) for dtype in Dtype}
     return Accelerator(
         name,

@@ -1,5 +1,6 @@
 """What `lint` and `up` say of accelerators that nothing here knows, and of fp8 where a GPU is not known to have it."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ import pytest
 import yaml
 
 from paceline_cli.commands.lint import Findings, examine
+from paceline_cli.supervisor.wishes import read_wishes
+from paceline_core.objects import ManifestError
 
 FP8 = {"kvCache": {"dtype": "fp8"}}
 EMULATE = {"emulate": {"accelerator": "h100", "model": "llama-3.1-8b"}}
@@ -45,6 +48,13 @@ def test_an_unknown_accelerator_is_told_with_the_known_ones(tmp_path: Path) -> N
         "spec.pools[0].accelerator: 'h1000' is none of h100, h200, l4, cpu, which are known here; did you mean h100?; "
         "write one of them, or add an AcceleratorProfile h1000"
     )
+
+
+def test_a_run_refuses_an_accelerator_that_none_of_its_files_knows(tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text(yaml.safe_dump(service("h1000")))
+    with pytest.raises(ManifestError, match=r"spec.pools\[0\].accelerator: 'h1000' is none of h100, h200, l4, cpu"):
+        read_wishes([file], datetime(2026, 1, 31, 12, tzinfo=UTC))
 
 
 def test_what_is_built_in_or_has_a_profile_here_or_is_emulated_is_not_noted(tmp_path: Path) -> None:

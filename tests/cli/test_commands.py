@@ -99,23 +99,49 @@ def test_lint_tells_every_error_and_what_is_not_served_in_one_go(call: Call, tmp
     file.write_text(f"{broken}---{served}---\na: [1")
     code, _, err = call("lint", str(file))
     assert code == 1
-    for told in ("pools[0].colour", "pools[0].replicas.min", "is not YAML", "note: not served by this version: "):
+    for told in ("pools[0].colour", "pools[0].replicas.min", "is not YAML", "error: not served by this version: "):
         assert told in err
 
 
 @pytest.mark.parametrize(("text", "message"), NOWHERE)
-def test_lint_notes_what_this_version_does_not_serve_and_calls_the_file_valid_but_not_ok(
+def test_lint_refuses_what_this_version_does_not_serve_in_one_sentence_each(
     call: Call, tmp_path: Path, text: str, message: str
 ) -> None:
     file = tmp_path / "chat.yaml"
     file.write_text(text)
     code, out, err = call("lint", str(file))
-    assert (code, out) == (0, f"{file}: valid, but not served by this version\n")
-    assert err.startswith("note: not served by this version: ")
-    assert message in err
+    assert (code, out) == (1, "")
+    (line,) = err.splitlines()
+    assert line.startswith("error: not served by this version: ")
+    assert message in line
     judged = json.loads(call("lint", "--json", str(file))[1])
-    assert judged["unserved"] == judged["notes"]
-    assert len(judged["notes"][str(file)]) == 1
+    assert judged["unserved"] == judged["files"]
+    assert len(judged["files"][str(file)]) == 1
+
+
+def test_lint_refuses_a_route_that_nobody_would_answer_for(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "chat.yaml"
+    route = GOOD.replace("InferenceService", "InferenceRoute").partition("spec:")[0]
+    file.write_text(f"{route}spec: {{model: m, backends: [{{url: 'https://api.example.com/v1'}}]}}")
+    code, _, err = call("lint", str(file))
+    assert code == 1
+    assert "error: not served by this version: " in err
+    assert "spec.backends: this version does not forward to outside endpoints; name a service" in err
+
+
+def test_of_six_hundred_faults_a_hundred_are_told_and_the_others_counted(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "chat.yaml"
+    variables = ", ".join(["{name: 1}"] * 300)
+    file.write_text(GOOD + f"  runtime: {{env: [{variables}]}}\n")
+    code, _, err = call("lint", str(file))
+    lines = err.splitlines()
+    assert (code, len(lines)) == (1, 101)
+    assert lines[-1] == f"error: {file}: 500 more like these"
+    judged = json.loads(call("lint", "--json", str(file))[1])
+    assert len(judged["files"][str(file)]) == 100
+    assert judged["more"][str(file)] == 500
+    code, _, err = call("up", "-f", str(file), "--state", str(tmp_path / "state"))
+    assert (code, err.splitlines()[-1]) == (2, "error: 500 more like these")
 
 
 def test_lint_notes_what_only_this_machine_lacks_and_calls_the_file_ok(call: Call, tmp_path: Path) -> None:

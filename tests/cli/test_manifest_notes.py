@@ -172,3 +172,15 @@ def test_a_served_name_that_is_another_services_full_name_is_noted_in_one_namesp
     note = "default/two: 'default/chat' is the full name of the service default/chat; change spec.model.servedName"
     assert noted(tmp_path, service("two", "default/chat")) == [note]
     assert noted(tmp_path, service("two", "default/two")) == []
+
+
+def test_a_backend_that_stands_twice_is_noted_and_one_of_another_kind_is_not(tmp_path: Path) -> None:
+    twice = wished(backends=[{"service": "chat"}, {"service": "chat", "weight": 3}])
+    note = "spec.backends[1] is spec.backends[0] again; keep one of them, with the sum of their weights"
+    assert noted(tmp_path, twice) == [note]
+    assert noted(tmp_path, wished(backends=[{"service": "chat"}, {"service": "chat", "when": "overflow"}])) == []
+
+
+def test_a_budget_below_what_min_costs_is_noted(tmp_path: Path) -> None:
+    (note,) = noted(tmp_path, sleepy(scaleToZero={}, budget={"dollarsPerHour": "0.05"}))
+    assert note == ("spec.scaling.budget.dollarsPerHour: 0.05 is below the 0.10 of one replica; raise it, or remove it")

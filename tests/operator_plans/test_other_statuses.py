@@ -72,6 +72,9 @@ URL = {"url": "https://api.example.com/v1"}
         ({"model": "m", "backends": [CHAT, {"service": "chat", "when": "overflow"}]}, ("True", "Valid")),
         ({"model": "m", "backends": [CHAT], "degrade": {"maxTokens": 9}}, ("True", "PartlySupported")),
         ({"model": "m", "backends": [{"service": "chat", "region": "eu"}]}, ("True", "PartlySupported")),
+        ({"model": "m", "backends": [CHAT, CHAT]}, ("True", "BackendTwice")),
+        ({"model": "m", "backends": [CHAT, {**CHAT, "weight": 3}]}, ("True", "BackendTwice")),
+        ({"model": "m", "backends": [CHAT, {**CHAT, "model": "inner"}]}, ("True", "Valid")),
         ({"model": "m", "backends": []}, ("False", "Invalid")),
         ({"backends": [CHAT]}, ("False", "Invalid")),
     ],
@@ -127,6 +130,13 @@ PROFILE = {"memory": "80G", "bandwidth": "3350G", "teraflops": {"bf16": 989}}
 )
 def test_a_profile_is_used_if_the_planner_can_compute_with_it(spec: Any, expected: tuple[str, str]) -> None:
     assert verdict(plan_profile(made("AcceleratorProfile", spec, name="h100"), EARLY)) == expected
+
+
+def test_a_profile_of_a_built_in_name_says_that_it_replaces_all_of_it() -> None:
+    for spec, end in ((PROFILE, "counts as free in costs and budgets."), ({**PROFILE, "dollarsPerHour": "2"}, "one.")):
+        message = condition(plan_profile(made("AcceleratorProfile", spec, name="h100"), EARLY), "Accepted")["message"]
+        assert "replaces all of the built-in one" in message
+        assert message.endswith(end)
 
 
 def test_nothing_is_said_twice_and_a_new_generation_is_spoken_of() -> None:

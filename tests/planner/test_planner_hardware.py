@@ -1,5 +1,6 @@
 """Catalogue, profiles, prices and cold starts."""
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from paceline_core.errors import InvalidInput
 from paceline_core.objects import InferenceService, read, resolve
-from paceline_core.objects.accelerator import AcceleratorSpec
+from paceline_core.objects.accelerator import AcceleratorSpec, TeraflopsPerType
 from paceline_planner.coldstart import Stage, stages
 from paceline_planner.cost import pool_price, replica_price
 from paceline_planner.dtypes import Dtype
@@ -114,3 +115,10 @@ def test_the_stages_add_up_to_the_override(total: float, model: ModelShape) -> N
 def test_a_negative_cold_start_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"coldStart: -1\.0 seconds is negative"):
         stages(LLAMA_3_1_8B, H100, -1.0)
+
+
+def test_a_profile_takes_nothing_of_the_built_in_accelerator_whose_name_it_has() -> None:
+    spec = AcceleratorSpec(memory="8G", bandwidth="1G", teraflops=TeraflopsPerType(bf16=1.0))
+    for name in CATALOGUE:
+        assert replace(from_profile(name, spec), name="other") == from_profile("other", spec)
+    assert from_profile("h100", spec).price is None

@@ -1,11 +1,10 @@
 """`paceline lint`: every fault of the given manifests, as the API server would find them.
 
-What the objects may say but this version does not serve is a note, and the file is called valid instead of ok; what
-only this machine lacks is a note too. Notes fail nothing: a manifest may be written for a version to come.
+What the objects may say but this version does not serve is a fault too, since the operator would refuse it after the
+API server took it. What only this machine lacks is a note; notes fail nothing. Of each file the first hundred are told.
 """
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +15,21 @@ import typer
 from paceline_cli.commands import command_app
 from paceline_cli.supervisor.machine import lacking, unserved
 from paceline_cli.supervisor.notes import notes
-from paceline_cli.supervisor.wishes import refused
+from paceline_cli.supervisor.wishes import idle_routes, refused
 from paceline_core.errors import InvalidInput
 from paceline_core.manifests import Manifest, Survey, survey
 from paceline_core.objects import Problem
 
 app = command_app()
+_TOLD = 100
+"""Faults of one file that are told, and notes; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
     """About one file, each as `place: field: message`: what is wrong, what is worth a second look, what is not served.
 
-    `unserved` is part of `notes`.
+    `unserved` is part of `faults`.
     """
 
     faults: tuple[str, ...] = ()
@@ -72,23 +73,32 @@ def _survey(file: Path) -> Survey:
 
 def _findings(found: Survey, here: Sequence[Manifest] | None) -> Findings:
     own = found.manifests
-    gaps = tuple(f"not served by this version: {problem}" for problem in refused(own, unserved))
+    unknown = (*refused(own, unserved), *idle_routes(own))
+    gaps = tuple(f"not served by this version: {problem}" for problem in unknown)
     absent = tuple(f"not served on this machine: {problem}" for problem in refused(own, lacking))
     doubts = () if here is None else tuple(notes(own, here))
-    return Findings(tuple(map(str, found.faults)), (*doubts, *gaps, *absent), gaps)
+    return Findings((*map(str, found.faults), *gaps), (*doubts, *absent), gaps)
 
 
 def _print_json(found: Mapping[str, Findings]) -> None:
-    faults = {name: of.faults for name, of in found.items()}
-    remarks = {name: of.notes for name, of in found.items()}
-    gaps = {name: of.unserved for name, of in found.items()}
-    typer.echo(json.dumps({"files": faults, "notes": remarks, "unserved": gaps}, indent=1))
+    """`more`: how many faults and notes of a file are not among those listed."""
+    faults = {name: of.faults[:_TOLD] for name, of in found.items()}
+    remarks = {name: of.notes[:_TOLD] for name, of in found.items()}
+    gaps = {name: of.unserved[:_TOLD] for name, of in found.items()}
+    more = {name: _beyond(of.faults) + _beyond(of.notes) for name, of in found.items()}
+    typer.echo(json.dumps({"files": faults, "notes": remarks, "unserved": gaps, "more": more}, indent=1))
 
 
 def _print(found: Mapping[str, Findings]) -> None:
     for file, of in found.items():
         for word, lines in (("error", of.faults), ("note", of.notes)):
-            for line in lines:
-                typer.echo(f"{word}: {line}", file=sys.stderr)
+            for line in lines[:_TOLD]:
+                typer.echo(f"{word}: {line}", err=True)
+            if more := _beyond(lines):
+                typer.echo(f"{word}: {file}: {more} more like these", err=True)
         if not of.faults:
-            typer.echo(f"{file}: valid, but not served by this version" if of.unserved else f"{file}: ok")
+            typer.echo(f"{file}: ok")
+
+
+def _beyond(lines: Sequence[str]) -> int:
+    return max(len(lines) - _TOLD, 0)

@@ -10,7 +10,7 @@ from paceline_cli.supervisor.accelerators import accelerators, device_notes
 from paceline_cli.supervisor.contest import Contest, claim_of, names_of
 from paceline_cli.supervisor.keys import LOCAL_TENANT
 from paceline_cli.supervisor.site import NAMESPACE
-from paceline_core.launch import idle
+from paceline_core.launch import idle, repeated
 from paceline_core.manifests import Manifest
 from paceline_core.objects import InferenceRoute, InferenceService, ResolvedService, Tenant, resolve, resolve_tenant
 from paceline_core.objects.model_names import Loss
@@ -73,6 +73,7 @@ def _route(route: InferenceRoute, names: _Names) -> Iterator[str]:
     yield from (f"{field} is not acted on by this version" for field in idle(route.spec))
     for place, backend in enumerate(route.spec.backends):
         yield from (f"spec.backends[{place}]{note}" for note in _backend(route, backend, names))
+    yield from (f"{again}; keep one of them, with the sum of their weights" for again in repeated(route.spec))
     for model in route.spec.fallback:
         if model not in names.models:
             yield f"spec.fallback names {model}: no service or route of that name here"

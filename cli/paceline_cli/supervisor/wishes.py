@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from paceline_cli.supervisor.accelerators import accelerators
 from paceline_cli.supervisor.keys import LOCAL_TENANT
 from paceline_cli.supervisor.machine import lacking, unserved
 from paceline_cli.supervisor.notes import notes
@@ -18,9 +19,11 @@ from paceline_cli.supervisor.site import NAMESPACE
 from paceline_core.clock import rfc3339
 from paceline_core.errors import InvalidInput
 from paceline_core.kube.cluster import Key
+from paceline_core.launch import unsupported_route
 from paceline_core.manifests import Manifest, survey
 from paceline_core.objects import (
     API_VERSION,
+    InferenceRoute,
     InferenceService,
     ManifestError,
     Problem,
@@ -28,6 +31,7 @@ from paceline_core.objects import (
     Tenant,
     resolve,
 )
+from paceline_planner.hardware import unknown_accelerators
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ def read_wishes(files: Sequence[Path], now: datetime) -> Wishes:
     surveys = [survey(file) for file in files]
     manifests = [manifest for found in surveys for manifest in found.manifests]
     own = [fault for found in surveys for fault in found.faults]
-    if faults := [*own, *_twins(manifests), *refused(manifests, unserved), *refused(manifests, lacking)]:
+    if faults := [*own, *_twins(manifests), *_beyond(manifests)]:
         raise ManifestError(faults)
     services = [resolve(m.found) for m in manifests if isinstance(m.found, InferenceService)]
     if not services:
@@ -52,6 +56,15 @@ def read_wishes(files: Sequence[Path], now: datetime) -> Wishes:
     local = [] if any(_is_local_tenant(m) for m in manifests) else [_local_tenant()]
     documents = tuple(_served(document, now) for document in [*(m.document for m in manifests), *local])
     return Wishes(documents, {Key.parse(s.key): s for s in services}, tuple(notes(manifests, manifests)))
+
+
+def _beyond(manifests: Sequence[Manifest]) -> Iterator[Problem]:
+    """What this version or this machine does not serve; nobody but these files could explain an accelerator."""
+    known = accelerators(manifests)
+    yield from refused(manifests, unserved)
+    yield from idle_routes(manifests)
+    yield from refused(manifests, lambda service: unknown_accelerators(service, known))
+    yield from refused(manifests, lacking)
 
 
 def _served(document: dict[str, Any], now: datetime) -> dict[str, Any]:
@@ -73,6 +86,14 @@ def refused(manifests: Iterable[Manifest], why: Callable[[ResolvedService], Iter
     for manifest in manifests:
         if isinstance(manifest.found, InferenceService):
             for problem in why(resolve(manifest.found)):
+                yield Problem(f"{manifest.context}: {problem.field}", problem.message)
+
+
+def idle_routes(manifests: Iterable[Manifest]) -> Iterator[Problem]:
+    """Valid routes that nothing of this version would answer for."""
+    for manifest in manifests:
+        if isinstance(manifest.found, InferenceRoute):
+            for problem in unsupported_route(manifest.found.spec):
                 yield Problem(f"{manifest.context}: {problem.field}", problem.message)
 
 

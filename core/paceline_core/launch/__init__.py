@@ -2,7 +2,7 @@
 
 from paceline_core.launch.build import build
 from paceline_core.launch.filtering import wrong_filters
-from paceline_core.launch.supported import idle, unsupported
+from paceline_core.launch.supported import idle, repeated, unsupported, unsupported_route
 from paceline_core.launch.words import in_manifest_words
 from paceline_core.launch.worker import Binding, LaunchFile, Probe, Resources, WorkerLaunch
 
@@ -15,6 +15,8 @@ __all__ = [
     "build",
     "idle",
     "in_manifest_words",
+    "repeated",
     "unsupported",
+    "unsupported_route",
     "wrong_filters",
 ]

@@ -102,6 +102,11 @@ _GAPS = (
         "every change rolls replica by replica in this version; write rolling, or leave it out",
     ),
     _Gap(
+        "spec.rollout.drainTimeout",
+        lambda s: s.rollout.drain_timeout_s <= 0,
+        "a worker needs time to leave; write at least 1s, or leave it out",
+    ),
+    _Gap(
         "spec.filters",
         lambda s: any(one.stage != "output" or one.name not in FILTERS for one in s.filters),
         f"of filters, {', '.join(FILTERS)} runs in this version, with stage output; leave others out",
@@ -122,6 +127,13 @@ def unsupported(service: ResolvedService) -> Iterator[Problem]:
             yield Problem(f"spec.pools[{index}].{field}", message)
 
 
+def unsupported_route(route: RouteSpec) -> Iterator[Problem]:
+    """What leaves a route without anybody to answer."""
+    if not route.fallback and not any(backend.service and backend.weight != 0 for backend in route.backends):
+        message = "this version does not forward to outside endpoints; name a service that takes traffic, or a fallback"
+        yield Problem("spec.backends", message)
+
+
 def idle(route: RouteSpec) -> Iterator[str]:
     """The fields of a route that are written and that nothing acts on."""
     yield from (f"spec.{field}" for field in ("cascade", "degrade") if getattr(route, field) is not None)
@@ -129,6 +141,15 @@ def idle(route: RouteSpec) -> Iterator[str]:
         for field in ("url", "region"):
             if getattr(backend, field) is not None:
                 yield f"spec.backends[{place}].{field}"
+
+
+def repeated(route: RouteSpec) -> Iterator[str]:
+    """The backends of a route that stand there before, but for their weight."""
+    seen: dict[tuple[object, ...], int] = {}
+    for place, backend in enumerate(route.backends):
+        same = (backend.service, backend.url, backend.model, backend.region, backend.when)
+        if (first := seen.setdefault(same, place)) != place:
+            yield f"spec.backends[{place}] is spec.backends[{first}] again"
 
 
 def _pool(service: ResolvedService, pool: ResolvedPool) -> Mapping[str, str]:

@@ -59,7 +59,8 @@ class AcceleratorSpec(Part):
     links: Links = Links()
     """How devices are joined."""
     dollars_per_hour: Money | None = None
-    """Price of one device in US dollars an hour. Default: unknown, cost is not shown. Example: "2.50"."""
+    """Price of one device in US dollars an hour. Default: unknown, which counts as nothing in costs and budgets, also
+    where the name is a built-in accelerator's. Example: "2.50"."""
     watts: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """Power of one device under load. Example: 700."""
     resource_name: Annotated[str, Field(pattern=RESOURCE_PATTERN, max_length=317)] | None = None
@@ -78,7 +79,7 @@ class AcceleratorStatus(Part):
 
 
 class AcceleratorProfile(Object):
-    """What the planner must know about one kind of GPU."""
+    """What the planner must know about one kind of GPU. One named like a built-in accelerator replaces all of it."""
 
     kind: Literal["AcceleratorProfile"] = "AcceleratorProfile"
     """Always AcceleratorProfile."""

@@ -53,8 +53,8 @@ class ServiceClass(Part):
     queue_limit: Count | None = None
     """Most requests waiting in the gateway; one more is refused with 503. Default: 256, 1024, 4096."""
     hold_timeout: Duration | None = None
-    """Longest wait in the gateway for a worker, also while the service wakes from zero; then 504.
-    Default: 2m, 10m, 1h."""
+    """Longest wait in the gateway for a worker, also while the service wakes from zero; then 504. From
+    1ms to 24h. Default: 2m, 10m, 1h."""
 
 
 class Classes(Part):

@@ -71,7 +71,7 @@ class Emulate(Part):
     model: ModelName
     """Shape in the planner's catalogue. Example: llama-3.1-8b."""
     cold_start: Duration | None = None
-    """Time from start to ready, passed by stages. Default: 30s."""
+    """Time from start to ready, passed by stages, at most 1h. Default: 30s."""
 
 
 class Engine(Part):

@@ -25,6 +25,8 @@ HEADER_PATTERN: Final = r"^[A-Za-z0-9-]+$"
 RESOURCE_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 ALLOWED_SERVICE_PATTERN: Final = r"^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?/(\*|[a-z]([-a-z0-9]*[a-z0-9])?))$"
 MONTH_PATTERN: Final = r"^[0-9]{4}-(0[1-9]|1[0-2])$"
+TEXT_PATTERN: Final = r"^[^\x00]*$"
+LINE_PATTERN: Final = r"^[^\x00-\x1f\x7f]*$"
 
 _LABEL_FIX = "use lower-case letters, digits and dashes, like my-name"
 FIXES: Final[dict[str, str]] = {
@@ -44,6 +46,8 @@ FIXES: Final[dict[str, str]] = {
     RESOURCE_PATTERN: "name an extended resource like nvidia.com/gpu",
     ALLOWED_SERVICE_PATTERN: "write *, namespace/* or namespace/name",
     MONTH_PATTERN: "write a month like 2026-01",
+    TEXT_PATTERN: "leave out the NUL character, which no process can be given",
+    LINE_PATTERN: "leave out line breaks and other control characters",
 }
 
 
@@ -130,7 +134,9 @@ ServiceName = Annotated[str, Field(pattern=SERVICE_NAME_PATTERN, min_length=1, m
 Subdomain = Annotated[str, Field(pattern=SUBDOMAIN_PATTERN, min_length=1, max_length=253)]
 PoolName = Annotated[str, Field(pattern=POOL_PATTERN, max_length=15)]
 ModelName = Annotated[str, Field(pattern=MODEL_NAME_PATTERN, max_length=128)]
-Source = Annotated[str, Field(min_length=1, max_length=512)]
+Source = Annotated[str, Field(pattern=LINE_PATTERN, min_length=1, max_length=512)]
+ProcessText = Annotated[str, Field(pattern=TEXT_PATTERN, max_length=4096)]
+"""What a process is started with: an argument, or a variable's value."""
 ShortText = Annotated[str, Field(max_length=128)]
 Sentence = Annotated[str, Field(max_length=1024)]
 Time = Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})]

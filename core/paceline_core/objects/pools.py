@@ -45,7 +45,8 @@ class Pool(Part):
     role: Role = "both"
     """both, or one half of a split service: prefill reads prompts, decode writes tokens. Default: both."""
     accelerator: Label
-    """AcceleratorProfile that the replicas run on; cpu needs no GPU. Example: h100."""
+    """AcceleratorProfile or built-in accelerator that the replicas run on; cpu needs no GPU. No pod is made for a name
+    that nobody knows. Example: h100."""
     gpus_per_replica: Annotated[int, Field(ge=0, le=64)] | None = None
     """GPUs that each replica asks Kubernetes for. Default: 1; 0 on cpu and when emulated."""
     replicas: Bounds = Bounds()

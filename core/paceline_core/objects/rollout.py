@@ -19,7 +19,7 @@ class Canary(Part):
     steps: Annotated[tuple[Percent, ...], bounded(10), AS_SET] = ()
     """Shares of traffic in percent, ascending. Default: [5, 25, 50, 100]."""
     window: Duration | None = None
-    """How long each step is watched. Default: 5m."""
+    """How long each step is watched, from 1s to 24h. Default: 5m."""
     abort_on: Annotated[tuple[AbortSignal, ...], bounded(3), AS_SET] = ()
     """What ends the canary: burn (its SLO burn is above the old one's), errors (its failures are), restarts.
     Default: all three."""
@@ -35,4 +35,4 @@ class Rollout(Part):
     canary: Canary | None = None
     """Settings of strategy canary."""
     drain_timeout: Duration | None = None
-    """Longest time a leaving replica may take to finish its streams. Default: 5m."""
+    """Longest time a leaving replica may take to finish its streams, from 1s to 24h. Default: 5m."""

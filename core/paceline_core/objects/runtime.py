@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from paceline_core.objects.fields import ENV_PATTERN, Part, Subdomain, bounded, keyed
+from paceline_core.objects.fields import ENV_PATTERN, LINE_PATTERN, Part, ProcessText, Subdomain, bounded, keyed
 
 RuntimeName = Literal["paceline", "vllm", "sglang", "trtllm", "tgi", "lmdeploy", "llamacpp", "ollama", "custom"]
 
@@ -34,7 +34,7 @@ class EnvVar(Part):
 
     name: Annotated[str, Field(pattern=ENV_PATTERN, max_length=128)]
     """Name of the variable. Example: HF_HOME."""
-    value: Annotated[str, Field(max_length=4096)] | None = None
+    value: ProcessText | None = None
     """Its value, taken literally. Exactly one of value and valueFrom."""
     value_from: EnvSource | None = None
     """Where its value comes from. Exactly one of value and valueFrom."""
@@ -55,9 +55,9 @@ class Runtime(Part):
     name: RuntimeName = "paceline"
     """The serving program. Default: paceline, the built-in worker. `custom` speaks the OpenAI API and brings its own
     image, or names an existing Deployment."""
-    image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    image: Annotated[str, Field(pattern=LINE_PATTERN, min_length=1, max_length=512)] | None = None
     """Container image. Default: the install's image for this runtime; needed for custom."""
-    args: Annotated[tuple[Annotated[str, Field(max_length=4096)], ...], bounded(64)] = ()
+    args: Annotated[tuple[ProcessText, ...], bounded(64)] = ()
     """Arguments added after those that paceline gives, at most 64. Example: ["--enforce-eager"]."""
     env: Annotated[tuple[EnvVar, ...], bounded(64), keyed("name")] = ()
     """Environment variables added to the container, at most 64."""

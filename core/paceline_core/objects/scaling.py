@@ -13,7 +13,7 @@ class ScaleToZero(Part):
     """Let an idle service go to zero replicas; the next request is held while it wakes."""
 
     after: Duration | None = None
-    """Idle time before the last replica goes. Default: 15m."""
+    """Idle time before the last replica goes, from 1s to 168h. Default: 15m."""
 
 
 class Budget(Part):
@@ -22,7 +22,8 @@ class Budget(Part):
     gpus: Annotated[int, Field(ge=0, le=100_000)] | None = None
     """Most GPUs over all pools. Default: no limit."""
     dollars_per_hour: Money | None = None
-    """Highest price of all replicas together, in US dollars an hour. Default: no limit. Example: "40.00"."""
+    """Highest price of all replicas together, in US dollars an hour; replicas.min runs even where it cannot pay.
+    Default: no limit. Example: "40.00"."""
 
 
 class Scaling(Part):

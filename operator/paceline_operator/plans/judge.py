@@ -3,7 +3,8 @@
 A contested name does not stop a service: `namespace/name` always works, so it runs and its condition says who answers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from paceline_core.kube.cluster import Manifest
 from paceline_core.launch import unsupported, wrong_filters
@@ -11,9 +12,12 @@ from paceline_core.objects import ManifestError, Problem, read, resolve
 from paceline_core.objects.model_names import Loss
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.objects.service import InferenceService
-from paceline_core.workload import Verdict, named
+from paceline_core.workload import VALID, Verdict, named
 from paceline_operator.nouns import Judgement
+from paceline_operator.plans.devices import Profiles, find_device
 from paceline_planner import emulation
+from paceline_planner.cost import budget_doubts
+from paceline_planner.hardware import unknown_accelerators
 
 _SAID: int = 5
 """Faults that one message names."""
@@ -24,7 +28,7 @@ _UNSEEN = Verdict(
 )
 
 
-def judge(manifest: Manifest, loss: Loss | None) -> Judgement:
+def judge(manifest: Manifest, loss: Loss | None, profiles: Profiles) -> Judgement:
     """Read, resolve, and ask whether this version can do it."""
     try:
         service = read(InferenceService, manifest)
@@ -35,9 +39,21 @@ def judge(manifest: Manifest, loss: Loss | None) -> Judgement:
         return Judgement(refusal("Invalid", wrong), _NOT_JUDGED, False, service, resolved)
     if wishes := list(unsupported(resolved)):
         return Judgement(refusal("Unsupported", wishes), _NOT_JUDGED, False, service, resolved)
+    if profiles is not None and (unknown := list(unknown_accelerators(resolved, profiles))):
+        return Judgement(refusal("UnknownAccelerator", unknown), _NOT_JUDGED, False, service, resolved)
     if faults := list(emulation.refusals(resolved)):
         return Judgement(refusal("CannotEmulate", faults), _misfit(faults), False, service, resolved)
-    return Judgement(named(resolved.key, loss), _fit(resolved), True, service, resolved)
+    accepted = _budgeted(named(resolved.key, loss), budget_doubts(resolved, find_device(profiles)))
+    return Judgement(accepted, _fit(resolved), True, service, resolved)
+
+
+def _budgeted(accepted: Verdict, doubts: Iterable[Problem]) -> Verdict:
+    """A budget that cannot be kept is told; replicas.min runs all the same."""
+    said = "; ".join(map(str, doubts))
+    if not said:
+        return accepted
+    message = f"{accepted.message} {said}."
+    return replace(accepted, reason="BudgetNotEnforceable" if accepted == VALID else accepted.reason, message=message)
 
 
 def refusal(reason: str, problems: Sequence[Problem]) -> Verdict:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from paceline_core.errors import InvalidInput
 from paceline_core.kube.cluster import Manifest
-from paceline_core.launch import idle
+from paceline_core.launch import idle, repeated
 from paceline_core.objects import AcceleratorProfile, InferenceRoute, ManifestError, Tenant, read
 from paceline_core.objects.model_names import Loss
 from paceline_core.objects.route import Backend, RouteSpec
@@ -99,6 +99,9 @@ def _backed(route: InferenceRoute, services: Collection[str]) -> Verdict:
         return _without(route, "BackendMissing", f"No backend exists: create {_listed(absent)}.")
     if absent:
         return Verdict("True", "BackendMissing", f"Served by the others; {_listed(absent)} does not exist.")
+    if again := list(repeated(route.spec)):
+        message = f"Served; {_listed(again)}: keep one of them, with the sum of their weights."
+        return Verdict("True", "BackendTwice", message)
     if unused := list(idle(route.spec)):
         return Verdict("True", "PartlySupported", f"Served; this version does not act on {_listed(unused)}.")
     return Verdict("True", "Valid", "The route is used.")
@@ -129,7 +132,9 @@ def _profile(manifest: Manifest) -> Verdict:
         message = "spec.teraflops: none of the types given is one that paceline plans with; add bf16 or fp16."
         return Verdict("False", "Invalid", message)
     message = f"{device.memory / 1e9:.0f} GB at {device.bandwidth / 1e9:,.0f} GB/s; "
-    return Verdict("True", "Valid", message + ("replaces the built-in one." if _built_in(profile) else "is used."))
+    used = "replaces all of the built-in one" if _built_in(profile) else "is used"
+    priced = "." if device.price is not None else "; without dollarsPerHour it counts as free in costs and budgets."
+    return Verdict("True", "Valid", f"{message}{used}{priced}")
 
 
 def _built_in(profile: AcceleratorProfile) -> bool:

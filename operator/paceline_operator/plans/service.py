@@ -35,6 +35,7 @@ from paceline_operator.plans.children import (
     render,
     workers_service,
 )
+from paceline_operator.plans.devices import device_marks
 from paceline_operator.plans.drift import differs
 from paceline_operator.plans.due import hold_s, status_due
 from paceline_operator.plans.events import events
@@ -47,7 +48,7 @@ RENDERED_LIMIT = 200_000
 """Bytes of a template; all annotations of an object may take 262,144."""
 SHARED_WAIT_S = 1.0
 OLDER_WAIT_S = 2.0
-_JUDGED = 4
+_JUDGED = 5
 """How many of the inputs, from the first, a judgement is made of."""
 
 
@@ -91,7 +92,8 @@ def _inputs(view: View) -> tuple[object, ...]:
     upgrade = (metadata.get("annotations") or {}).get(ANNOTATION_UPGRADE)
     shared = missing(view.shared, view.settings)
     strange = strangers(view.shared)
-    return (metadata["uid"], metadata.get("generation"), upgrade, view.loss, shared, strange, view.settings)
+    devices = device_marks(view.service, view.profiles)
+    return (metadata["uid"], metadata.get("generation"), upgrade, view.loss, devices, shared, strange, view.settings)
 
 
 def _seen(view: View) -> frozenset[tuple[Place, str]]:
@@ -122,7 +124,7 @@ def _moves_pods(action: Action) -> bool:
 def _judged(view: View, memo: Memo, inputs: tuple[object, ...]) -> tuple[tuple[object, ...], Judgement]:
     """To read and resolve a service is a tenth of its plan: a creation takes two plans and one judgement."""
     known = memo.judged
-    return known if known and known[0] == inputs else (inputs, judge(view.service, view.loss))
+    return known if known and known[0] == inputs else (inputs, judge(view.service, view.loss, view.profiles))
 
 
 def _work(view: View, judgement: Judgement) -> _Work:
@@ -165,7 +167,7 @@ def wished(view: View, judgement: Judgement) -> list[Child]:
         inputs = inputs_of(service, resolved, index)
         live = view.children.get(_place(view, pool.name))
         template = remembered(live, inputs) or render(
-            resolved, pool, view.settings, view.profiles.get(pool.accelerator)
+            resolved, pool, view.settings, (view.profiles or {}).get(pool.accelerator)
         )
         children.append(deployment(resolved, pool, template, inputs))
     return children

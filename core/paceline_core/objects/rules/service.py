@@ -4,6 +4,7 @@ from re import fullmatch
 from typing import Any, Final
 
 from paceline_core.objects.fields import SERVICE_NAME_PATTERN
+from paceline_core.objects.rules.bounds import DURATION_RULES
 from paceline_core.objects.rules.capacity import CAPACITY_RULES
 from paceline_core.objects.rules.program import PROGRAM_RULES
 from paceline_core.objects.rules.promise import promise_rules
@@ -169,4 +170,11 @@ _SPEC: Final = (
     ),
 )
 
-SERVICE_RULES: Final[tuple[Rule, ...]] = (*_OBJECT, *_SPEC, *PROGRAM_RULES, *promise_rules(), *CAPACITY_RULES)
+SERVICE_RULES: Final[tuple[Rule, ...]] = (
+    *_OBJECT,
+    *_SPEC,
+    *PROGRAM_RULES,
+    *promise_rules(),
+    *CAPACITY_RULES,
+    *DURATION_RULES,
+)
