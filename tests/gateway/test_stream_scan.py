@@ -225,6 +225,27 @@ def test_a_malformed_comment_is_dropped_and_believed_in_nothing(line: bytes) -> 
     assert (meter.output, meter.worker) == (2, None)  # by events, where no position is told
 
 
+def test_the_prompt_is_known_with_the_first_event_and_not_forwarded() -> None:
+    meter, told = Meter(), Told(1000)
+    scanner = StreamScan(meter, told)
+    assert scanner.feed(b": prompt 20 16\n: p 0 11 2\n" + ROLE + chunk("a")) == ROLE + chunk("a")
+    assert (meter.prompt, meter.cached, meter.output) == (20, 16, 1)
+
+
+def test_a_stream_that_goes_on_keeps_what_its_first_worker_found_cached() -> None:
+    meter = Meter(prompt=20, cached=4)
+    scanner = StreamScan(meter, Told(1000), resumed=True)
+    scanner.feed(b": prompt 20 20\n: p 3 14\n" + chunk("d") + TAIL)
+    scanner.finish()
+    assert (meter.prompt, meter.cached) == (20, 4)
+
+
+@pytest.mark.parametrize("line", [b": prompt\n", b": prompt x 1\n", b": prompt -1 0\n", b": prompt 9999999999 0\n"])
+def test_a_malformed_prompt_is_not_believed(line: bytes) -> None:
+    _, _, meter = scan(line + b": p 0 1\n" + chunk("a"))
+    assert (meter.prompt, meter.output) == (0, 1)
+
+
 def test_usage_is_found_in_a_whole_answer_and_not_in_its_text() -> None:
     meter = Meter()
     text = json.dumps({"text": '"usage":{"prompt_tokens":99}'})

@@ -160,6 +160,21 @@ async def test_a_trusted_stream_tells_its_usage_unasked(rig: Rig, reply: list[in
     assert all("usage" not in event for event in events(body))
 
 
+async def test_the_first_line_of_a_trusted_stream_is_its_prompt(rig: Rig) -> None:
+    body = (await rig.http.post(CHAT, json=HELLO, headers=rig.hop)).content
+    first, *rest = body.split(b"\n")
+    (usage,) = [line for line in rest if line.startswith(b": usage ")]
+    assert first == b": prompt %d 4" % json.loads(usage.removeprefix(b": usage "))["prompt_tokens"]
+    assert not [line for line in rest if line.startswith(b": prompt")]
+
+
+async def test_the_prompt_of_several_is_that_of_all(rig: Rig) -> None:
+    asked = PROMPT | {"prompt": ["hello", "hello there"], "n": 2}
+    body = (await rig.http.post(TEXTS, json=asked, headers=rig.hop)).content
+    (usage,) = [line for line in body.split(b"\n") if line.startswith(b": usage ")]
+    assert body.split(b" ")[2] == b"%d" % json.loads(usage.removeprefix(b": usage "))["prompt_tokens"]
+
+
 async def test_anybody_else_sees_no_comment(rig: Rig) -> None:
     for headers in ({}, {"x-paceline-hop": "forged.token"}):
         body = (await rig.http.post(CHAT, json=HELLO, headers=headers)).content

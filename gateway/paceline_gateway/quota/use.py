@@ -29,8 +29,9 @@ def used_by_failed(code: Code, reserved: Use) -> Use:
 def used(record: Record, reserved: Use, made: int = 0) -> Use:
     """What a request has used: nothing if it never reached a worker or no worker could answer it.
 
-    Where the prompt's tokens were not told, the estimate stands. One that workers died of pays its prompt. A whole
-    answer tells its tokens at its end alone: of one that its client gave up, `made` is an estimate.
+    Where the prompt's tokens were not told, the estimate stands; so does that of a whole answer whose tokens nobody
+    has counted. It tells them at its end alone: of one that its client gave up, `made` is an estimate. One that workers
+    died of pays its prompt.
     """
     if record.code is Code.REQUEST_ISOLATED:
         return Use(1, record.meter.prompt or reserved.input_tokens, record.meter.output)
@@ -38,5 +39,11 @@ def used(record: Record, reserved: Use, made: int = 0) -> Use:
         return Use()
     if record.outcome is _CLIENT_ERROR and not record.meter.output:
         return Use(requests=1)
-    output = record.meter.output or (made if record.outcome is _CANCELLED else 0)
-    return Use(1, record.meter.prompt or reserved.input_tokens, output)
+    return Use(1, record.meter.prompt or reserved.input_tokens, _output(record, reserved, made))
+
+
+def _output(record: Record, reserved: Use, made: int) -> int:
+    meter, stream = record.meter, record.terms is not None and record.terms.stream
+    if meter.output or meter.counted or stream:
+        return meter.output
+    return {_CANCELLED: made, Outcome.OK: reserved.output_tokens}.get(record.outcome, 0)

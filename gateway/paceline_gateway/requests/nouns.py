@@ -9,11 +9,15 @@ from paceline_core.registry.enums import CutReason, Outcome, RequestClass
 
 @dataclass(slots=True)
 class Meter:
-    """Tokens as the answer reveals them; filled in while it passes, final when it ends."""
+    """Tokens as the answer reveals them; filled in while it passes, final when it ends.
+
+    `counted`: the worker has said how many output tokens there are.
+    """
 
     prompt: int = 0
     cached: int = 0
     output: int = 0
+    counted: bool = False
     worker: "WorkerPhases | None" = None
 
 

@@ -243,6 +243,7 @@ def read_usage(text: bytes, meter: Meter) -> None:
     found = {name: int(match[1]) for name, pattern in _COUNT.items() if (match := pattern.search(span))}
     meter.prompt = found.get(b"prompt_tokens", meter.prompt)
     meter.output = found.get(b"completion_tokens", meter.output)
+    meter.counted = meter.counted or b"completion_tokens" in found
     meter.cached = found.get(b"cached_tokens", meter.cached)
 
 
