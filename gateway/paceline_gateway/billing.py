@@ -47,7 +47,7 @@ class Billing:
         self, request: int, tenant: ResolvedTenant, desk: Desk, need: Use, most: Use, picture: Directory, gateways: int
     ) -> RequestError | None:
         """Set aside what a request may use of its tenant's month, or say why there is too little left."""
-        if not tenant.budgeted and tenant.output_tokens_per_minute is None:
+        if not tenant.budgeted and tenant.input_tokens_per_minute is tenant.output_tokens_per_minute is None:
             return None
         replica = None if tenant.monthly_dollars is None else self._any_replica(desk, picture)
         expected, at_most = (_spent([(replica, use.output_tokens)], use, 0) for use in (need, most))

@@ -14,6 +14,7 @@ from paceline_gateway.queues.door import Shed
 from paceline_gateway.queues.ticket import OUTPUT_WEIGHT, Ticket
 from paceline_gateway.quota.nouns import Use
 from paceline_gateway.quota.outputs import PRIOR, Outputs
+from paceline_gateway.requests.body import MOST
 from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.estimate import PromptEstimate
 from paceline_gateway.requests.hedging import Hedges
@@ -107,7 +108,7 @@ class Desk:
 
     def most_prompt_tokens(self, prompt: Prompt) -> int:
         """Prompt tokens that there are at most, beside what a chat template adds."""
-        return self._within_context(prompt, prompt.most)
+        return self._within_context(prompt, MOST if prompt.unbound else prompt.most)
 
     def _within_context(self, prompt: Prompt, tokens: int) -> int:
         return min(tokens, self.fleet.context * prompt.prompts) if self.fleet.context else tokens

@@ -163,18 +163,21 @@ class Gateway:
         """What a request is expected to use, and what it may use at most."""
         if admission.counts:
             return Use(1), Use(1)
-        floor, prompt = self._floor, max(ticket.prompt_tokens, desk.most_prompt_tokens(admission.prompt))
+        gateways, exposed = self._floor.quotas.gateways, self._floor.billing.exposure.of(tenant.name)
+        prompt = ticket.prompt_tokens
+        if _crowded(exposed.input_tokens * gateways, tenant.input_tokens_per_minute):
+            prompt = max(prompt, desk.prompt_tokens(admission.prompt))
+        most = max(prompt, desk.most_prompt_tokens(admission.prompt))
         if not writing:
-            return Use(1, ticket.prompt_tokens), Use(1, prompt)
-        limit, exposed = tenant.output_tokens_per_minute, floor.billing.exposure.of(tenant.name).output_tokens
+            return Use(1, prompt), Use(1, most)
         output = desk.outputs[ticket.request_class].expected(
             tenant.name,
             admission.max_tokens,
             admission.choices,
             least=admission.min_tokens,
-            crowded=limit is not None and exposed * floor.quotas.gateways > limit,
+            crowded=_crowded(exposed.output_tokens * gateways, tenant.output_tokens_per_minute),
         )
-        return Use(1, ticket.prompt_tokens, output), Use(1, prompt, admission.max_tokens * admission.choices)
+        return Use(1, prompt, output), Use(1, most, admission.max_tokens * admission.choices)
 
     def _reserved(self, call: Call, result: Reservation | RequestError) -> None:
         """The tenant's leave, or why there is none."""
@@ -198,6 +201,11 @@ class Gateway:
                 raise shed.error
             self._floor.displaced(shed)
         call.on(e.Queued())
+
+
+def _crowded(exposed: float, limit: int | None) -> bool:
+    """What is open may pass what it has reserved by more than a minute's limit."""
+    return limit is not None and exposed > limit
 
 
 def _answering(call: Call, step: Callable[..., None], *given: Any) -> None:

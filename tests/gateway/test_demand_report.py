@@ -134,6 +134,8 @@ def test_an_estimate_is_never_more_than_the_model_takes() -> None:
     made.fleet.says("w0", report("w0", max_model_len=4096), NOW)
     assert (made.prompt_tokens(Prompt(3_000_000)), made.prompt_tokens(Prompt(400))) == (4096, 100)
     assert made.prompt_tokens(Prompt(3_000_000, prompts=100)) == 409_600
+    assert made.most_prompt_tokens(Prompt(5000)) == 4096
+    assert made.most_prompt_tokens(Prompt(5, unbound=True)) == 4096
     made.fleet.update([])
     assert made.prompt_tokens(Prompt(3_000_000)) == 4096
 

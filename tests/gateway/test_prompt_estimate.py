@@ -77,6 +77,12 @@ def test_a_prompt_is_what_its_route_reads_of_a_body(body: dict[str, Any], path: 
     assert measure(spaced, path) == prompt
 
 
+def test_a_template_of_the_requests_own_may_write_as_much_as_it_likes() -> None:
+    asked = chat({"role": "user", "content": "four"}, chat_template="{{ messages * 1000 }}")
+    assert asked == Prompt(4, MESSAGE_TOKENS, 1, unbound=True)
+    assert chat(chat_template_kwargs={"preamble": "four"}).text == len('{"preamble":"four"}')
+
+
 def test_of_a_route_that_is_not_known_all_of_the_body_counts() -> None:
     assert measure({"anything": "four"}, "/v1/other").text == len('{"anything":"four"}')
 

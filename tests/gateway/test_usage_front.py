@@ -10,6 +10,7 @@ from tests.gateway import manifests
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.official_client import refused
 from tests.gateway.stand import CHAT, STREAM, Stand, until
+from tests.gateway.test_quota_front import limit
 from tests.gateway.worker_double import Script
 
 from paceline_core.clock import SystemClock
@@ -103,6 +104,30 @@ async def test_what_an_answer_has_for_certain_is_reserved_times_its_choices(
         await stand.client.post("/v1/chat/completions", json=CHAT | {"max_tokens": 900} | more)
         reserved.append(totals.reserved[2] - before)
     assert reserved == [2100, 1800]
+
+
+async def test_short_answers_let_no_flood_past_a_limit_per_minute(stand: Stand, make_worker: MakeWorker) -> None:
+    """Once what is open may pass it by a minute's limit, each reserves what a newcomer does."""
+    worker, goes_on = await make_worker(slots=64), asyncio.Event()
+
+    def script(seen: Any) -> Script:
+        return Script(tokens=("a",), until=goes_on if json.loads(seen.body)["max_tokens"] > 1 else None)
+
+    worker.script = script
+    stand.work(worker)
+    await limit(stand, outputTokensPerMinute=3000)
+    for _ in range(21):
+        assert (await stand.client.post("/v1/chat/completions", json=USAGE | {"max_tokens": 1})).status_code == 200
+    await ended(stand)
+    posts = [
+        asyncio.create_task(stand.client.post("/v1/chat/completions", json=USAGE | {"max_tokens": 1000}))
+        for _ in range(60)
+    ]
+    await until(lambda: stand.process.floor.open + sum(post.done() for post in posts) == 60)
+    let_in = stand.process.floor.open
+    goes_on.set()
+    await asyncio.gather(*posts)
+    assert 4 < let_in <= 4 + 3000 // 256
 
 
 async def test_a_used_up_budget_is_insufficient_quota_until_it_is_raised(stand: Stand) -> None:

@@ -16,21 +16,25 @@ MESSAGE_TOKENS: Final = 5
 PART_TOKENS: Final = 1024
 """Of a part that is no text."""
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "/v1/chat/completions": ("messages", "tools", "functions", "documents"),
+    "/v1/chat/completions": ("messages", "tools", "functions", "documents", "chat_template_kwargs"),
     "/v1/completions": ("prompt", "suffix"),
     "/v1/embeddings": ("input",),
 }
 _TEXTS: Final = ("content", "name", "reasoning_content", "reasoning", "refusal", "tool_call_id")
-_WRITTEN: Final = frozenset({"tools", "functions", "documents"})
+_WRITTEN: Final = frozenset({"tools", "functions", "documents", "chat_template_kwargs"})
 """Fields that templates write as JSON."""
 
 
 class Prompt(NamedTuple):
-    """`text`: UTF-8 bytes; `tokens`: ids listed, and what else is known in tokens; `prompts`: how many there are."""
+    """`text`: UTF-8 bytes; `tokens`: ids listed, and what else is known in tokens; `prompts`: how many there are.
+
+    `unbound`: a chat template of the request's own writes it, which may repeat what it likes.
+    """
 
     text: int = 0
     tokens: int = 0
     prompts: int = 1
+    unbound: bool = False
 
     @property
     def most(self) -> int:
@@ -54,7 +58,7 @@ def measure(data: Mapping[str, Any], path: str) -> Prompt:
             continue
         found = _messages(value) if field == "messages" else _inputs(value)
         text, tokens, prompts = text + found.text, tokens + found.tokens, max(prompts, found.prompts)
-    return Prompt(text, tokens, prompts)
+    return Prompt(text, tokens, prompts, "messages" in fields and data.get("chat_template") is not None)
 
 
 def _inputs(value: Any) -> Prompt:
