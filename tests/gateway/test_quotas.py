@@ -1,5 +1,7 @@
 """Limits of a tenant: what fits, how long to wait, and nothing lost between reserving and settling."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -270,7 +272,8 @@ def test_a_limit_of_zero_is_known_whether_shared_or_not() -> None:
 
 
 def test_what_a_shared_pool_said_is_believed_for_a_moment() -> None:
-    pool, asks, who = Pool(), [], limited(requestsPerMinute=1)
+    pool, who = Pool(), limited(requestsPerMinute=1)
+    asks: list[Any] = []
     quotas, least = Quotas(asks.append, "g0"), Use(1, 1)
     assert quotas.exhausted(who, least, 0.0) is None, "nothing was told yet"
     granted_or_not: list[object] = []
