@@ -1,7 +1,7 @@
 """Read YAML files of one or more objects, as kubectl would, and say where a fault is: file, document, field.
 
-YAML is read as Kubernetes reads it, into what JSON can express (`yaml_loader`). Hole: `on`, `yes` and `no` are booleans
-here as they are there; quote them.
+YAML is read as Kubernetes reads it, into what JSON can express (`yaml_loader`). Hole: `y`, `on`, `no` and their like
+are booleans here as they are there; quote them.
 """
 
 from collections.abc import Iterator, Mapping

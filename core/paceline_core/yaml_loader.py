@@ -1,10 +1,16 @@
-"""YAML as far as JSON can say it, refused with its line where it says more.
+"""YAML as kubectl reads it, as far as JSON can say it; refused with its line where it says more.
 
-Keys are text and stand once, a bare `2026-01-31` stays text, and tags beyond JSON's types are refused. Aliases
-count as what they stand for: ten lines of ten aliases each are ten thousand million values.
+Bare words follow the rules of kubectl's own reader (go-yaml 2, then JSON): `y`, `on` and `no` are booleans, `1e9` is a
+whole number, `0o17` and `017` are octal, `1:30` and `2026-01-31` stay text. A test compares both on a table. Nothing is
+read otherwise than there; some is refused that kubectl takes: keys that are no text or stand twice, tags beyond JSON's
+types, a merge that overwrites what stands before it. Hole: a `%YAML` directive is taken here and refused there.
+
+Aliases count as what they stand for: ten lines of ten aliases each are ten thousand million values.
 """
 
 import math
+import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 import yaml
@@ -14,7 +20,17 @@ from paceline_core.words import cut
 MOST_VALUES: Final = 100_000
 """Of one document."""
 _PREFIX: Final = "tag:yaml.org,2002:"
-_TAGS: Final = ("null", "bool", "int", "float", "str", "seq", "map")
+_NULLS: Final = frozenset(("", "~", "null", "Null", "NULL"))
+_TRUE: Final = frozenset(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"))
+_FALSE: Final = frozenset(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"))
+_INFINITE: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_WHOLE: Final = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
+_DECIMAL: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_FIRST: Final = frozenset("+-.0123456789")
+_LOOSE: Final = re.compile(r"(?<![0-9])_|_(?![0-9])")
+_LEAST, _MOST, _DIGITS = -(2**63), 2**64 - 1, 99
+_EXACT: Final = 1e21
+"""From here on Go writes a float with its exponent, so that JSON reads no whole number."""
 
 
 def _refuse_tag(_: yaml.SafeLoader, node: yaml.Node) -> None:
@@ -23,16 +39,15 @@ def _refuse_tag(_: yaml.SafeLoader, node: yaml.Node) -> None:
 
 
 class JSONLoader(yaml.SafeLoader):
-    """SafeLoader without timestamps and tags of its own."""
+    """SafeLoader with kubectl's rules for bare words, without tags of its own."""
 
-    yaml_implicit_resolvers: Final = {  # type: ignore[misc]  # a class attribute that its parent means to be replaced
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_PREFIX}timestamp"]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-    yaml_constructors: Final = {  # type: ignore[misc]  # as above
-        **{f"{_PREFIX}{tag}": yaml.SafeLoader.yaml_constructors[f"{_PREFIX}{tag}"] for tag in _TAGS},
-        None: _refuse_tag,
-    }
+    yaml_implicit_resolvers: Final = {}  # type: ignore[misc]  # a class attribute that its parent means to be replaced
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> Any:
+        """The tag of a node that has none written."""
+        if kind is yaml.ScalarNode and implicit[0]:
+            return _PREFIX + _kind(value)
+        return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
 
     def construct_document(self, node: yaml.Node) -> Any:
         """As its parent; raises ConstructorError for a document of too many values."""
@@ -68,7 +83,99 @@ class JSONLoader(yaml.SafeLoader):
             if key.value in seen:
                 raise _refusal(f"{cut(key.value)} stands twice in one map", key)
             seen.add(key.value)
+        for name in _overwritten(node):
+            raise _refusal(f"<< stands behind {cut(name)}, which it would overwrite; write << first", node)
         return super().construct_mapping(node, deep=deep)
+
+    def read_null(self, node: yaml.ScalarNode) -> None:
+        """`~` and its like."""
+        if str(self.construct_scalar(node)) not in _NULLS:
+            raise ValueError
+
+    def read_bool(self, node: yaml.ScalarNode) -> bool:
+        """`yes`, `off` and their like."""
+        word = str(self.construct_scalar(node))
+        if word not in _TRUE | _FALSE:
+            raise ValueError
+        return word in _TRUE
+
+    def read_number(self, node: yaml.ScalarNode) -> int | float:
+        """A number as JSON would hand it on: a whole one is an int, however it is written."""
+        found = _number(str(self.construct_scalar(node)))
+        if found is None:
+            raise ValueError
+        return found
+
+    def read_whole(self, node: yaml.ScalarNode) -> int:
+        """What is tagged as a whole number."""
+        if isinstance(found := self.read_number(node), int):
+            return found
+        raise ValueError
+
+
+JSONLoader.yaml_constructors = {
+    f"{_PREFIX}null": JSONLoader.read_null,
+    f"{_PREFIX}bool": JSONLoader.read_bool,
+    f"{_PREFIX}int": JSONLoader.read_whole,
+    f"{_PREFIX}float": JSONLoader.read_number,
+    **{f"{_PREFIX}{tag}": yaml.SafeLoader.yaml_constructors[f"{_PREFIX}{tag}"] for tag in ("str", "seq", "map")},
+    f"{_PREFIX}merge": yaml.SafeLoader.yaml_constructors[f"{_PREFIX}str"],
+    None: _refuse_tag,
+}
+
+
+def _kind(word: str) -> str:
+    if word in _NULLS:
+        return "null"
+    if word in _TRUE or word in _FALSE:
+        return "bool"
+    if word == "<<":
+        return "merge"
+    return "float" if _INFINITE.fullmatch(word) or _number(word) is not None else "str"
+
+
+def _number(word: str) -> int | float | None:
+    """None for what is no number; underscores stand anywhere, but where a dot is first between digits alone."""
+    if word[:1] not in _FIRST or (word.startswith(".") and _LOOSE.search(word)):
+        return None
+    plain = word.replace("_", "")
+    whole = _whole(plain)
+    if whole is not None and _LEAST <= whole <= _MOST:
+        return whole
+    value = float(plain) if _DECIMAL.fullmatch(plain) else math.inf
+    if math.isinf(value):
+        return None
+    return int(value) if value.is_integer() and abs(value) < _EXACT else value
+
+
+def _whole(plain: str) -> int | None:
+    if (found := _WHOLE.fullmatch(plain)) is None or len(plain) > _DIGITS:
+        return None
+    sign, *digits = found.groups()
+    base, text = next((base, text) for base, text in zip((16, 2, 8, 10), digits, strict=True) if text)
+    return -int(text, base) if sign == "-" else int(text, base)
+
+
+def _overwritten(node: yaml.MappingNode) -> Iterator[str]:
+    """Keys that a merge behind them has too; kubectl takes the merge's value there, and others the key's."""
+    seen: set[str] = set()
+    for key, value in node.value:
+        if key.tag == f"{_PREFIX}merge":
+            yield from seen & set(_merged_keys(value))
+        elif isinstance(key, yaml.ScalarNode):
+            seen.add(key.value)
+
+
+def _merged_keys(node: yaml.Node) -> Iterator[str]:
+    if isinstance(node, yaml.SequenceNode):
+        for part in node.value:
+            yield from _merged_keys(part)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.tag == f"{_PREFIX}merge":
+                yield from _merged_keys(value)
+            elif isinstance(key, yaml.ScalarNode):
+                yield key.value
 
 
 def _named(key: yaml.Node) -> str:

@@ -157,9 +157,8 @@ with run_dir(Path(sys.argv[1])) as run:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("deep", [False, True])
-def test_a_killed_supervisor_leaves_nothing_but_its_logs(tmp_path: Path, deep: bool) -> None:
-    state = tmp_path / ("x" * 120 if deep else "state")
+def test_a_killed_supervisor_leaves_nothing_but_its_logs(tmp_path: Path) -> None:
+    state = tmp_path / ("x" * 120)  # too deep for a socket, so that this has a folder of its own
     with subprocess.Popen([sys.executable, "-c", KILLED, str(state)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         beside = Path(process.stdout.readline().strip())
@@ -169,7 +168,7 @@ def test_a_killed_supervisor_leaves_nothing_but_its_logs(tmp_path: Path, deep: b
     watcher.wait(30)
     assert [path.name for path in (state / "run").iterdir()] == ["logs"]
     assert (state / "run/logs/gateway.log").read_text() == "why"
-    assert beside == state / "run" or not beside.exists()
+    assert not beside.exists()
 
 
 @pytest.mark.real

@@ -53,7 +53,8 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     [
         (BOMB, "at line 1: holds more than 100000 values, aliases counted; write fewer"),
         ("a: &a {b: *a}", "at line 1: an alias stands within what it stands for; write it out"),
-        (f"a: {'9' * 5000}", f"at line 1: {'9' * 39}… cannot be read as what it seems to be; write it in quotes"),
+        ("a: .inf", "at line 1: .inf cannot be read as what it seems to be; write it in quotes"),
+        ("a: 1\n<<: {a: 2}", "at line 1: << stands behind a, which it would overwrite; write << first"),
         ("a: !!int x", "at line 1: x cannot be read as what it seems to be; write it in quotes"),
         ("a: !!bool x", "at line 1: x cannot be read as what it seems to be; write it in quotes"),
         ('a: "\\ud800"', "at line 1: '\\ud800' is no text that can be written; leave it out"),
