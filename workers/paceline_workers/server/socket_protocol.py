@@ -1,0 +1,89 @@
+"""uvicorn's WebSocket, with what a client's frames may cost bounded: a turn of the loop, a message, a second.
+
+FRAMES are parsed a turn; what else has come waits, reading stops meanwhile, and other connections have their turns. It
+waits too while a message has not been taken, so one read cannot queue thousands of them.
+"""
+
+from typing import Any
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode
+
+from paceline_workers.server.socket_frames import Frames
+
+FRAMES = 64
+LINGER_S = 2.0
+
+
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """One connection. `pending` holds at most one read of the transport."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._frames = Frames(self.loop.time)
+        self._scheduled = self._held = self._ended = False
+        self.pending = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio's call. The first is the handshake, whole, from the HTTP protocol."""
+        if not self.handshake_initiated:
+            super().data_received(data)
+            return
+        if not self._ended:
+            self.pending += data
+            self._parse()
+
+    async def receive(self) -> Any:
+        """The application's call; what has waited for it goes on."""
+        message = await super().receive()
+        self._later()
+        return message
+
+    def _later(self) -> None:
+        if self.pending and not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self._again)
+
+    def _again(self) -> None:
+        self._scheduled = False
+        self._parse()
+
+    def _parse(self) -> None:
+        if self.disconnected or self.transport.is_closing():
+            self.pending.clear()
+            return
+        if self.read_paused and self.pending:
+            return
+        end = self._frames.take(self.pending, FRAMES)
+        if end:
+            super().data_received(bytes(self.pending[:end]))
+            del self.pending[:end]
+        if self._frames.fault:
+            self._end(self._frames.fault)
+            return
+        self._go_on(moved=end > 0)
+
+    def _end(self, reason: str) -> None:
+        """Close with these words, and drop what still comes for a while: a close at once would take them with it."""
+        self.pending.clear()
+        self._ended = True
+        self.conn.fail(CloseCode.POLICY_VIOLATION, reason)
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.POLICY_VIOLATION, "reason": reason})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.transport.write_eof()
+        self.close_sent = True
+        self.close_timer = self.loop.call_later(LINGER_S, self.transport.close)
+        if self._held or self.read_paused:
+            self.transport.resume_reading()
+
+    def _go_on(self, *, moved: bool) -> None:
+        """Stop reading while whole frames wait for their turn."""
+        if self.read_paused or self.transport.is_closing():
+            return
+        if self.pending and moved:
+            self._held = True
+            self.transport.pause_reading()
+            self._later()
+        elif self._held:
+            self._held = False
+            self.transport.resume_reading()
