@@ -14,7 +14,7 @@ from tests.worker.scripted_engine import Script
 from paceline_core.errors import ERRORS, Code, RequestError
 from paceline_core.wire import LoadReport, WorkerState, decode
 from paceline_workers.messages import Sampling, Submit
-from paceline_workers.server.body import read_body
+from paceline_workers.server.body import BodyMemory, Holding, read_body
 from paceline_workers.server.conduct import ComputingRoute
 from paceline_workers.server.edge import Edge
 from paceline_workers.server.engine_client import EngineState
@@ -165,7 +165,7 @@ async def test_reading_stops_at_the_cap() -> None:
         return {"type": "http.request", "body": b"x" * 100, "more_body": True}
 
     with pytest.raises(RequestError, match="over the limit of 250 bytes"):
-        await read_body([], receive, 250)
+        await read_body([], receive, Holding(BodyMemory(), 250))
     assert reads == 3
 
 
@@ -174,7 +174,7 @@ async def test_a_body_that_does_not_come_is_a_timeout() -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(RequestError, match="did not arrive within 0 s") as caught:
-        await read_body([], never, 250, seconds=0.01)
+        await read_body([], never, Holding(BodyMemory(), 250), seconds=0.01)
     assert caught.value.code is Code.REQUEST_TIMEOUT
 
 
@@ -185,7 +185,7 @@ async def test_a_client_that_leaves_while_it_sends_is_let_go() -> None:
         return events.pop(0)
 
     with pytest.raises(RequestError) as caught:
-        await read_body([], receive, 250)
+        await read_body([], receive, Holding(BodyMemory(), 250))
     assert caught.value.code is Code.CLIENT_CLOSED
 
 

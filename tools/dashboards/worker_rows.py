@@ -102,14 +102,16 @@ def _engine() -> tuple[Panel, ...]:
             "PacelineEngineRestarts", empty=_NONE,
         ),
         Panel(
-            "Grammars checked",
-            "Grammars of structured output that were checked, by how it ended (per second), and how many wait.",
+            "Grammars and bodies",
+            "Grammars of structured output that were checked, by how it ended (per second), and how many wait; "
+            "bytes of request bodies that are being read.",
             "Those ended for time or memory do harm or are far too large; `full`: a tenant sends many new "
             "ones at once.",
             "none",
             (
                 Query(rate("paceline_worker_grammar_checks_total", ("result",)), "{{result}}"),
                 Query(total("paceline_worker_grammar_checks_waiting"), "waiting"),
+                Query(f"{total('paceline_worker_body_bytes')} * 1e-6", "bodies, MB"),
             ),
             "PacelineEngineRestarts", empty=_NONE,
         ),

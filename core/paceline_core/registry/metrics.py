@@ -187,6 +187,7 @@ def _served() -> list[Metric]:
             o,
             (*_WORKER, "result"),
         ),
+        Metric("paceline_worker_body_bytes", Kind.GAUGE, "Of bodies and messages that are read; capped.", o, _WORKER),
         Metric("paceline_worker_grammar_checks_waiting", Kind.GAUGE, "Grammars that wait to be checked.", o, _WORKER),
         Metric("paceline_trace_dropped_spans_total", c, "Spans lost: queue full, or collector away.", o, _WORKER),
     ]

@@ -35,7 +35,7 @@ def create_app(worker: Worker) -> App:
         app.routes.append(WebSocketRoute(path, SocketRoute(worker.parts, serve)))
     app.routes.append(Route("/v1/embeddings", ComputingRoute(worker.parts, serve_embeddings), methods=["POST"]))
     app.routes.append(Route("/internal/load", LoadRoute(worker.board, worker.parts.write_limit_s), methods=["GET"]))
-    evacuate = EvacuateRoute(worker.parts.streams, worker.parts.write_limit_s)
+    evacuate = EvacuateRoute(worker.parts.streams, worker.parts.bodies, worker.parts.write_limit_s)
     app.routes.append(Route("/internal/evacuate", evacuate, methods=["POST"]))
     app.router.default = _nowhere
     for path, tell in (("/tokenize", tokenize), ("/detokenize", detokenize)):
@@ -70,7 +70,8 @@ def _add_probes(app: FastAPI, worker: Worker) -> None:
     @app.get("/metrics")
     async def metrics() -> Response:
         """For Prometheus."""
-        body, content_type = worker.parts.measures.exposition(worker.parts.engine, worker.checks.waiting)
+        waiting, held = worker.checks.waiting, worker.parts.bodies.held
+        body, content_type = worker.parts.measures.exposition(worker.parts.engine, waiting, held)
         return Response(body, media_type=content_type)
 
 

@@ -13,6 +13,7 @@ from paceline_core.tasks import cancel
 from paceline_core.telemetry import get_logger
 from paceline_core.wire import MOVED_HEADER
 from paceline_workers.server.asgi import Receive, Scope, Send
+from paceline_workers.server.body import BodyMemory, Holding
 from paceline_workers.server.engine_client import EngineClient
 from paceline_workers.server.engine_stream import EngineStream
 from paceline_workers.server.evacuation import Moved, OpenStreams
@@ -40,6 +41,12 @@ class Parts:
     body_limit: int
     write_limit_s: float
     streams: OpenStreams = field(default_factory=OpenStreams)
+    bodies: BodyMemory = field(default_factory=BodyMemory)
+
+    def exchange(self, scope: Scope, receive: Receive, send: Send) -> HttpExchange:
+        """An ASGI request under this worker's limits."""
+        holding = Holding(self.bodies, self.body_limit)
+        return HttpExchange(scope, receive, send, holding=holding, write_limit_s=self.write_limit_s)
 
 
 Serve = Callable[[Parts, Exchange], Awaitable[None]]
@@ -55,9 +62,8 @@ class ComputingRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request over HTTP."""
-        parts = self._parts
-        exchange = HttpExchange(scope, receive, send, body_limit=parts.body_limit, write_limit_s=parts.write_limit_s)
-        await conduct(parts, exchange, self._serve)
+        exchange = self._parts.exchange(scope, receive, send)
+        await conduct(self._parts, exchange, self._serve)
 
 
 async def conduct(parts: Parts, exchange: Exchange, serve: Serve) -> None:
@@ -67,6 +73,8 @@ async def conduct(parts: Parts, exchange: Exchange, serve: Serve) -> None:
             outcome = await _answered(parts, exchange, serve)
     except RequestError as error:
         outcome = await _refuse(exchange, error)
+    finally:
+        exchange.release()
     parts.measures.ended(outcome)
 
 
@@ -97,6 +105,15 @@ async def _refuse(exchange: Exchange, error: RequestError) -> Outcome:
         headers = headers | {MOVED_HEADER: error.reason}
     await exchange.refuse(answer(error), headers, unread=error.code is Code.REQUEST_TOO_LARGE)
     return error.row.outcome
+
+
+async def understood(exchange: Exchange, make: Callable[[bytes], Coroutine[Any, Any, R]]) -> R:
+    """What `make` returns of the body, which is let go of then. Raises RequestError."""
+    body = await exchange.body()
+    try:
+        return await unless_gone(exchange, body, make(body))
+    finally:
+        exchange.release()
 
 
 async def unless_gone(exchange: Exchange, body: bytes, work: Coroutine[Any, Any, R]) -> R:

@@ -11,7 +11,7 @@ from msgspec import structs
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Submit, Tokens
 from paceline_workers.server import phases
-from paceline_workers.server.conduct import Parts, failed_when_client_leaves, unless_gone
+from paceline_workers.server.conduct import Parts, failed_when_client_leaves, understood
 from paceline_workers.server.engine_stream import EngineStream
 from paceline_workers.server.exchange import Exchange
 from paceline_workers.server.openai.embeddings import embedding_job
@@ -26,8 +26,7 @@ async def serve_embeddings(parts: Parts, exchange: Exchange) -> None:
     """Answer one request. Raises RequestError."""
     watch = Stopwatch(parts.clock.monotonic())
     started = parts.engine.ready()
-    body = await exchange.body()
-    job = await unless_gone(exchange, body, embedding_job(parts.model, Asked(body, exchange.caller, started)))
+    job = await understood(exchange, lambda body: embedding_job(parts.model, Asked(body, exchange.caller, started)))
     watch.submit(parts.clock.monotonic())
     frames: list[Tokens] = []
     for start in range(0, len(job.submits), AT_ONCE):

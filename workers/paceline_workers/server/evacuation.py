@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from paceline_core.errors import Code, InvalidInput, RequestError
 from paceline_core.wire import Evacuate, Evacuated, MoveReason, decode, encode
 from paceline_workers.server.asgi import Receive, Reply, Scope, Send
-from paceline_workers.server.body import read_body
+from paceline_workers.server.body import BodyMemory, Holding, read_body
 from paceline_workers.server.engine_stream import EngineStream
 
 BODY_LIMIT = 1 << 20
@@ -58,15 +58,20 @@ class OpenStreams:
 class EvacuateRoute:
     """The route as an ASGI application."""
 
-    def __init__(self, streams: OpenStreams, write_limit_s: float) -> None:
+    def __init__(self, streams: OpenStreams, bodies: BodyMemory, write_limit_s: float) -> None:
         self._streams = streams
+        self._bodies = bodies
         self._write_limit_s = write_limit_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Evacuate. Raises RequestError."""
         if not scope["caller"].trusted:
             raise RequestError(Code.INVALID_API_KEY, "This route is for bearers of a valid `x-paceline-hop` token.")
-        asked = _parse(await read_body(scope["headers"], receive, BODY_LIMIT))
+        holding = Holding(self._bodies, BODY_LIMIT)
+        try:
+            asked = _parse(await read_body(scope["headers"], receive, holding))
+        finally:
+            holding.release()
         moved = await self._streams.evacuate(asked.requests, asked.deadline_ms / 1000)
         headers = {"content-type": "application/json"}
         await Reply(send, self._write_limit_s).whole(200, headers, encode(Evacuated(moved=moved)))

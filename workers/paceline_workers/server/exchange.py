@@ -5,7 +5,7 @@ from typing import Protocol
 
 from paceline_core.errors import Answer
 from paceline_workers.server.asgi import Receive, Reply, Scope, Send
-from paceline_workers.server.body import discard, read_body
+from paceline_workers.server.body import Holding, discard, read_body
 from paceline_workers.server.callers import Caller
 
 LINGER_S = 2.0
@@ -51,6 +51,10 @@ class Exchange(Protocol):
         """What is asked. Raises RequestError when it is too large, too slow or cut off."""
         ...
 
+    def release(self) -> None:
+        """The body is not needed any more."""
+        ...
+
     async def gone(self) -> None:
         """Return once the client has left; to be called after `body`."""
         ...
@@ -63,17 +67,21 @@ class Exchange(Protocol):
 class HttpExchange:
     """An ASGI request, whose caller stands in `scope["caller"]`."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, *, body_limit: int, write_limit_s: float) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, holding: Holding, write_limit_s: float) -> None:
         self._headers = scope["headers"]
         self._receive = receive
-        self._body_limit = body_limit
+        self._holding = holding
         self.caller: Caller = scope["caller"]
         self.reply = Reply(send, write_limit_s)
         self.movable = self.caller.trusted
 
     async def body(self) -> bytes:
         """The request's body."""
-        return await read_body(self._headers, self._receive, self._body_limit)
+        return await read_body(self._headers, self._receive, self._holding)
+
+    def release(self) -> None:
+        """The body counts no more."""
+        self._holding.release()
 
     async def gone(self) -> None:
         """Return when the connection closes."""
@@ -85,8 +93,13 @@ class HttpExchange:
         if not unread:
             await self.reply.error(refusal, headers)
             return
-        length = {"content-length": str(len(refusal.body)), "connection": "close"}
-        await self.reply.start(refusal.status, {**refusal.headers, **headers, **length})
-        await self.reply.write(refusal.body)
-        await discard(self._receive, LINGER_S)
-        await self.reply.write(b"", more=False)
+        await refuse_unread(self.reply, self._receive, refusal, headers)
+
+
+async def refuse_unread(reply: Reply, receive: Receive, refusal: Answer, headers: Mapping[str, str]) -> None:
+    """Refuse what has a body that is not read, and end the connection."""
+    length = {"content-length": str(len(refusal.body)), "connection": "close"}
+    await reply.start(refusal.status, {**refusal.headers, **headers, **length})
+    await reply.write(refusal.body)
+    await discard(receive, LINGER_S)
+    await reply.write(b"", more=False)

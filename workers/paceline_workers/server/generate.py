@@ -11,7 +11,7 @@ from http import HTTPStatus
 
 from paceline_core.wire import VOCABULARY
 from paceline_workers.server import phases, sse
-from paceline_workers.server.conduct import Parts, Serve, failed_when_client_leaves, unless_gone
+from paceline_workers.server.conduct import Parts, Serve, failed_when_client_leaves, understood
 from paceline_workers.server.exchange import Exchange
 from paceline_workers.server.openai.events import Events
 from paceline_workers.server.openai.jobs import Asked, MakeJob
@@ -26,8 +26,7 @@ def generating(make_job: MakeJob) -> Serve:
         measures = parts.measures.requests
         watch = measures.watch(parts.clock.monotonic())
         started = parts.engine.ready()
-        body = await exchange.body()
-        job = await unless_gone(exchange, body, make_job(parts.model, Asked(body, exchange.caller, started)))
+        job = await understood(exchange, lambda body: make_job(parts.model, Asked(body, exchange.caller, started)))
         with (
             Run.of(job, parts.engine, watch, parts.clock) as run,
             measures.following(run, exchange.caller, parts.clock),

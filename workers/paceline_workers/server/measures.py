@@ -81,8 +81,9 @@ class Measures:
         """A grammar has been checked, or was not."""
         self._count("paceline_worker_grammar_checks_total", 1, result)
 
-    def exposition(self, engine: EngineClient, checks: int = 0) -> tuple[bytes, str]:
-        """Body and content type for a scrape; what only has a value now is set now. `checks` wait."""
+    def exposition(self, engine: EngineClient, checks: int = 0, bodies: int = 0) -> tuple[bytes, str]:
+        """Body and content type for a scrape; what only has a value now is set now. `checks` wait, `bodies` bytes."""
+        self._set("paceline_worker_body_bytes", bodies)
         self._set("paceline_worker_grammar_checks_waiting", checks)
         self._set("paceline_engine_heartbeat_age_seconds", engine.since_heard)
         self._count("paceline_engine_restarts_total", engine.restarts - self._restarts)

@@ -1,7 +1,7 @@
 """uvicorn's HTTP/1.1, with bounded heads and turns, and with an error object for what cannot be read.
 
-A read of a client's bytes may hold 37,000 chunks of two bytes or 14,000 pipelined requests: it is parsed SLICE by SLICE,
-each in a turn of the loop of its own, and reading stops while some of it waits.
+A read of a client's bytes may hold 37,000 chunks of two bytes or 14,000 pipelined requests: it is parsed by
+SLICE, each in a turn of the loop of its own, and reading stops while some of it waits.
 
 A connection that was refused so says so, is read for LINGER_S more, since a close at once would take the answer with
 it, and ends. Known hole: where another answer is on its way over the same connection, it just ends.

@@ -6,7 +6,8 @@ alone; each write has the same limit as over HTTP. Closing the connection ends t
 
 A browser's page of another site is refused: it could read the answers, which it cannot over HTTP.
 
-Bounds: a message has at most `body_limit` bytes (uvicorn), WAITING of them wait, and a connection is idle for IDLE_S.
+Bounds: a message has at most `body_limit` bytes (uvicorn), and counts as a body does (1013 where all together are too
+many); frames are counted (`socket_frames`); WAITING of them wait, and a connection is idle for IDLE_S.
 Who sends more gets the answers to what runs and waits; what came beyond is dropped, and the connection closes.
 """
 
@@ -20,13 +21,14 @@ from paceline_core.errors import Answer, Code, RequestError, answer
 from paceline_core.tasks import cancel
 from paceline_workers.server import sse
 from paceline_workers.server.asgi import Receive, Scope, Send
+from paceline_workers.server.body import Holding
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.conduct import Parts, Serve, conduct
 
 WAITING = 1
 IDLE_S = 75.0
 LINGER_S = 2.0
-NORMAL, POLICY, RESTART = 1000, 1008, 1012
+NORMAL, POLICY, RESTART, BUSY = 1000, 1008, 1012, 1013
 
 
 class SocketRoute:
@@ -45,12 +47,13 @@ class SocketRoute:
             return
         await receive()
         await send({"type": "websocket.accept"})
-        inbox = _Inbox(receive)
+        inbox = _Inbox(receive, Holding(self._parts.bodies, self._parts.body_limit))
         reader = asyncio.create_task(inbox.fill())
         try:
             code, reason = await self._converse(scope["caller"], inbox, send)
         finally:
             await cancel(reader)
+            inbox.close()
         if not inbox.left:
             with contextlib.suppress(OSError):
                 await send({"type": "websocket.close", "code": code, "reason": reason})
@@ -64,6 +67,8 @@ class SocketRoute:
                 return RESTART, "the worker is shutting down"
             if exchange.reply.stuck:
                 return POLICY, f"nothing was read for {self._parts.write_limit_s:.0f} s"
+        if inbox.full:
+            return BUSY, inbox.full
         if inbox.overrun:
             return POLICY, f"more than {WAITING} message waited; send the next when an answer has ended"
         return NORMAL, f"idle for {self._idle_s:.0f} s"
@@ -92,8 +97,11 @@ def _foreign(scope: Scope) -> bool:
 class _Inbox:
     """Messages of one connection, read as they come so that its end is seen at once."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, holding: Holding) -> None:
         self._receive = receive
+        self._holding = holding
+        self._answered = 0
+        self.full = ""
         self._messages: deque[bytes] = deque()
         self._answering = False
         self._wake = asyncio.Event()
@@ -110,8 +118,25 @@ class _Inbox:
             elif self.overrun or len(self._messages) >= WAITING + (not self._answering):
                 self.overrun = True
             else:
-                self._messages.append(event.get("bytes") or (event.get("text") or "").encode())
+                self._take(event.get("bytes") or (event.get("text") or "").encode())
             self._wake.set()
+
+    def release(self) -> None:
+        """The message that is answered counts no more."""
+        self._holding.release(self._answered)
+        self._answered = 0
+
+    def close(self) -> None:
+        """None counts any more."""
+        self._holding.release()
+
+    def _take(self, message: bytes) -> None:
+        try:
+            self._holding.add(len(message))
+        except RequestError as error:
+            self.overrun, self.full = True, error.message
+        else:
+            self._messages.append(message)
 
     async def next(self, seconds: float) -> bytes | None:
         """The next message; None once the client has left, after `seconds` without one, or if it sent too many."""
@@ -124,7 +149,9 @@ class _Inbox:
         if self.left or not self._messages:
             return None
         self._answering = True
-        return self._messages.popleft()
+        message = self._messages.popleft()
+        self._answered = len(message)
+        return message
 
 
 class _SocketReply:
@@ -175,6 +202,10 @@ class _SocketExchange:
     async def body(self) -> bytes:
         """The message."""
         return self._message
+
+    def release(self) -> None:
+        """The message counts no more."""
+        self._inbox.release()
 
     async def gone(self) -> None:
         """Return when the connection has ended."""

@@ -13,6 +13,7 @@ from paceline_workers import demo
 from paceline_workers.config import WorkerConfig
 from paceline_workers.server import pooling
 from paceline_workers.server.asgi import WRITE_LIMIT_S
+from paceline_workers.server.body import BODIES, BodyMemory
 from paceline_workers.server.chat import ChatTemplate
 from paceline_workers.server.conduct import Parts
 from paceline_workers.server.engine_client import EngineClient
@@ -132,6 +133,7 @@ def create_worker(
         clock=clock,
         body_limit=config.body_limit,
         write_limit_s=write_limit_s,
+        bodies=BodyMemory(BODIES * config.body_limit),
     )
     trust = TrustFile(config.trust, config.service, clock)
     return Worker(parts, board, trust, config.drain_timeout_s, int(clock.utc().timestamp()), link, checks)

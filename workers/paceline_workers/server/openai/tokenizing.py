@@ -13,7 +13,6 @@ from pydantic import Field, PlainValidator
 
 from paceline_workers.server.asgi import Receive, Scope, Send
 from paceline_workers.server.conduct import Parts, unless_gone
-from paceline_workers.server.exchange import HttpExchange
 from paceline_workers.server.openai.body import Body, invalid
 from paceline_workers.server.openai.fields import Route
 from paceline_workers.server.openai.inputs import is_ids
@@ -94,10 +93,13 @@ class TokenRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Raises RequestError."""
         parts = self._parts
-        exchange = HttpExchange(scope, receive, send, body_limit=parts.body_limit, write_limit_s=parts.write_limit_s)
+        exchange = parts.exchange(scope, receive, send)
         with parts.gate.entered():
-            body = await exchange.body()
-            told = await unless_gone(exchange, body, self._tell(parts, body))
+            try:
+                body = await exchange.body()
+                told = await unless_gone(exchange, body, self._tell(parts, body))
+            finally:
+                exchange.release()
             await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json"}, json.encode(told))
 
 
