@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from paceline_autoscaler import series
+from paceline_autoscaler.isolations import event
 from paceline_autoscaler.measures import Measures
 from paceline_autoscaler.nouns import Goal
 from paceline_autoscaler.observe import Sightings, observe
@@ -94,9 +95,12 @@ class Autoscaler:
         """One pass over all services."""
         began = self._desk.clock.monotonic()
         if not self._world.known or not await self._may_write():
+            self._senses.gateways.isolations.take()
             self._drop(list(self._subjects) if self._candidate.elsewhere else [])
             self._swept_at, self.passed_at = None, began
             return
+        for service, told in self._senses.gateways.isolations.take():
+            await self._cluster.event(event(service, told))
         goals = dict(self._world.goals)
         gone = [key for key in self._subjects if not self._still(key)]
         self._drop(gone)

@@ -22,13 +22,14 @@ from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.life import Life
 from paceline_gateway.requests.nouns import Record, Terms, Waits
 from paceline_gateway.requests.state import AT_WORKER
-from paceline_gateway.requests.suspicion import DEATHS, PATIENCE_S, PROOF, Part, blame, proof
+from paceline_gateway.requests.suspicion import DEATHS, GROUP, PATIENCE_S, PROOF, Part, blame, patience_s, proof
 from paceline_gateway.routing.fleet import Fleet
 from paceline_gateway.routing.pace import Pace
 from paceline_gateway.routing.worker import Worker
 
 LENGTH = 24
 TICK_S = 0.0001
+SLOW_S = 0.05
 Kills = Callable[[int, int], bool]
 """Whether a request ends its worker, from the tokens of its answer so far and of those what this worker brought."""
 
@@ -58,12 +59,12 @@ class World:
     """Requests at workers. Each death makes room for a new worker, as a cluster would."""
 
     def __init__(
-        self, kinds: Sequence[Kills], *, workers: int, slots: int, attempts: int = 2, retries: int = 0
+        self, kinds: Sequence[Kills], *, workers: int, slots: int, attempts: int = 2, tick_s: float = TICK_S
     ) -> None:
         self.now = 100.0
         self.fleet = Fleet(Pace(0.5), silence_s=1e9, lookahead_s=1e9, prefix_bytes=1 << 20)
         self.desk = Dispatcher(self.fleet, Caps(held=1000, size=10**9))
-        self._slots, self._born = slots, 0
+        self._slots, self._born, self._tick_s = slots, 0, tick_s
         self.names: list[str] = []
         for _ in range(workers):
             self._bear()
@@ -79,7 +80,7 @@ class World:
             if not running:
                 assert all(each.over for each in self.all), "somebody waits beside workers that are free"
                 return
-            self.now += TICK_S
+            self.now += self._tick_s
             self.step(rng.choice(running))
             self._trials_are_alone()
         raise AssertionError("there is no end")
@@ -168,8 +169,10 @@ class World:
     def _trials_are_alone(self) -> None:
         on_trial = [each for each in self.all if each.ticket.suspect and each.life.state in AT_WORKER]
         workers = [self.worker(each).name for each in on_trial]
-        assert len(workers) == len(set(workers))
-        assert all(self.worker(each).trial == each.ticket.id for each in on_trial)
+        late = any(self.now >= each.ticket.sure_until for each in on_trial)
+        assert late or len(workers) == len(set(workers))
+        assert all(each.ticket.id in self.worker(each).trials for each in on_trial)
+        assert sum(len(worker.trials) for worker in self.fleet) == len(on_trial)
 
 
 def at_place(place: int) -> Kills:
@@ -201,6 +204,21 @@ def test_a_poison_request_kills_two_workers_and_is_alone_in_being_refused(
         if each is not poison:
             assert each.record is not None
             assert (each.record.outcome, each.record.meter.output) == (Outcome.OK, LENGTH)
+
+
+@given(kills=KILLERS, innocents=st.integers(0, 30), place=st.integers(0, 30), **SIZES)
+def test_in_a_hurry_it_takes_more_deaths_and_nobody_else_is_refused_either(
+    kills: Kills, innocents: int, place: int, workers: int, slots: int, seed: int
+) -> None:
+    """So slow that a trial outlasts the time in which certainty comes first."""
+    kinds: list[Kills] = [never] * innocents
+    kinds.insert(min(place, innocents), kills)
+    world = World(kinds, workers=workers, slots=slots, tick_s=SLOW_S)
+    world.run(random.Random(seed))
+    assert world.deaths <= DEATHS + 1
+    for each in world.all:
+        assert each.record is not None
+        assert (each.record.outcome is Outcome.OK) == (each.kills is not kills)
 
 
 @given(innocents=st.integers(1, 14), after=st.integers(0, 60), **SIZES)
@@ -254,18 +272,19 @@ def test_new_requests_keep_off_a_trial() -> None:
 
 
 def test_suspects_wait_beside_the_line_and_hold_it_up_for_a_moment_only() -> None:
-    world = World([never] * 4, workers=1, slots=8)
+    world = World([never] * (GROUP + 2), workers=1, slots=16)
     world.kill(world.worker(world.all[0]))
-    assert [each.life.waiting for each in world.all] == [False, True, True, True]
+    assert [each.life.waiting for each in world.all] == [False, *[True] * (GROUP + 1)]
     fresh = Ticket(9, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
     world.desk.join(fresh, world.now)
     assert world.desk.assign(world.now) == []
-    assert [ticket.id for ticket, _ in world.desk.assign(world.now + PATIENCE_S)] == [9]
+    gone = [ticket.id for ticket, _ in world.desk.assign(world.now + PATIENCE_S)]
+    assert gone == [*range(1, GROUP), 9]
 
 
 def test_a_worker_under_load_is_cleared_for_a_trial_and_if_it_stays_busy_the_trial_begins_anyway() -> None:
     world = World([never] * 3, workers=1, slots=8)
-    suspect = Ticket(9, RequestClass.INTERACTIVE, 10, 40, deadline=1e9, suspect=True, accused=world.now)
+    suspect = Ticket(9, RequestClass.INTERACTIVE, 10, 40, deadline=1e9, suspect=True, sure_until=world.now + 1)
     world.desk.rejoin(suspect, 1e9)
     fresh = Ticket(10, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
     world.desk.join(fresh, world.now)
@@ -274,10 +293,12 @@ def test_a_worker_under_load_is_cleared_for_a_trial_and_if_it_stays_busy_the_tri
 
 
 def test_the_one_on_trial_is_blamed_and_without_a_trial_everybody_is_suspected() -> None:
-    assert blame([1, 2], None, {1}) == {1: Part.SUSPECT, 2: Part.SUSPECT}
-    assert blame([1, 2], 2, {2}) == {1: Part.BYSTANDER, 2: Part.CULPRIT}
-    assert blame([1, 2, 3], 2, {3}) == {1: Part.BYSTANDER, 2: Part.SUSPECT, 3: Part.SUSPECT}
+    assert blame([1, 2], set(), {1}) == {1: Part.SUSPECT, 2: Part.SUSPECT}
+    assert blame([1, 2], {2}, {2}) == {1: Part.BYSTANDER, 2: Part.CULPRIT}
+    assert blame([1, 2, 3], {2}, {3}) == {1: Part.BYSTANDER, 2: Part.SUSPECT, 3: Part.SUSPECT}
+    assert blame([1, 2, 3], {2, 3}, set()) == {1: Part.BYSTANDER, 2: Part.SUSPECT, 3: Part.SUSPECT}
 
 
-def test_one_token_is_proof_once_others_have_waited_for_long() -> None:
-    assert [proof(waited) for waited in (0.0, PATIENCE_S / 2, PATIENCE_S)] == [PROOF, PROOF, 1]
+def test_one_token_is_proof_once_speed_comes_first_which_is_later_each_time() -> None:
+    assert [proof(sure=sure) for sure in (True, False)] == [PROOF, 1]
+    assert [patience_s(accused) for accused in (1, 2, 3)] == [PATIENCE_S, 4 * PATIENCE_S, 16 * PATIENCE_S]

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable
 
 from paceline_autoscaler.demand import SILENCE_S, DemandMeter
+from paceline_autoscaler.isolations import Isolations
 from paceline_autoscaler.nouns import Demand
 from paceline_autoscaler.now import Now
 from paceline_autoscaler.signals.streams import Streams
@@ -33,7 +34,7 @@ async def resolve(host: str, port: int) -> tuple[str, ...]:
 
 
 class Gateways:
-    """Demand over all gateways. `on_held` is called when a report shows held requests."""
+    """Demand over all gateways. `on_held` is called when a report shows held requests, or one that is isolated."""
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class Gateways:
         self._on_held = on_held
         self._resolve = resolver
         self._meter = DemandMeter()
+        self.isolations = Isolations()
         self._complaints = Complaints(_log)
 
     @property
@@ -100,7 +102,8 @@ class Gateways:
 
     def _on_report(self, report: DemandReport) -> None:
         self._meter.on(report, self._now())
-        if any(cls.held for service in report.services for cls in service.classes):
+        news = self.isolations.on(report, self._clock.utc())
+        if news or any(cls.held for service in report.services for cls in service.classes):
             self._on_held()
 
 

@@ -24,7 +24,7 @@ from paceline_gateway.queues.peak import Peak
 from paceline_gateway.queues.shares import Shares
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.queues.turns import Turns
-from paceline_gateway.requests.suspicion import PATIENCE_S, Part, blame, proof
+from paceline_gateway.requests.suspicion import PROOF, Part, blame, patience_s, proof
 from paceline_gateway.routing.fleet import Fleet
 from paceline_gateway.routing.policy import Ask, Pick
 from paceline_gateway.routing.worker import PLACES, Worker
@@ -140,8 +140,8 @@ class Dispatcher:
         self.fleet.kept = self._peak.value(now)
         for line in self.lines.values():
             line.expire(now)
-            if (suspect := line.suspect) is not None and now < suspect.accused + PATIENCE_S:
-                self.fleet.make_way(suspect.accused + PATIENCE_S, now)
+            if (suspect := line.suspect) is not None and now < suspect.sure_until:
+                self.fleet.make_way(suspect.sure_until, now)
         assigned: list[tuple[Ticket, Worker]] = []
         while self._numbers.total and (gone := self._next(now)) is not None:
             assigned.append(gone)
@@ -171,8 +171,8 @@ class Dispatcher:
         """It ended without a word: what ran there has its part in that (`part`); False if all of it has one already."""
         running = [number for number, other in self._in_flight.items() if other is worker]
         fresh = [number for number in running if number not in self._parts]
-        doubtful = worker.unbegun.keys() | worker.bystanders
-        self._parts |= blame(fresh, worker.trial if worker.trial in fresh else None, doubtful)
+        here = set(fresh)
+        self._parts |= blame(fresh, worker.trials & here, (worker.unbegun.keys() | worker.doubtful) & here)
         return bool(fresh)
 
     def part(self, ticket: Ticket) -> Part | None:
@@ -184,24 +184,22 @@ class Dispatcher:
         if part is Part.BYSTANDER:
             ticket.bystander = True
             return
-        ticket.suspect, ticket.accused = True, now
+        ticket.suspect, ticket.accused = True, ticket.accused + 1
+        ticket.sure_until = now + patience_s(ticket.accused)
         worker = self._in_flight.get(slot.id)
-        if worker is not None and worker.trial is None:
-            worker.trial = slot.id
+        if worker is not None:
+            worker.trials.add(slot.id)
 
     def got_on(self, ticket: Ticket, slot: Ticket, tokens: int, now: float) -> bool:
         """A suspect has brought so many tokens more than its client had; whether that clears it."""
-        if tokens < proof(now - ticket.accused):
+        if tokens < proof(sure=now < ticket.sure_until):
             return False
-        self.clear(ticket, slot)
-        return True
-
-    def clear(self, ticket: Ticket, slot: Ticket) -> None:
-        """No worker dies of it."""
-        ticket.suspect = False
-        worker = self._in_flight.get(slot.id)
+        ticket.suspect, worker = False, self._in_flight.get(slot.id)
         if worker is not None:
             _end_trial(worker, slot)
+            if tokens < PROOF:
+                worker.doubtful.add(slot.id)
+        return True
 
     def free(self, ticket: Ticket, now: float, *, suspect: bool) -> None:
         """It ended at its worker."""
@@ -209,7 +207,7 @@ class Dispatcher:
         self._parts.pop(ticket.id, None)
         if worker is not None:
             _end_trial(worker, ticket)
-            worker.bystanders.discard(ticket.id)
+            worker.doubtful.discard(ticket.id)
             self._urgent -= ticket.request_class is URGENT
             worker.give(ticket.id, now, failed=suspect)
             ticket.avoid |= {worker.name}
@@ -262,7 +260,7 @@ class Dispatcher:
 
     def _send(self, ticket: Ticket, now: float) -> tuple[Ticket, Worker] | None:
         ask = ticket.ask
-        pick = self.fleet.pick(ask, now, ticket.avoid, now - ticket.accused if ticket.suspect else None)
+        pick = self.fleet.pick(ask, now, ticket.avoid, now < ticket.sure_until if ticket.suspect else None)
         if pick is None:
             return None
         self.lines[ticket.request_class].went(ticket, max(ticket.prompt_tokens - pick.cached_tokens, 1))
@@ -277,9 +275,10 @@ class Dispatcher:
         ticket.cached_tokens = pick.cached_tokens
         self._in_flight[ticket.id] = pick.worker
         if ticket.suspect:
-            pick.worker.trial, pick.worker.shut = ticket.id, ticket.accused + PATIENCE_S
+            pick.worker.trials.add(ticket.id)
+            pick.worker.shut = ticket.sure_until
         elif ticket.bystander:
-            pick.worker.bystanders.add(ticket.id)
+            pick.worker.doubtful.add(ticket.id)
         self._urgent += name is URGENT
         self._drain[name].departed(now)
         self._served[name].departed(now, ticket.cost)
@@ -306,5 +305,6 @@ class Dispatcher:
 
 
 def _end_trial(worker: Worker, slot: Ticket) -> None:
-    if worker.trial == slot.id:
-        worker.trial, worker.shut = None, -inf
+    if slot.id in worker.trials:
+        worker.trials.discard(slot.id)
+        worker.shut = -inf

@@ -34,8 +34,10 @@ class Ticket:
     cached_tokens: int = 0
     resumed: bool = False
     suspect: bool = False
-    accused: float = 0.0
-    """When that worker died."""
+    accused: int = 0
+    """How often."""
+    sure_until: float = 0.0
+    """Until then its trial is to be certain rather than quick."""
     bystander: bool = False
     """Its worker died of another one."""
     charged: float = 0.0

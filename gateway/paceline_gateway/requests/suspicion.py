@@ -1,30 +1,35 @@
 """Which request a worker died of, found by group testing. Pure.
 
 A worker that crashes does not say why, and all that ran there is lost with it. After a first death every request that
-ran there is a suspect. A suspect goes on like any other, but a worker has at most one of them on trial at a time: if
-that worker dies, the suspect on trial is the culprit and is isolated, and the others that ran there are bystanders. A
-suspect that gets on is cleared: after PROOF tokens more than the client has, or at the end of an answer that does not
-stream, or when its worker says so.
+ran there is a suspect. A suspect goes on like any other, but a worker has one of them on trial at a time: if that
+worker dies, the suspect on trial is the culprit and is isolated, and the others that ran there are bystanders. A
+suspect that gets on is cleared: after PROOF tokens more than the client has; what does not stream, at its end.
 
 For PATIENCE_S after a death certainty comes first: a trial begins where no other prompt is being computed, and no new
-request joins it. After that speed does: one token is proof, and prompts share a worker with a trial. If a worker with a
-trial dies while it computes another prompt, or while it runs a request that was a bystander before, these and the one
-on trial are suspects (again) and nobody is isolated: that is left to their next trials.
+request joins it. After that speed does, so that a death with many streams does not hold them up: GROUP at a time are on
+trial at a worker, one token clears, and other prompts share it. Whenever a worker dies with several on trial, or while
+it runs others that may have done it (a prompt being computed, a bystander of an earlier death, a suspect cleared by
+less than PROOF), all of these are suspects (again) and nobody is isolated: that is left to their next trials, for which
+there is more time.
 
-Invariant: of one request that always kills before it is cleared two workers die while trials are certain, and nobody
-else is isolated. Only what is certain counts as a death: a process that no longer listens where it did, or an engine of
-which its worker says so; not a drain, an eviction or a silence.
+Invariant: a request that always kills before it is cleared kills two workers if its trial begins within PATIENCE_S, and
+nobody else is isolated. Only what is certain counts as a death: a process that no longer listens where it did, or an
+engine of which its worker says so; not a drain, an eviction or a silence.
 Known holes: a request that kills later than PROOF tokens into each life is cleared each time, and a suspect beside it
 may be blamed; DEATHS bounds it. So may a suspect whose worker dies of something else during the trial.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable, Set
 from enum import StrEnum
 
-PROOF = 8
+PROOF = 4
 """Tokens that a suspect must bring beyond those that its client has."""
 PATIENCE_S = 1.0
 """How long after a death certainty comes before speed."""
+LONGER = 4
+"""How many times as long with each further one."""
+GROUP = 4
+"""Suspects that are on trial together at a worker after that."""
 DEATHS = 3
 """Unexplained deaths that a request may outlive."""
 
@@ -40,18 +45,28 @@ class Part(StrEnum):
     """It was at an earlier death too, and on trial at this one."""
 
 
-def blame(running: Iterable[int], trial: int | None, doubtful: Container[int]) -> dict[int, Part]:
+def blame(running: Iterable[int], trials: Set[int], doubtful: Set[int]) -> dict[int, Part]:
     """Each request's part in the death of the worker that ran them.
 
-    `trial` was on trial there; `doubtful` might have done it instead.
+    `trials` were on trial there; `doubtful` might have done it instead.
     """
-    if trial is None:
+    if not trials:
         return dict.fromkeys(running, Part.SUSPECT)
-    parts = {each: Part.SUSPECT if each in doubtful else Part.BYSTANDER for each in running}
-    others = any(part is Part.SUSPECT for each, part in parts.items() if each != trial)
-    return parts | {trial: Part.SUSPECT if others else Part.CULPRIT}
+    causes = trials | doubtful
+    guilt = Part.CULPRIT if len(causes) == 1 else Part.SUSPECT
+    return {each: guilt if each in causes else Part.BYSTANDER for each in running}
 
 
-def proof(waited: float) -> int:
-    """Tokens that clear a suspect so long after the death."""
-    return 1 if waited >= PATIENCE_S else PROOF
+def patience_s(accused: int) -> float:
+    """How long certainty comes first for a suspect that is accused for the first time, the second time, ..."""
+    return float(PATIENCE_S * LONGER ** (accused - 1))
+
+
+def proof(*, sure: bool) -> int:
+    """Tokens that clear a suspect, where certainty comes first or speed."""
+    return PROOF if sure else 1
+
+
+def places(*, sure: bool) -> int:
+    """How many suspects may be on trial at a worker."""
+    return 1 if sure else GROUP

@@ -13,7 +13,7 @@ from math import inf
 from paceline_core.kube import Endpoint
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import LoadReport, WorkerState
-from paceline_gateway.requests.suspicion import PATIENCE_S
+from paceline_gateway.requests.suspicion import places
 from paceline_gateway.routing.balance import Balance
 from paceline_gateway.routing.breaker import Circuit, left_out
 from paceline_gateway.routing.policy import Ask, Candidate, Pick, Policy
@@ -153,15 +153,13 @@ class Fleet:
         per_second = sum(worker.share / (output * worker.step_s) for worker in workers)
         return (ahead - free + 1) / per_second if per_second else None
 
-    def pick(
-        self, ask: Ask, now: float, avoid: frozenset[str] = frozenset(), accused: float | None = None
-    ) -> Pick | None:
+    def pick(self, ask: Ask, now: float, avoid: frozenset[str] = frozenset(), sure: bool | None = None) -> Pick | None:
         """The worker for a request, None while nobody has room.
 
         Those to avoid are asked only if no other would take it: a request must not block the line behind it. A
-        suspect, `accused` so long ago, asks those that have none.
+        suspect goes where there is a place on trial; `sure`: alone, None: it is none.
         """
-        candidates, new, avoided = self._candidates(ask, now, avoid, accused)
+        candidates, new, avoided = self._candidates(ask, now, avoid, sure)
         pick = self._policy.pick(candidates, ask, now)
         if pick is None and new:
             pick = self._policy.pick(candidates + new, ask, now)
@@ -174,7 +172,7 @@ class Fleet:
 
     def make_way(self, until: float, now: float) -> None:
         """Suspects wait: until then the worker that computes the fewest prompts is given no other new ones."""
-        free = [worker for worker in self.eligible(now) if worker.trial is None]
+        free = [worker for worker in self.eligible(now) if not worker.trials]
         if free and all(now >= worker.shut for worker in free):
             min(free, key=lambda worker: len(worker.unbegun)).shut = until
 
@@ -188,7 +186,7 @@ class Fleet:
             self.prefixes.note(worker.name, ask.keys, now)
 
     def _candidates(
-        self, ask: Ask, now: float, avoid: frozenset[str], accused: float | None
+        self, ask: Ask, now: float, avoid: frozenset[str], sure: bool | None
     ) -> tuple[list[Candidate], list[Candidate], list[Candidate]]:
         """Workers with a free slot: those to be asked first, those that are new, those to avoid."""
         first: list[Candidate] = []
@@ -199,7 +197,7 @@ class Fleet:
         for worker in eligible:
             if worker.in_flight >= (worker.open_to(place, kept) if kept else worker.share):
                 continue
-            if not self._fits(worker, now, accused):
+            if not self._fits(worker, now, sure):
                 continue
             if ask.keys:
                 cached = ask.tokens(self.prefixes.cached(worker.endpoint.name, ask.keys, now))
@@ -212,11 +210,11 @@ class Fleet:
                 first.append(candidate)
         return first, new, avoided
 
-    def _fits(self, worker: Worker, now: float, accused: float | None) -> bool:
+    def _fits(self, worker: Worker, now: float, sure: bool | None) -> bool:
         """Whether a suspect, or one that is none, may go there as far as trials are concerned."""
-        if accused is None:
+        if sure is None:
             return now >= worker.shut
-        return worker.trial is None and (not worker.unbegun or accused >= PATIENCE_S)
+        return len(worker.trials) < places(sure=sure) and not (sure and worker.unbegun)
 
     def _roomy(self, worker: Worker, place: int) -> bool:
         if not worker.backlog:

@@ -86,12 +86,12 @@ class Worker:
     reports: int = 0
     dead: bool = False
     """Its process has ended without a word, and no report has come since."""
-    trial: int | None = None
-    """Ticket of the suspect that it runs."""
-    bystanders: set[int] = field(default_factory=set)
-    """Tickets of those in flight that were bystanders before."""
+    trials: set[int] = field(default_factory=set)
+    """Tickets of the suspects that are on trial there."""
+    doubtful: set[int] = field(default_factory=set)
+    """Tickets of others that it might die of."""
     shut: float = -inf
-    """Until then what is no suspect keeps off its trial."""
+    """Until then what is no suspect keeps off a trial."""
     drains: bool = False
     """It has refused a request because it drains, and no report has come since."""
     work: float = 0.0

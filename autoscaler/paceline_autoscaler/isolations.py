@@ -1,0 +1,56 @@
+"""Requests that gateways have isolated, as Events: each once. Pure.
+
+A gateway says its last few in every line, so that a lost line loses none. What a line brings that its gateway's line
+before did not have is news; so is, of a gateway that is heard for the first time, what is younger than FRESH_S. Hole:
+an autoscaler that takes the lease over in between tells nothing of what its predecessor had heard and not told.
+"""
+
+from collections import deque
+from datetime import datetime, timedelta
+
+from paceline_core.kube import Event, Key
+from paceline_core.wire import DemandReport, Isolated
+
+FRESH_S = 60.0
+WAITING = 64
+"""Not told yet, over all services; older ones are dropped."""
+Told = tuple[str, Isolated]
+
+
+class Isolations:
+    """What was heard; `waiting` is what nobody has been told of yet."""
+
+    def __init__(self) -> None:
+        self._heard: dict[str, frozenset[Told]] = {}
+        self.waiting: deque[Told] = deque(maxlen=WAITING)
+
+    def on(self, report: DemandReport, now: datetime) -> bool:
+        """Take one line; whether it has news."""
+        told = frozenset((service.service, each) for service in report.services for each in service.isolated)
+        before = self._heard.get(report.gateway)
+        news = [each for each in told if _fresh(each[1], now)] if before is None else told - before
+        self._heard[report.gateway] = told
+        self.waiting.extend(sorted(news, key=lambda each: each[1].at))
+        return bool(news)
+
+    def take(self) -> list[Told]:
+        """What waits to be told."""
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        return waiting
+
+
+def event(service: str, told: Isolated) -> Event:
+    """What `kubectl describe` says of it."""
+    who = f"Request {told.request} of tenant {told.tenant}"
+    message = f"{who} is isolated: two workers died of it, the last one {told.worker}."
+    extra = {"tenant": told.tenant, "request-id": told.request}
+    return Event("InferenceService", Key.parse(service), "Warning", "RequestIsolated", message, extra)
+
+
+def _fresh(told: Isolated, now: datetime) -> bool:
+    try:
+        at = datetime.fromisoformat(told.at)
+    except ValueError:
+        return False
+    return at.tzinfo is not None and now - at <= timedelta(seconds=FRESH_S)
