@@ -69,6 +69,19 @@ def test_requests_with_another_cache_salt_share_no_key() -> None:
     assert keys(chat(LONG, cache_salt=None)) == keys(chat(LONG, cache_salt=5)) == plain
 
 
+@pytest.mark.parametrize("field", ["chat_template", "chat_template_kwargs", "documents"])
+def test_what_the_template_is_told_changes_all_keys(field: str) -> None:
+    told = chat(LONG, **{field: [{"title": "one"}]})
+    assert not set(keys(told)) & set(keys(chat(LONG)))
+    assert keys(told) == keys(told | {"temperature": 1})
+    assert keys(chat(LONG, **{field: None})) == keys(chat(LONG))
+
+
+def test_a_prompt_that_is_cut_has_no_keys_since_its_begin_may_be_gone() -> None:
+    assert keys(chat(LONG, truncate_prompt_tokens=50)) == ()
+    assert keys({"prompt": LONG, "truncate_prompt_tokens": -1}) == ()
+
+
 def test_what_does_not_reach_the_prompt_changes_no_key() -> None:
     assert keys(chat(LONG, temperature=0.3, stream=True, user="u", model="other")) == keys(chat(LONG))
 

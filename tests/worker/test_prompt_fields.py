@@ -1,6 +1,7 @@
 """Fields that change the prompt: what the chat template is told, what is cut off, with whom it is cached."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -218,6 +219,19 @@ async def test_inputs_of_embeddings_are_cut_and_cached_apart_too(bracketed: Toke
         5,
     ]
     assert (await told(cache_salt="x")).salt != (await told()).salt
+
+
+async def test_a_chat_template_of_a_request_is_rendered_only_where_it_is_trusted(model: ServedModel) -> None:
+    field, words = await refused(model, chat_template="{{ messages[0].content }}!")
+    assert (field, "trust_request_chat_template" in words) == ("chat_template", True)
+    trusting = replace(model, trusts_templates=True)
+    assert await prompt(trusting, chat_template="{{ messages[0].content }}!") == "hello!"
+    assert await prompt(trusting) == await prompt(model)
+    assert await prompt(replace(trusting, template=None), chat_template="a chat") == "a chat"
+    for broken in ("{% for %}", "{{ messages.append(1) }}"):
+        assert (await refused(trusting, chat_template=broken))[0] in {"chat_template", "messages"}
+    for wrong in ("", "x" * 65_537, 5):
+        assert (await refused(trusting, chat_template=wrong))[0] == "chat_template"
 
 
 def test_a_chat_that_is_counted_is_rendered_by_the_same_fields() -> None:

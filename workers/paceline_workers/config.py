@@ -97,7 +97,8 @@ class WorkerConfig(Config):
     `watchdog_s`: an engine that owes a word and neither says nor computes anything for so long is killed. Half of what
     a gateway waits within a stream (`stall_s`), so that it hears of the engine and can resume elsewhere.
     `trace_ratio`: share of requests traced that bring no traceparent, if OTEL_* names a collector. `vllm_names`: show
-    the metrics under vLLM's names as well.
+    the metrics under vLLM's names as well. `trust_request_chat_template`: render the templates that requests bring,
+    which may compute without bound.
     """
 
     name: str = ""
@@ -115,3 +116,4 @@ class WorkerConfig(Config):
     body_limit: int = Field(default=8 << 20, ge=1024)
     trace_ratio: float = Field(default=0.0, ge=0, le=1)
     vllm_names: bool = True
+    trust_request_chat_template: bool = False

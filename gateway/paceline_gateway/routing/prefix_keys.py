@@ -1,10 +1,10 @@
 """How a prompt's beginnings are named without a tokenizer: keys chained over its canonical bytes (`wire.prefix`).
 
 The canonical bytes of a longer conversation begin with those of the shorter one, whatever order its fields came in:
-what a chat template writes first (the tools) comes first, then the messages, keys sorted. A key is the xxh3 of what it
-stands for beyond the key before, seeded with that one; the first seed is the tenant's and the request's `cache_salt`,
-because workers share prefixes inside these alone. It separates and hides nothing: keys go to our own workers only, and
-no client ever sees one.
+what a chat template writes first comes first (the tools, and what else it is told), then the messages, keys sorted. A
+key is the xxh3 of what it stands for beyond the key before, seeded with that one; the first seed is the tenant's and
+the request's `cache_salt`, because workers share prefixes inside these alone. It separates and hides nothing: keys go
+to our own workers only, and no client ever sees one.
 Known hole: the same text as a string and as a list of parts has different keys.
 """
 
@@ -18,6 +18,9 @@ from xxhash import xxh3_64_intdigest
 
 from paceline_core.wire import PrefixKeys
 from paceline_core.wire.prefix import BLOCK, reaches
+
+_RENDERED = ("chat_template", "chat_template_kwargs", "documents")
+"""What changes a whole prompt, wherever the template writes it."""
 
 
 def prefix_keys(body: Mapping[str, Any], tenant: str) -> PrefixKeys | None:
@@ -40,12 +43,15 @@ def _seed(body: Mapping[str, Any], tenant: str) -> int:
 
 
 def canonical(body: Mapping[str, Any]) -> memoryview | None:
-    """The prompt as this gateway writes it down; None where there is none, or several."""
+    """The prompt as this gateway writes it down; None where there is none, or several, or what is left of one."""
+    if body.get("truncate_prompt_tokens") is not None:
+        return None
     messages, prompt = body.get("messages"), body.get("prompt")
     try:
         if isinstance(messages, list):
             offered = None if body.get("tool_choice") == "none" else body.get("tools")
-            return _opened(messages, _written(offered) if offered else b"")
+            others = {name: value for name in _RENDERED if (value := body.get(name))}
+            return _opened(messages, b"".join(_written(value) for value in (offered, others) if value))
         if isinstance(prompt, list) and len(prompt) == 1:
             prompt = prompt[0]
         if isinstance(prompt, str):

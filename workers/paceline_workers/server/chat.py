@@ -46,7 +46,9 @@ PLAIN = Rendering()
 class ChatTemplate:
     """A compiled template; `origin` names its file in errors. `source` is its text."""
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str], now: Now, origin: str) -> None:
+    def __init__(
+        self, source: str, special_tokens: Mapping[str, str], now: Now, origin: str, *, tried: bool = True
+    ) -> None:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _raise
@@ -55,9 +57,18 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
         try:
             self._template = environment.from_string(source)
-            self._render([{"role": "user", "content": "Hello"}])
+            if tried:
+                self._render([{"role": "user", "content": "Hello"}])
         except _FAULTS as error:
             raise InvalidInput(origin, f"the chat template fails: {error}; mend it or take it out") from None
+
+    @classmethod
+    def sent(cls, source: str, special_tokens: Mapping[str, str], now: Now) -> "ChatTemplate":
+        """One that came with a trusted request: nothing bounds what it computes. Raises RequestError."""
+        try:
+            return cls(source, special_tokens, now, "chat_template", tried=False)
+        except InvalidInput as error:
+            raise RequestError(Code.INVALID_REQUEST, f"`{error.field}`: {error.message}.", param=error.field) from None
 
     @classmethod
     def load(cls, folder: Path, special_tokens: Mapping[str, str], now: Now) -> "ChatTemplate | None":

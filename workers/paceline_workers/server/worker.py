@@ -128,6 +128,7 @@ def create_worker(
             warm=warm,
             fingerprint=fingerprint(config),
             check=checks.check,
+            trusts_templates=config.trust_request_chat_template,
         ),
         measures=measures,
         clock=clock,

@@ -108,6 +108,7 @@ async def chat_job(model: ServedModel, asked: Asked) -> Job:
     request = parse(ChatRequest, body)
     context = asked.started.max_model_len
     model.known(request.model)
+    model = model.with_template(request.chat_template)
     tools = model.parser(request.offered, request.forced)
     text, ids = await _chat_prompt(model, request, asked)
     max_tokens = room(len(ids), request.limit, asked.caller.max_tokens, context, "messages")

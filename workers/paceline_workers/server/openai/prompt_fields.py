@@ -11,6 +11,7 @@ from paceline_workers.server.openai.lengths import Truncation
 
 SALT_CHARACTERS = 1024
 DOCUMENTS_LIMIT = 256
+TEMPLATE_CHARACTERS = 1 << 16
 RESERVED = frozenset(
     {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize"}
 )
@@ -46,6 +47,7 @@ class TemplateFields(Body):
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
     add_special_tokens: bool | None = None
+    chat_template: str | None = Field(default=None, min_length=1, max_length=TEMPLATE_CHARACTERS)
     chat_template_kwargs: dict[str, Any] = {}
 
     def check(self) -> None:

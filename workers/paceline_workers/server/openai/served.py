@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
@@ -24,7 +24,8 @@ class ServedModel:
     """`new_seed` gives the seed of a request that names none. `no_embeddings`: why it cannot embed, "" if it can.
 
     `filters` makes the filters of one answer, if there are any. `fingerprint` names model, revision and backend: what
-    answers with the same seed depend on. `check` tells whether a grammar can be followed.
+    answers with the same seed depend on. `check` tells whether a grammar can be followed. `trusts_templates`: requests
+    may bring chat templates of their own.
     """
 
     names: tuple[str, ...]
@@ -37,6 +38,17 @@ class ServedModel:
     warm: WarmPrefixes = field(default_factory=WarmPrefixes)
     fingerprint: str = ""
     check: Check = checked_here
+    trusts_templates: bool = False
+
+    def with_template(self, source: str | None) -> "ServedModel":
+        """The same with a request's own chat template, if it has one. Raises RequestError."""
+        if source is None:
+            return self
+        if not self.trusts_templates:
+            words = "`chat_template` is code, which this worker takes from no request (trust_request_chat_template)."
+            raise RequestError(Code.INVALID_REQUEST, words, param="chat_template")
+        template = ChatTemplate.sent(source, self.tokenizer.special_tokens, self.clock.utc)
+        return replace(self, template=template)
 
     def known(self, name: str) -> None:
         """Raises RequestError unless this model answers to `name`."""

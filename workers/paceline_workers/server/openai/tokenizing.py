@@ -131,6 +131,6 @@ async def _tokens(model: ServedModel, asked: TokenizeRequest, context: int) -> l
     if asked.prompt is not None:
         refuse_uncountable(asked.prompt, context, "prompt")
         return await model.tokenizer.encode(asked.prompt, special=asked.add_special_tokens is not False)
-    text = model.render(asked.messages or [], asked.tools, asked.rendering())
+    text = model.with_template(asked.chat_template).render(asked.messages or [], asked.tools, asked.rendering())
     refuse_uncountable(text, context, "messages")
     return await model.tokenizer.encode(text, special=asked.add_special_tokens is True)

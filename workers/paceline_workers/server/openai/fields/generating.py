@@ -42,6 +42,11 @@ GENERATING_FIELDS: tuple[Field, ...] = (
         "whether the tokens that stand around a prompt are added to a text; default `true`",
     ),
     served(
+        "chat_template", CHAT, VLLM,
+        "a template of the request's own, up to 65,536 characters; only where the worker's file has "
+        "`trust_request_chat_template: true`, else refused, as in vLLM",
+    ),
+    served(
         "chat_template_kwargs", CHAT, VLLM,
         "variables of the chat template, such as `enable_thinking`; not those with fields of their own",
     ),
@@ -186,7 +191,6 @@ GENERATING_FIELDS: tuple[Field, ...] = (
     refused("verbosity", CHAT, OPENAI, "say it in the prompt", "medium"),
     refused("suffix", COMPLETIONS, BOTH, "needs a model made to fill in, which none of those served here is", ""),
     refused("prompt_embeds", COMPLETIONS, VLLM, "a prompt is text or token ids", []),
-    refused("chat_template", CHAT, VLLM, "a template of the request's own"),
     refused("logprob_token_ids", GENERATING, VLLM, "log-probabilities of these tokens alone"),
     refused("thinking_token_budget", GENERATING, VLLM, "how many tokens the model thinks", -1),
     refused("include_reasoning", CHAT, VLLM, "whether its thoughts are told", True),

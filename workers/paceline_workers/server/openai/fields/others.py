@@ -63,12 +63,12 @@ OTHER_FIELDS: tuple[Field, ...] = (
         "continue_final_message", TOKENIZE, VLLM,
         "as in a chat",
     ),
+    served("chat_template", TOKENIZE, VLLM, "as in a chat"),
     served(
         "chat_template_kwargs", TOKENIZE, VLLM,
         "as in a chat",
     ),
     served("return_token_strs", TOKENIZE, VLLM, "also what the vocabulary calls each token"),
-    refused("chat_template", TOKENIZE, VLLM, "as in a chat"),
     ignored("media_io_kwargs", TOKENIZE, VLLM, "of images and sound, which are not taken"),
     ignored("mm_processor_kwargs", TOKENIZE, VLLM, "of images and sound, which are not taken"),
     served("model", DETOKENIZE, VLLM, "may be left out at a worker's own port"),
