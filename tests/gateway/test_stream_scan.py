@@ -240,6 +240,22 @@ def test_a_stream_that_goes_on_keeps_what_its_first_worker_found_cached() -> Non
     assert (meter.prompt, meter.cached) == (20, 4)
 
 
+def test_a_foreign_stream_that_tells_its_usage_as_it_goes_is_believed_at_any_moment() -> None:
+    meter = Meter()
+    scanner = StreamScan(meter)
+    for output in (2, 5):
+        scanner.feed(chunk("ab", usage={"prompt_tokens": 9, "completion_tokens": output}))
+        assert (meter.prompt, meter.output) == (9, output)
+
+
+def test_a_null_usage_in_each_event_leaves_the_events_to_be_counted() -> None:
+    meter = Meter()
+    scanner = StreamScan(meter)
+    for output in (1, 2):
+        scanner.feed(chunk("ab", usage=None))
+        assert meter.output == output
+
+
 @pytest.mark.parametrize("line", [b": prompt\n", b": prompt x 1\n", b": prompt -1 0\n", b": prompt 9999999999 0\n"])
 def test_a_malformed_prompt_is_not_believed(line: bytes) -> None:
     _, _, meter = scan(line + b": p 0 1\n" + chunk("a"))

@@ -27,6 +27,11 @@ def test_cached_prompt_tokens_are_free() -> None:
     assert HERE.cost(prompt=1000, cached=500, output=5) < HERE.cost(prompt=1000, cached=0, output=5)
 
 
+def test_no_number_of_tokens_is_too_large_for_a_price() -> None:
+    tokens = 65_536 * (2**63 - 1)
+    assert HERE.cost(prompt=tokens, cached=0, output=tokens) == Decimal(10**6)
+
+
 def test_a_price_is_per_hour() -> None:
     hour = Replica(StepTime(base=0.0, prefill=1.0), slots=1, step_tokens=1, per_hour=Decimal("3.93"))
     assert hour.cost(prompt=3600, cached=0, output=0) == Decimal("3.93")

@@ -85,7 +85,7 @@ class StreamScan:
         if plain is None:
             lines = self._pieces(packet)
             self.fresh = meter.output - before or _events(lines)
-            if not self._positions:
+            if not (self._positions or meter.counted):
                 meter.output += len(_CONTENT.findall(lines))
         else:
             lines = self._plain(plain)
@@ -160,6 +160,8 @@ class StreamScan:
             self.done = True
         if lines.find(b'"usage":') >= 0:
             self._usage = lines
+            if not self._positions:
+                self._read_usage(lines)
         if lines.find(b'data: {"error"') >= 0:
             self.failed = True
         kept.append(lines)

@@ -15,6 +15,8 @@ from paceline_core.wire import StepTime
 from paceline_gateway.usage.nouns import ZERO
 
 GRAIN: Final = Decimal("0.000000001")
+MOST_S: Final = 1e9
+"""More seconds of a replica than any request takes: a model of step times that says more is not believed."""
 _PER_HOUR: Final = Decimal(3600 * 10**9)
 
 
@@ -35,7 +37,7 @@ class Replica(NamedTuple):
 
     def cost(self, *, prompt: int, cached: int, output: int) -> Decimal:
         """US dollars for these seconds, to the billionth."""
-        seconds = self.seconds(prompt=prompt, cached=cached, output=output)
+        seconds = min(self.seconds(prompt=prompt, cached=cached, output=output), MOST_S)
         return (round(seconds * 1e9) * self.per_hour / _PER_HOUR).quantize(GRAIN)
 
 
