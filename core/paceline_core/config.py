@@ -5,6 +5,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -30,6 +31,16 @@ class Listen(Config):
 
     host: str = "127.0.0.1"
     port: int = Field(default=0, ge=0, le=65535)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a host: an address of loopback, or `localhost`."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 C = TypeVar("C", bound=Config)

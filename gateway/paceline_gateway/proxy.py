@@ -120,6 +120,10 @@ class Call:
 
     def head(self, status: int, headers: Headers) -> None:
         """The worker's status and headers."""
+        if status == 401:  # it does not believe this gateway, which no client can mend
+            self._do_drop(e.Drop(), 0.0)
+            self.lost(Loss.INVALID)
+            return
         self._status, self._stream = status, headers.get(b"content-type", b"").startswith(b"text/event-stream")
         quota = self.quota_fields if status < 400 else self._front.refunded(self, used_by_refused(status))
         self._fields = request_id_field(self.request_id) + quota + passed_on(headers)
@@ -378,9 +382,7 @@ class Call:
             if self.admission is not None and self.admission.ours and self.admission.stream:
                 self.continuation.restart()
         self._scan = StreamScan(self.life.meter, self.continuation.told, resumed=self.life.begun)
-        self._stream = False
-        self._brought = 0
-        self._status = 200
+        self._stream, self._brought, self._status = False, 0, 200
         self._fields = b""
         self._collected: list[bytes] = []
         self._size = 0

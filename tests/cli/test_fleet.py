@@ -80,6 +80,7 @@ class StandIns:
             env={},
             files=(),
             port=port,
+            metrics_port=port,
             startup=Probe("/readyz", period_s=1, timeout_s=1, failures=30),
             liveness=Probe("/healthz", period_s=1, timeout_s=1, failures=10),
             readiness=Probe("/readyz", period_s=1, timeout_s=1, failures=2),

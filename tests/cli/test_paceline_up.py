@@ -102,8 +102,9 @@ def test_status_shows_the_services_and_the_parts(shared: Up, api: Api) -> None:
     assert httpx.get(shown["metrics"]["gateway"], trust_env=False).status_code == 200
     assert shown["logs"] == str(shared.state / "run" / "logs")
     (worker,) = shown["workers"]
-    assert f"  quick-main-1  ready  {worker['url']}\n" in said("status", *state).stdout
-    assert httpx.get(f"{worker['url']}/metrics", trust_env=False).status_code == 200
+    assert f"  quick-main-1  ready  {worker['metrics']}\n" in said("status", *state).stdout
+    assert httpx.get(worker["metrics"], trust_env=False).status_code == 200
+    assert httpx.post(f"{worker['url']}/v1/completions", json={}, trust_env=False).status_code == 401
 
 
 def test_top_shows_service_tenant_and_worker_of_the_run(shared: Up, api: Api) -> None:

@@ -19,7 +19,7 @@ from paceline_core.launch import Probe
 from paceline_gateway.config import GatewayConfig
 
 PORTS = Ports(public=8000, gateway=8001, autoscaler=8002, prometheus=8003)
-WORKER = Endpoint("chat-main-1", "main", "stable", "abc", "127.0.0.1", 20001, ready=True)
+WORKER = Endpoint("chat-main-1", "main", "stable", "abc", "127.0.0.1", 20001, ready=True, metrics_port=20002)
 
 
 class Nobody:
@@ -83,4 +83,4 @@ def test_prometheus_scrapes_the_parts_and_the_workers_that_there_are(site: Site)
     found = Path(jobs["worker"]["file_sd_configs"][0]["files"][0])
     assert yaml.safe_load(found.read_text()) == []
     prometheus.targets(site, [ServiceEndpoints(Key("default", "chat"), (WORKER,))])
-    assert yaml.safe_load(found.read_text()) == [{"targets": ["127.0.0.1:20001"], "labels": {"worker": "chat-main-1"}}]
+    assert yaml.safe_load(found.read_text()) == [{"targets": ["127.0.0.1:20002"], "labels": {"worker": "chat-main-1"}}]

@@ -12,6 +12,7 @@ LAUNCH = WorkerLaunch(
     env={},
     files=(),
     port=1,
+    metrics_port=2,
     startup=Probe("/readyz", period_s=2, timeout_s=1, failures=15),
     liveness=Probe("/healthz", period_s=5, timeout_s=1, failures=6),
     readiness=Probe("/readyz", period_s=1, timeout_s=1, failures=3),

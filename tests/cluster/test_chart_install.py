@@ -144,7 +144,7 @@ def test_an_uninstall_leaves_the_crds_the_objects_and_what_serves(page: Page) ->
     assert len(_crds(page)) == 4
     assert page.workers() == workers
     [worker] = workers
-    address = page.bench.pod(page.home, worker, 8000)
+    address = page.bench.pod(page.home, worker, 8001)
     assert httpx.get(f"{address}/readyz", trust_env=False).status_code == 200
 
 

@@ -43,7 +43,7 @@ def launched(tmp_path: Path) -> Write:
         found = validate(document)
         assert isinstance(found, InferenceService)
         service = resolve(found)
-        binding = Binding("chat-main-1", "127.0.0.1", 0, str(tmp_path), "", str(tmp_path / "pages"))
+        binding = Binding("chat-main-1", "127.0.0.1", 0, str(tmp_path), "", str(tmp_path / "pages"), 0)
         (file,) = build(service, service.pools[0], "stable", binding).files
         Path(file.path).write_text(file.content)
         return Path(file.path)

@@ -33,6 +33,7 @@ FAULTS = {
     "draining": REFUSAL,
     "engine failed": Script(status=500, body='{"error":{"code":"engine_failed"}}'),
     "bad gateway": Script(status=502, body="oops"),
+    "no belief in the gateway": Script(status=401, body='{"error":{"code":"invalid_api_key"}}'),
     "an error event first": Script(error_after=0),
 }
 
@@ -78,10 +79,11 @@ async def test_the_only_worker_may_come_back(stand: Stand, make_worker: MakeWork
     assert text_of(await waiting) == WHOLE_TEXT
 
 
-async def test_a_request_that_fails_everywhere_ends_with_502(stand: Stand, make_worker: MakeWorker) -> None:
+@pytest.mark.parametrize("name", ["reset before the answer", "no belief in the gateway"])
+async def test_a_request_that_fails_everywhere_ends_with_502(stand: Stand, make_worker: MakeWorker, name: str) -> None:
     workers = [await make_worker(f"w{index}") for index in range(3)]
     for worker in workers:
-        worker.script = lambda _: Script(cut_after=0)
+        worker.script = lambda _: FAULTS[name]
     stand.work(*workers)
     await stand.ready(3)
     response = await stand.client.post("/v1/chat/completions", json=STREAM)

@@ -72,14 +72,20 @@ def test_keys_that_are_not_known_empty_nobodys_trust() -> None:
     assert scene.look(trust=None) == ()
 
 
-def test_only_paceline_and_the_scrapers_reach_the_workers_port() -> None:
+def test_only_who_asks_reaches_a_workers_api_and_only_who_scrapes_its_metrics() -> None:
     scene = Scene(settings=replace(SETTINGS, metrics_namespaces=("monitoring", "paceline-system")))
     scene.look()
     spec = scene.server.picture()["NetworkPolicy team/paceline-workers"]["spec"]
-    (rule,) = spec["ingress"]
-    names = [peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for peer in rule["from"]]
+    asked, scraped = spec["ingress"]
+    assert asked["ports"] == [{"port": 8000, "protocol": "TCP"}]
+    (asker,) = asked["from"]
+    assert asker["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "paceline-system"}
+    (label,) = asker["podSelector"]["matchExpressions"]
+    assert (label["key"], label["values"]) == ("app.kubernetes.io/name", ["paceline-gateway", "paceline-autoscaler"])
+    assert scraped["ports"] == [{"port": 8001, "protocol": "TCP"}]
+    names = [peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for peer in scraped["from"]]
     assert names == ["paceline-system", "monitoring"]
-    assert rule["ports"] == [{"port": 8000, "protocol": "TCP"}]
+    assert not any("podSelector" in peer for peer in scraped["from"])
     assert spec["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "paceline-worker"}
     assert spec["policyTypes"] == ["Ingress"]
 

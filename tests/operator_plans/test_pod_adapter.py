@@ -22,7 +22,14 @@ from paceline_workers.config import WorkerConfig
 GOLDEN = Path(__file__).parent / "golden"
 ROOT = Path(__file__).parents[2]
 PROCESS = Binding(
-    "chat-main-1", "127.0.0.1", 20017, "/run/parts/chat-main-1", "/run/trust.yaml", "/run/pages", "/venv/bin/python"
+    "chat-main-1",
+    "127.0.0.1",
+    20017,
+    "/run/parts/chat-main-1",
+    "/run/trust.yaml",
+    "/run/pages",
+    20018,
+    "/venv/bin/python",
 )
 SECRET = {"name": "HUB_TOKEN", "valueFrom": {"secretKeyRef": {"name": "tokens", "key": "hub"}}}
 PLAIN = {"name": "MONEY", "value": "$(HOME) costs $$5 $x"}
@@ -101,11 +108,13 @@ def test_pod_and_process_start_the_same_worker(name: str) -> None:
         assert container(pod)[kind] == probed(getattr(process, probe))
     requests = container(pod)["resources"]["requests"]
     assert quantity(requests["memory"]) == process.resources.memory
+    assert quantity(container(pod)["resources"]["limits"]["memory"]) == process.resources.memory_limit
+    assert process.resources.memory_limit > process.resources.memory + (1 << 30)
     assert pod["spec"]["terminationGracePeriodSeconds"] >= process.grace_s
 
 
 def probed(probe: Probe) -> dict[str, Any]:
-    get = {"path": probe.path, "port": "http", "scheme": "HTTP"}
+    get = {"path": probe.path, "port": "metrics", "scheme": "HTTP"}
     times = (probe.period_s, probe.timeout_s, probe.failures)
     return {"httpGet": get, **dict(zip(("periodSeconds", "timeoutSeconds", "failureThreshold"), times, strict=True))}
 
@@ -117,9 +126,12 @@ def test_the_file_in_the_pod_is_the_file_of_the_process_but_for_its_places(name:
     (file,) = launched(PROCESS, **WISHES[name]).files
     outside = parse(WorkerConfig, yaml.safe_load(file.content), file.path)
     engine = outside.engine.model_copy(update={"disk_path": inside.engine.disk_path})
-    places = {"name": "", "listen": inside.listen, "trust": inside.trust, "engine": engine}
+    places = {"name": "", "listen": inside.listen, "metrics": inside.metrics, "trust": inside.trust, "engine": engine}
     assert inside == outside.model_copy(update=places)
     assert (inside.listen.host, inside.listen.port) == ("0.0.0.0", 8000)
+    assert inside.metrics is not None
+    assert [port["containerPort"] for port in container(pod)["ports"]] == [inside.listen.port, inside.metrics.port]
+    assert not inside.open_to_all
 
 
 @pytest.mark.parametrize("name", WISHES)
@@ -217,10 +229,10 @@ def test_pods_ask_for_the_resource_and_the_nodes_that_the_profile_of_their_gpu_n
         return dict(render(found, found.pools[0], SETTINGS, profile)["spec"])
 
     asked = rendered(pools=pools)
-    assert asked["containers"][0]["resources"]["limits"] == {"example.com/gpu": "1"}
+    assert asked["containers"][0]["resources"]["limits"] == {"memory": "64Gi", "example.com/gpu": "1"}
     assert asked["nodeSelector"] == {"gpu": "h100"}
     emulated = rendered(pools=pools, engine={"emulate": EMULATE})
-    assert "limits" not in emulated["containers"][0]["resources"]
+    assert emulated["containers"][0]["resources"]["limits"] == {"memory": "2Gi"}
     assert "nodeSelector" not in emulated
 
 
@@ -229,9 +241,9 @@ def test_gpus_are_limits_as_kubernetes_wants_extended_resources() -> None:
     launch = launched()
     resources = replace(launch.resources, gpus=2, gpu_resource="nvidia.com/gpu")
     pod = pod_template(replace(launch, resources=resources), found.pools[0], SETTINGS, {})
-    assert container(pod)["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert container(pod)["resources"]["limits"] == {"memory": "2Gi", "nvidia.com/gpu": "2"}
     assert container(pod)["resources"]["requests"]["nvidia.com/gpu"] == "2"
-    assert "limits" not in container(template())["resources"]
+    assert container(template())["resources"]["limits"] == {"memory": "2Gi"}
 
 
 @pytest.mark.parametrize(("count", "text"), [(2.0, "2"), (0.5, "500m"), (1.25, "1250m"), (0.0, "0")])

@@ -40,6 +40,7 @@ def settings(**changes: Any) -> WorkerConfig:
         "model": "builtin://demo",
         "served_names": ["chat", "team/chat"],
         "listen": {},
+        "anonymous": True,
         "drain_timeout_s": 0.3,
         "watchdog_s": 20.0,
     }

@@ -205,7 +205,7 @@ async def test_a_class_is_believed_from_a_gateway_alone(rig: Rig, trusted: bool,
 
     headers = {"x-paceline-class": "batch", "x-paceline-resume": "9"} | (dict(rig.hop) if trusted else {})
     scope = {"type": "websocket", "headers": [(name.encode(), value.encode()) for name, value in headers.items()]}
-    await Edge(SocketRoute(rig.worker.parts, serve), rig.worker.trust)(scope, came.get, send)
+    await Edge(SocketRoute(rig.worker.parts, serve), rig.worker.trust, anonymous=True)(scope, came.get, send)
     assert [(caller.request_class, caller.resume) for caller in seen] == [(known, 0)]
 
 

@@ -140,7 +140,10 @@ def test_a_port_in_use_is_one_clear_line(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"listen": {"host": "no.such.host.invalid"}}, "listen: no.such.host.invalid:0 is no address:"),
+        (
+            {"listen": {"host": "no.such.host.invalid"}, "anonymous": None},
+            "listen: no.such.host.invalid:0 is no address:",
+        ),
         ({"model": "hf://org/name"}, "model: hf://org/name: this version does not fetch hf:// sources"),
     ],
 )

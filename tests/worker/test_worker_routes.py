@@ -308,7 +308,7 @@ async def test_a_fault_of_the_worker_is_answered_without_its_text(rig: Rig) -> N
     async def broken(*_: object) -> Job:
         raise ZeroDivisionError("an inner secret")
 
-    app = Edge(ComputingRoute(rig.worker.parts, generating(broken)), rig.worker.trust)
+    app = Edge(ComputingRoute(rig.worker.parts, generating(broken)), rig.worker.trust, anonymous=True)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://worker") as client:
         message = check_error(await client.post(CHAT, json=HELLO), Code.INTERNAL_ERROR)
     assert "secret" not in message

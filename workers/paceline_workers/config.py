@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, StringConstraints, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from paceline_core.config import Config, Listen
+from paceline_core.config import Config, Listen, is_loopback
 from paceline_core.objects.engine import GPU_PAGE_TOKENS, PAGE_TOKENS
 
 USUAL_SEQS = 64
@@ -29,6 +29,21 @@ def _a_size_of_page(tokens: int) -> int:
         fault = "must be one of {sizes}, on GPUs from {least} to {most}"
         raise PydanticCustomError("page", fault, {"sizes": sizes, "least": least, "most": most})
     return tokens
+
+
+def _anonymous(anonymous: bool | None, trust: Path | None) -> bool:
+    return trust is None if anonymous is None else anonymous
+
+
+def _on_loopback(anonymous: bool | None, info: ValidationInfo) -> bool | None:
+    listen, trust = info.data.get("listen"), info.data.get("trust")
+    if anonymous is False and trust is None:
+        raise PydanticCustomError("trust", "nobody could ask: name the gateways' public keys in `trust`")
+    if isinstance(listen, Listen) and _anonymous(anonymous, trust) and not is_loopback(listen.host):
+        fault = "whoever reaches {host} could ask without a token; name the gateways' public keys in `trust`, {or_else}"
+        or_else = "and leave this out" if anonymous else "or listen on 127.0.0.1"
+        raise PydanticCustomError("anonymous", fault, {"host": listen.host, "or_else": or_else})
+    return anonymous
 
 
 class EmulateConfig(Config):
@@ -96,6 +111,8 @@ class WorkerConfig(Config):
 
     `watchdog_s`: an engine that owes a word and neither says nor computes anything for so long is killed. Half of what
     a gateway waits within a stream (`stall_s`), so that it hears of the engine and can resume elsewhere.
+    `metrics`: where `/metrics` and the probes are; none: beside the API.
+    `anonymous`: whether the API answers who brings no internal token; none: without `trust` it does. Only on loopback.
     `trace_ratio`: share of requests traced that bring no traceparent, if OTEL_* names a collector. `vllm_names`: show
     the metrics under vLLM's names as well. `trust_request_chat_template`: render the templates that requests bring,
     which may compute without bound.
@@ -108,7 +125,9 @@ class WorkerConfig(Config):
     model: str
     served_names: Annotated[list[str], Field(min_length=1)]
     listen: Listen
+    metrics: Listen | None = None
     trust: Path | None = None
+    anonymous: Annotated[bool | None, AfterValidator(_on_loopback)] = Field(default=None, validate_default=True)
     engine: EngineConfig = EngineConfig()
     filters: list[FilterConfig] = []
     drain_timeout_s: float = Field(default=300.0, gt=0)
@@ -117,3 +136,8 @@ class WorkerConfig(Config):
     trace_ratio: float = Field(default=0.0, ge=0, le=1)
     vllm_names: bool = True
     trust_request_chat_template: bool = False
+
+    @property
+    def open_to_all(self) -> bool:
+        """Whether the API answers who brings no internal token."""
+        return _anonymous(self.anonymous, self.trust)

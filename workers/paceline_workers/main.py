@@ -18,7 +18,7 @@ from paceline_core.config import LEVEL_VARIABLE, from_environment
 from paceline_core.errors import InvalidInput, PacelineError
 from paceline_core.telemetry import configure
 from paceline_workers.config import WorkerConfig
-from paceline_workers.server.serve import serve, take_port
+from paceline_workers.server.serve import serve, take_ports
 
 ENGINE = (sys.executable, "-m", "paceline_workers.engine")
 
@@ -28,8 +28,8 @@ def main(engine_argv: Sequence[str] = ENGINE) -> int:
     configure("worker", os.environ.get(LEVEL_VARIABLE, "INFO"))
     try:
         config = from_environment(WorkerConfig)
-        with take_port(config.listen) as sock:
-            uvloop.run(serve(config, sock, engine_argv))
+        with take_ports(config) as sockets:
+            uvloop.run(serve(config, sockets, engine_argv))
     except PacelineError as error:
         sys.stderr.write(f"paceline worker: {error}\n")
         return 2 if isinstance(error, InvalidInput) else 1

@@ -115,7 +115,7 @@ async def scrape(worker: Endpoint) -> str:
     """A worker's `/metrics`; empty when it does not answer."""
     try:
         async with httpx.AsyncClient(timeout=SCRAPE_LIMIT_S) as http:
-            return (await http.get(f"http://{worker.host}:{worker.port}/metrics")).text
+            return (await http.get(f"http://{worker.host}:{worker.metrics_port}/metrics")).text
     except httpx.HTTPError:
         return ""
 

@@ -29,4 +29,4 @@ def status(state: State = DEFAULT, as_json: AsJson = False) -> None:
         shown = row(document)
         typer.echo(line(shown))
         for worker in (worker for worker in run["workers"] if worker["service"] == shown.name):
-            typer.echo(f"  {worker['name']}  {worker['state']}  {worker['url']}")
+            typer.echo(f"  {worker['name']}  {worker['state']}  {worker['metrics']}")

@@ -1,4 +1,4 @@
-"""The process adapter of `paceline_core.launch`: a binding with paths and a port on this machine for each worker."""
+"""The process adapter of `paceline_core.launch`: a binding with paths and ports on this machine for each worker."""
 
 import sys
 from collections.abc import Mapping
@@ -14,26 +14,28 @@ from paceline_core.objects.resolved import ResolvedService
 
 
 class Launcher:
-    """Builds launches; a worker keeps its port from start to start unless somebody else took it meanwhile."""
+    """Builds launches; a worker keeps its ports from start to start unless somebody else took it meanwhile."""
 
     def __init__(self, site: Site, services: Mapping[Key, ResolvedService], trust: Path) -> None:
         self._site = site
         self._services = services
         self._trust = trust
-        self._ports: dict[str, int] = {}
+        self._ports: dict[str, tuple[int, int]] = {}
 
     def launch(self, target: ScaleTarget, name: str) -> WorkerLaunch:
         """What to start for the worker `name`."""
         service = self._services[target.service]
         pool = next(pool for pool in service.pools if pool.name == target.pool)
         home = self._site.run.home(name)
+        port, metrics_port = self._pair(name)
         binding = Binding(
             name=name,
             host=HOST,
-            port=self._port(name),
+            port=port,
             config_dir=str(home),
             trust_path=str(self._trust),
             page_dir=str(home / "pages"),
+            metrics_port=metrics_port,
             python=sys.executable,
         )
         launch = build(service, pool, target.track, binding)
@@ -41,12 +43,13 @@ class Launcher:
 
     def release(self, name: str) -> None:
         """The worker will not come back."""
-        if port := self._ports.pop(name, None):
+        for port in self._ports.pop(name, ()):
             self._site.ports.give_back(port)
 
-    def _port(self, name: str) -> int:
-        port = self._ports.get(name)
-        if port is None or not is_free(HOST, port):
+    def _pair(self, name: str) -> tuple[int, int]:
+        """The API's port and that of metrics."""
+        pair = self._ports.get(name)
+        if pair is None or not all(is_free(HOST, port) for port in pair):
             self.release(name)
-            port = self._ports[name] = self._site.ports.take()
-        return port
+            pair = self._ports[name] = (self._site.ports.take(), self._site.ports.take())
+        return pair

@@ -60,7 +60,7 @@ def configuration(home: Path, parts: Iterable[tuple[str, int]]) -> dict[str, obj
 def targets(site: Site, services: Iterable[ServiceEndpoints]) -> None:
     """Tell Prometheus which workers there are; it notices the file's change by itself."""
     rows = [
-        {"targets": [f"{endpoint.host}:{endpoint.port}"], "labels": {"worker": endpoint.name}}
+        {"targets": [f"{endpoint.host}:{endpoint.metrics_port}"], "labels": {"worker": endpoint.name}}
         for item in services
         for endpoint in item.endpoints
     ]

@@ -96,8 +96,9 @@ class Worker:
         """As `paceline status` shows it."""
         words = {"draining": self.draining, "ready": self.ready, "keeps ending": self.failing}
         state = next((word for word, so in words.items() if so), "starting")
-        url = f"http://{HOST}:{self._launch.port}"
-        return {"name": self.name, "service": str(self.target.service), "state": state, "url": url}
+        url, metrics = (f"http://{HOST}:{port}" for port in (self._launch.port, self._launch.metrics_port))
+        shown = {"name": self.name, "service": str(self.target.service), "state": state}
+        return {**shown, "url": url, "metrics": f"{metrics}/metrics"}
 
     @property
     def startup_limit_s(self) -> float:
@@ -127,6 +128,7 @@ class Worker:
             ready=self.ready,
             terminating=self.draining,
             created=self._created,
+            metrics_port=self._launch.metrics_port,
         )
 
     async def _leave(self) -> None:
@@ -146,12 +148,15 @@ class Worker:
     def _on_process(self) -> None:
         running = self._process.child is not None
         if not running:  # a port that somebody else took is another one at the next start
-            self._hopeless = self._process.last_exit == WRONG and is_free(HOST, self._launch.port)
+            self._hopeless = self._process.last_exit == WRONG and self._ports_are_free()
             self._unwritable = "" if self.draining else unwritable(self.log)
         self._health = Health(self._site.clock.monotonic()) if running else None
         if not running and not self.draining:
             self._hooks.tell(self.target, "BackOff", self._process.ending)
         self._hooks.changed()
+
+    def _ports_are_free(self) -> bool:
+        return is_free(HOST, self._launch.port) and is_free(HOST, self._launch.metrics_port)
 
     async def _probe(self) -> None:
         while True:
@@ -163,7 +168,7 @@ class Worker:
     async def _round(self, before: Health) -> None:
         launch, ask = self._launch, self._site.prober.ask
         answers = await asyncio.gather(
-            *(ask(HOST, launch.port, probe) for probe in (launch.liveness, launch.readiness))
+            *(ask(HOST, launch.metrics_port, probe) for probe in (launch.liveness, launch.readiness))
         )
         if self._health is not before:
             return  # the answers are of a process that has ended meanwhile

@@ -82,6 +82,11 @@ class TrustFile:
         if self._file is not None:
             self._file.current()
 
+    @property
+    def known(self) -> bool:
+        """Whether anybody is trusted now."""
+        return self._file is not None and self._file.current().known
+
     def hop(self, token: str) -> Hop | None:
         """Who sends this token, if it is a valid hop to this audience, now."""
         if not token or self._file is None:

@@ -122,6 +122,11 @@ class HopVerifier:
         self._audience = audience
         self._seen: dict[str, Hop] = {}
 
+    @property
+    def known(self) -> bool:
+        """Whether there is any key."""
+        return bool(self._keys)
+
     def verify(self, token: str, now: datetime) -> Hop | None:
         """The hop, or None when the token is malformed, foreign, forged or expired."""
         hop = self._seen.get(token) or self._check(token)

@@ -88,7 +88,10 @@ WatchEvent = Listed[T] | Changed[T] | Gone[T] | Lost
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One worker of a service. `ready` is its readiness probe's word; `created` is RFC 3339 UTC, if known."""
+    """One worker of a service. `ready` is its readiness probe's word; `created` is RFC 3339 UTC, if known.
+
+    `metrics_port` is known in local mode alone: elsewhere Prometheus finds it by its name.
+    """
 
     name: str
     pool: str
@@ -99,6 +102,7 @@ class Endpoint:
     ready: bool
     terminating: bool = False
     created: str | None = None
+    metrics_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ def build(service: ResolvedService, pool: ResolvedPool, track: str, binding: Bin
         env_from={variable.name: variable.value_from for variable in service.runtime.env if variable.value_from},
         files=(LaunchFile(path, _text(worker_config(service, pool, binding))),),
         port=binding.port,
+        metrics_port=binding.metrics_port,
         startup=_startup(service),
         liveness=Probe("/healthz", period_s=5, timeout_s=3, failures=6),
         readiness=Probe("/readyz", period_s=1, timeout_s=1, failures=3),
@@ -57,6 +58,7 @@ def worker_config(service: ResolvedService, pool: ResolvedPool, binding: Binding
         "model": service.model.source,
         "served_names": list(dict.fromkeys((service.model.served_name, service.key))),
         "listen": {"host": binding.host, "port": binding.port},
+        "metrics": {"host": binding.host, "port": binding.metrics_port},
         "trust": binding.trust_path,
         "engine": _engine(service, pool, binding),
         **_filters(service),
@@ -124,18 +126,22 @@ def _startup(service: ResolvedService) -> Probe:
 
 
 def _resources(service: ResolvedService, pool: ResolvedPool) -> Resources:
-    """Requests, not limits; an emulated worker opens no weights and never takes a GPU, the demo's are 4 MB.
+    """What a replica asks for; an emulated worker opens no weights and never takes a GPU, the demo's are 4 MB.
 
-    What `hostOffloadBytes` asks for is on top of it, unless steps are emulated: they move no bytes.
+    Memory goes by the kind of worker, since the size of a model's files is not known here. The limit keeps a worker
+    that runs away from taking its node along: on CPUs there is room for 7 B parameters in fp32; on GPUs weights pass
+    through the page cache, which the kernel takes back. What `hostOffloadBytes` asks for is on top of both, unless
+    steps are emulated: they move no bytes.
     """
     engine = service.engine
     disk = _disk(engine.disk_offload_bytes)
     host = 0 if service.emulated else engine.host_offload_bytes + (DISK_BUFFERS if disk else 0)
     if service.emulated or (pool.gpus == 0 and service.model.source == DEMO):
-        return Resources(cpu=0.25, memory=(512 << 20) + host, disk=disk)
+        return Resources(cpu=0.25, memory=(512 << 20) + host, memory_limit=(2 << 30) + host, disk=disk)
     if pool.gpus == 0:
-        return Resources(cpu=2.0, memory=(4 << 30) + host, disk=disk)
-    return Resources(cpu=4.0, memory=(16 << 30) + host, gpus=pool.gpus, gpu_resource=GPU_RESOURCE, disk=disk)
+        return Resources(cpu=2.0, memory=(4 << 30) + host, memory_limit=(32 << 30) + host, disk=disk)
+    memory, limit = (16 << 30) + host, (64 << 30) + host
+    return Resources(4.0, memory, limit, gpus=pool.gpus, gpu_resource=GPU_RESOURCE, disk=disk)
 
 
 def _disk(pages: int) -> int:

@@ -9,7 +9,8 @@ from paceline_core.objects.runtime import EnvSource
 class Binding:
     """What differs between a pod and a process: where files lie and what to listen on.
 
-    `page_dir` is for KV pages on disk; it outlives the process and goes with the replica.
+    Probes and metrics have `metrics_port`. `page_dir` is for KV pages on disk; it outlives the process and goes with
+    the replica.
     """
 
     name: str
@@ -18,6 +19,7 @@ class Binding:
     config_dir: str
     trust_path: str
     page_dir: str
+    metrics_port: int
     python: str = "python"
 
 
@@ -41,10 +43,14 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a replica asks for; `memory` and `disk` in bytes, `cpu` in cores. `disk` bounds the binding's `page_dir`."""
+    """What a replica asks for; `memory` and `disk` in bytes, `cpu` in cores. `disk` bounds the binding's `page_dir`.
+
+    Beyond `memory_limit` a pod is killed; 0 is none, and a process of this machine has none.
+    """
 
     cpu: float
     memory: int
+    memory_limit: int = 0
     gpus: int = 0
     gpu_resource: str = ""
     disk: int = 0
@@ -52,7 +58,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLaunch:
-    """One worker, ready to be started. `grace_s` is the time between SIGTERM and SIGKILL.
+    """One worker, ready to be started. Probes ask `metrics_port`. `grace_s` is the time between SIGTERM and SIGKILL.
 
     `env` is literal; `env_from` names variables whose values only a cluster has (Secrets and ConfigMaps).
     """
@@ -65,6 +71,7 @@ class WorkerLaunch:
     env: dict[str, str]
     files: tuple[LaunchFile, ...]
     port: int
+    metrics_port: int
     startup: Probe
     liveness: Probe
     readiness: Probe

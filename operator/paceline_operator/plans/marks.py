@@ -19,6 +19,10 @@ TRUST_FILE: Final = "trust.yaml"
 POLICY: Final = "paceline-workers"
 PORT: Final = 8000
 PORT_NAME: Final = "http"
+METRICS_PORT: Final = 8001
+METRICS_PORT_NAME: Final = "metrics"
+ASKERS: Final = ("paceline-gateway", "paceline-autoscaler")
+"""Who asks workers, as the chart labels their pods."""
 
 
 def shared_labels() -> dict[str, str]:

@@ -13,7 +13,17 @@ import orjson
 from paceline_core.kube.cluster import Key, Manifest
 from paceline_operator.nouns import Action, Apply, Child, Delete, Live, NamespaceView, Plan, Settings
 from paceline_operator.plans.drift import differs
-from paceline_operator.plans.marks import ACCOUNT, POLICY, PORT, TRUST, TRUST_FILE, WORKER_NAME, shared_labels
+from paceline_operator.plans.marks import (
+    ACCOUNT,
+    ASKERS,
+    METRICS_PORT,
+    POLICY,
+    PORT,
+    TRUST,
+    TRUST_FILE,
+    WORKER_NAME,
+    shared_labels,
+)
 
 _NAMES: Final = {"ServiceAccount": ACCOUNT, "ConfigMap": TRUST, "NetworkPolicy": POLICY}
 _VERSIONS: Final = {"ServiceAccount": "v1", "ConfigMap": "v1", "NetworkPolicy": "networking.k8s.io/v1"}
@@ -78,11 +88,19 @@ def _child(view: NamespaceView, kind: str, content: Mapping[str, Any]) -> Child:
 
 
 def policy(settings: Settings) -> Manifest:
-    """Workers are spoken to from paceline's own namespace, and from those that scrape their metrics."""
+    """Gateways and autoscalers ask workers; paceline's own namespace and those that scrape read their metrics."""
     names = dict.fromkeys((settings.namespace, *settings.metrics_namespaces))
-    sources = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}} for name in names]
+    asking = {"matchExpressions": [{"key": WORKER_NAME[0], "operator": "In", "values": list(ASKERS)}]}
+    askers = [{**_within(settings.namespace), "podSelector": asking}]
     return {
         "podSelector": {"matchLabels": dict((WORKER_NAME,))},
         "policyTypes": ["Ingress"],
-        "ingress": [{"from": sources, "ports": [{"port": PORT, "protocol": "TCP"}]}],
+        "ingress": [
+            {"from": askers, "ports": [{"port": PORT, "protocol": "TCP"}]},
+            {"from": [_within(name) for name in names], "ports": [{"port": METRICS_PORT, "protocol": "TCP"}]},
+        ],
     }
+
+
+def _within(namespace: str) -> Manifest:
+    return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}

@@ -16,7 +16,16 @@ from paceline_core.launch import Binding, Probe, Resources, WorkerLaunch
 from paceline_core.objects.pools import Toleration
 from paceline_core.objects.resolved import ResolvedPool
 from paceline_operator.nouns import Settings
-from paceline_operator.plans.marks import ACCOUNT, PORT, PORT_NAME, TRUST, TRUST_FILE, WORKER
+from paceline_operator.plans.marks import (
+    ACCOUNT,
+    METRICS_PORT,
+    METRICS_PORT_NAME,
+    PORT,
+    PORT_NAME,
+    TRUST,
+    TRUST_FILE,
+    WORKER,
+)
 
 CONTAINER: Final = "worker"
 USER: Final = 65532
@@ -29,6 +38,7 @@ BINDING: Final = Binding(
     config_dir=_CONFIG_DIR,
     trust_path=f"{_TRUST_DIR}/{TRUST_FILE}",
     page_dir="/pages",
+    metrics_port=METRICS_PORT,
 )
 """A template knows no pod's name; the worker calls itself by its host's."""
 
@@ -78,7 +88,10 @@ def _container(launch: WorkerLaunch, settings: Settings) -> Manifest:
         "imagePullPolicy": settings.pull_policy,
         "command": list(launch.argv),
         "env": _env(launch, settings),
-        "ports": [{"name": PORT_NAME, "containerPort": launch.port, "protocol": "TCP"}],
+        "ports": [
+            {"name": PORT_NAME, "containerPort": launch.port, "protocol": "TCP"},
+            {"name": METRICS_PORT_NAME, "containerPort": launch.metrics_port, "protocol": "TCP"},
+        ],
         "resources": _resources(launch.resources),
         "startupProbe": _probe(launch.startup),
         "livenessProbe": _probe(launch.liveness),
@@ -114,7 +127,7 @@ def _value(text: str) -> dict[str, str]:
 
 def _probe(probe: Probe) -> Manifest:
     return {
-        "httpGet": {"path": probe.path, "port": PORT_NAME, "scheme": "HTTP"},
+        "httpGet": {"path": probe.path, "port": METRICS_PORT_NAME, "scheme": "HTTP"},
         "periodSeconds": probe.period_s,
         "timeoutSeconds": probe.timeout_s,
         "failureThreshold": probe.failures,
@@ -125,10 +138,10 @@ def _resources(resources: Resources) -> Manifest:
     asked = {"cpu": cores(resources.cpu), "memory": binary_size(resources.memory)}
     if resources.disk:
         asked["ephemeral-storage"] = binary_size(resources.disk)
-    if not resources.gpus:
-        return {"requests": asked}
-    gpus = {resources.gpu_resource: str(resources.gpus)}
-    return {"requests": asked | gpus, "limits": gpus}
+    gpus = {resources.gpu_resource: str(resources.gpus)} if resources.gpus else {}
+    limit = {"memory": binary_size(resources.memory_limit)} if resources.memory_limit else {}
+    found = {"requests": asked | gpus, "limits": limit | gpus}
+    return {name: part for name, part in found.items() if part}
 
 
 def cores(count: float) -> str:

@@ -12,9 +12,11 @@ from paceline_core.objects import InferenceService, resolve, validate
 from paceline_workers.config import WorkerConfig
 from paceline_workers.engine.pagefiles import ROOM
 
-POD = Binding("chat-main-7f9", "0.0.0.0", 8000, "/etc/paceline", "/etc/paceline/trust/trust.yaml", "/pages")
+POD = Binding("chat-main-7f9", "0.0.0.0", 8000, "/etc/paceline", "/etc/paceline/trust/trust.yaml", "/pages", 8001)
 HOME = "/run/x/parts/chat-main-1"
-PROCESS = Binding("chat-main-1", "127.0.0.1", 20017, HOME, "/run/x/trust.yaml", f"{HOME}/pages", "/venv/bin/python")
+PROCESS = Binding(
+    "chat-main-1", "127.0.0.1", 20017, HOME, "/run/x/trust.yaml", f"{HOME}/pages", 20018, "/venv/bin/python"
+)
 DISK = {"kvCache": {"hostOffloadBytes": "1Gi", "diskOffloadBytes": "200Gi"}}
 
 
@@ -41,7 +43,7 @@ def config(found: WorkerLaunch) -> WorkerConfig:
 
 
 def unbound(found: WorkerLaunch) -> WorkerLaunch:
-    return replace(found, argv=(), env={}, files=(), port=0)
+    return replace(found, argv=(), env={}, files=(), port=0, metrics_port=0)
 
 
 EMULATED: dict[str, Any] = {"engine": {"emulate": {"accelerator": "h100", "model": "llama-3.1-8b", "coldStart": "20s"}}}
@@ -161,8 +163,8 @@ def test_emulation_is_passed_on_and_asks_for_no_gpu() -> None:
 
 def test_a_pod_and_a_process_differ_only_in_their_binding() -> None:
     process, pod = launch(PROCESS), launch(POD)
-    assert config(pod).model_dump(exclude={"name", "listen", "trust"}) == config(process).model_dump(
-        exclude={"name", "listen", "trust"}
+    assert config(pod).model_dump(exclude={"name", "listen", "metrics", "trust"}) == config(process).model_dump(
+        exclude={"name", "listen", "metrics", "trust"}
     )
     assert unbound(pod) == unbound(process)
 

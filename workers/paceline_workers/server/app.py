@@ -21,14 +21,8 @@ from paceline_workers.server.worker import Worker
 
 
 def create_app(worker: Worker) -> App:
-    """The ASGI application that serves `worker`."""
-    app = FastAPI(
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        redirect_slashes=False,
-        exception_handlers={RequestError: _refused, HTTPException: _unrouted, Exception: _failed},
-    )
+    """The ASGI application that serves `worker`; where probes have no port of their own, they are here for anybody."""
+    app = _bare()
     for path, make_job in GENERATING.items():
         serve = generating(make_job)
         app.routes.append(Route(path, ComputingRoute(worker.parts, serve), methods=["POST"]))
@@ -37,12 +31,31 @@ def create_app(worker: Worker) -> App:
     app.routes.append(Route("/internal/load", LoadRoute(worker.board, worker.parts.write_limit_s), methods=["GET"]))
     evacuate = EvacuateRoute(worker.parts.streams, worker.parts.bodies, worker.parts.write_limit_s)
     app.routes.append(Route("/internal/evacuate", evacuate, methods=["POST"]))
-    app.router.default = _nowhere
     for path, tell in (("/tokenize", tokenize), ("/detokenize", detokenize)):
         app.routes.append(Route(path, TokenRoute(worker.parts, tell), methods=["POST"]))
-    _add_probes(app, worker)
     _add_models(app, worker)
-    return Edge(app, worker.trust)
+    if not worker.probes_apart:
+        _add_probes(app, worker)
+    return Edge(app, worker.trust, anonymous=worker.anonymous, probes=not worker.probes_apart)
+
+
+def create_probes(worker: Worker) -> App:
+    """Health, readiness and metrics, for anybody who reaches them."""
+    app = _bare()
+    _add_probes(app, worker)
+    return app
+
+
+def _bare() -> FastAPI:
+    app = FastAPI(
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        exception_handlers={RequestError: _refused, HTTPException: _unrouted, Exception: _failed},
+    )
+    app.router.default = _nowhere
+    return app
 
 
 def _add_probes(app: FastAPI, worker: Worker) -> None:
@@ -56,7 +69,9 @@ def _add_probes(app: FastAPI, worker: Worker) -> None:
 
     @app.get("/readyz")
     async def readyz() -> Response:
-        """Ready: the model is loaded and nothing drains."""
+        """Ready: the model is loaded, nothing drains, and somebody can ask."""
+        if not (worker.anonymous or worker.trust.known):
+            return _reply(RequestError(Code.NO_CAPACITY, "No public key of a gateway is known yet.", retry_after=1.0))
         if worker.board.report.state is WorkerState.READY:
             return Response("ok\n")
         code = Code.DRAINING if worker.gate.draining else Code.NO_CAPACITY

@@ -10,19 +10,19 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import uvicorn
 
 from paceline_core.clock import SystemClock
-from paceline_core.config import Listen
 from paceline_core.listening import BACKLOG, bind
-from paceline_core.serving import Server
+from paceline_core.serving import Server, admin_server
 from paceline_core.tasks import cancel
 from paceline_core.telemetry import get_logger
 from paceline_workers.config import WorkerConfig
 from paceline_workers.messages import Heartbeat, Started
-from paceline_workers.server.app import create_app
+from paceline_workers.server.app import create_app, create_probes
 from paceline_workers.server.asgi import WRITE_LIMIT_S
 from paceline_workers.server.engine_client import EngineState
 from paceline_workers.server.engine_link import EngineProcess
@@ -37,11 +37,22 @@ CLOSE_S = 3
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def take_port(listen: Listen) -> socket.socket:
-    """A listening socket whose stalled readers the kernel drops. Raises InvalidInput as `bind`."""
-    sock = bind(listen)
-    _drop_stalled(sock)
-    return sock
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """What a worker listens on: its API, and the port of probes and metrics if that is another one."""
+
+    api: socket.socket
+    metrics: socket.socket | None = None
+
+
+@contextlib.contextmanager
+def take_ports(config: WorkerConfig) -> Iterator[Sockets]:
+    """Listening sockets; of the API's, the kernel drops stalled readers. Raises InvalidInput as `bind`."""
+    with contextlib.ExitStack() as taken:
+        api = taken.enter_context(bind(config.listen))
+        _drop_stalled(api)
+        metrics = taken.enter_context(bind(config.metrics, "metrics")) if config.metrics else None
+        yield Sockets(api, metrics)
 
 
 def _drop_stalled(sock: socket.socket) -> None:
@@ -50,22 +61,23 @@ def _drop_stalled(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(WRITE_LIMIT_S * 1000))
 
 
-async def serve(config: WorkerConfig, sock: socket.socket, engine_argv: Sequence[str]) -> None:
+async def serve(config: WorkerConfig, sockets: Sockets, engine_argv: Sequence[str]) -> None:
     """Serve until drained. Raises PacelineError when the model or the engine cannot be had."""
     launch = partial(EngineProcess.spawn, engine_argv)
     worker = create_worker(config, launch, SystemClock(), tracing=tracing(config, os.environ))
     http = http_server(worker)
     starts = _checks_with_engine(worker)
     engine = asyncio.create_task(worker.parts.engine.run())
-    server = asyncio.create_task(http.serve([sock]))
-    host, port = sock.getsockname()[:2]
-    _log.info("listening", extra={"host": host, "port": port, "service": config.service})
+    server = asyncio.create_task(http.serve([sockets.api]))
+    probes = admin_server(create_probes(worker))
+    probing = asyncio.create_task(probes.serve([sockets.metrics])) if sockets.metrics else None
+    _log.info("listening", extra={**_ports(sockets), "service": config.service})
     with _drain_on_signal(worker, http):
         await asyncio.wait({engine, server}, return_when=asyncio.FIRST_COMPLETED)
-    http.should_exit = True
+    http.should_exit = probes.should_exit = True
     worker.board.close()
     engine.cancel()
-    ends = await asyncio.gather(engine, server, return_exceptions=True)
+    ends = await asyncio.gather(engine, server, *([probing] if probing else []), return_exceptions=True)
     await cancel(*starts)
     await worker.close()
     await asyncio.to_thread(worker.parts.measures.requests.close)
@@ -84,6 +96,12 @@ def _checks_with_engine(worker: Worker) -> list[asyncio.Task[None]]:
 
     worker.parts.engine.listen(on_engine)
     return tasks
+
+
+def _ports(sockets: Sockets) -> dict[str, object]:
+    host, port = sockets.api.getsockname()[:2]
+    apart = {"metrics": sockets.metrics.getsockname()[1]} if sockets.metrics else {}
+    return {"host": host, "port": port, **apart}
 
 
 def http_server(worker: Worker) -> Server:

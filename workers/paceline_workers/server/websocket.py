@@ -4,8 +4,6 @@ What would be a stream of server-sent events is the same JSON texts and `[DONE]`
 refusal are one message. Requests of a connection are answered one after the other, so a slow reader holds up itself
 alone; each write has the same limit as over HTTP. Closing the connection ends the request, like leaving does there.
 
-A browser's page of another site is refused: it could read the answers, which it cannot over HTTP.
-
 Bounds: a message has at most `body_limit` bytes (uvicorn), and counts as a body does (1013 where all together are too
 many); frames are counted (`socket_frames`); WAITING of them wait, and a connection is idle for IDLE_S.
 Who sends more gets the answers to what runs and waits; what came beyond is dropped, and the connection closes.
@@ -41,10 +39,6 @@ class SocketRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer message after message until the connection ends."""
-        if _foreign(scope):
-            words = "Pages of other sites may not connect; leave the header `origin` out."
-            await refuse(RequestError(Code.INVALID_REQUEST, words, param="origin"), receive, send)
-            return
         await receive()
         await send({"type": "websocket.accept"})
         inbox = _Inbox(receive, Holding(self._parts.bodies, self._parts.body_limit))
@@ -85,13 +79,6 @@ async def refuse(error: RequestError, receive: Receive, send: Send) -> None:
             for _ in range(2):  # uvicorn tells that it closes, then that it has closed; before that it complains
                 while (await receive())["type"] != "websocket.disconnect":
                     pass
-
-
-def _foreign(scope: Scope) -> bool:
-    """A browser names the site that its page is from; other clients name none."""
-    headers: dict[bytes, bytes] = dict(scope["headers"])
-    origin = headers.get(b"origin", b"")
-    return origin != b"" and origin.partition(b"://")[2] != headers.get(b"host", b"")
 
 
 class _Inbox:

@@ -39,7 +39,10 @@ CUT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Everything the routes need. `since` is its start in Unix seconds, `link` the process behind `checks`."""
+    """Everything the routes need. `since` is its start in Unix seconds, `link` the process behind `checks`.
+
+    `anonymous`: the API answers who brings no token; `probes_apart`: probes and metrics have a port of their own.
+    """
 
     parts: Parts
     board: LoadBoard
@@ -48,6 +51,8 @@ class Worker:
     since: int
     link: GrammarLink
     checks: GrammarChecks
+    anonymous: bool
+    probes_apart: bool
 
     @property
     def gate(self) -> Gate:
@@ -137,4 +142,6 @@ def create_worker(
         bodies=BodyMemory(BODIES * config.body_limit),
     )
     trust = TrustFile(config.trust, config.service, clock)
-    return Worker(parts, board, trust, config.drain_timeout_s, int(clock.utc().timestamp()), link, checks)
+    since = int(clock.utc().timestamp())
+    apart = config.metrics is not None
+    return Worker(parts, board, trust, config.drain_timeout_s, since, link, checks, config.open_to_all, apart)

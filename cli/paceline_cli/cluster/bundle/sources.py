@@ -18,7 +18,7 @@ ADMIN_PORTS: Final = {
     "paceline-operator": 8070,
     "paceline-autoscaler": 8090,
     "paceline-gateway": 8081,
-    "paceline-worker": 8000,
+    "paceline-worker": 8001,
 }
 PODS: Final = 100
 LOG_LINES: Final = 2000
