@@ -18,10 +18,13 @@ class Limits(Config):
     head_bytes: int = Field(default=32 << 10, ge=1024)
     body_bytes: int = Field(default=8 * _MIB, ge=1024)
     memory_bytes: int = Field(default=1024 * _MIB, ge=1024)
-    """Bodies in memory over all connections; beyond it requests are refused with no_capacity."""
+    """Bodies in memory over all connections; beyond it requests are refused with no_capacity. A tenant may hold eight
+    times what is left free of it."""
     answer_bytes: int = Field(default=32 * _MIB, ge=1024)
     """An answer that does not stream is collected whole, so that it can be retried; a longer one fails."""
     connections: int = Field(default=10_000, ge=1)
+    """Open ones; where all are taken, those without a request under way make room. A tenant may have answers under way
+    on eight times as many as are free."""
 
     idle_s: float = Field(default=75.0, gt=0)
     head_s: float = Field(default=10.0, gt=0)

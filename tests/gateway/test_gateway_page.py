@@ -11,7 +11,16 @@ from pydantic.fields import FieldInfo
 
 from paceline_core.config import Config
 from paceline_core.kube.connect import ClusterConfig
+from paceline_core.nesting import CONTAINERS, STRINGS, VALUES
+from paceline_core.registry.enums import ClientLimit
 from paceline_gateway.config import GatewayConfig, Hedging, Limits, Quota, RedisConfig
+from paceline_gateway.gateway import CHEAP_BYTES
+from paceline_gateway.http.connection import DROPPED_BODIES
+from paceline_gateway.http.loop_budget import TURN
+from paceline_gateway.http.reader import PIPELINE_LIMIT
+from paceline_gateway.http.shared_limit import SHARE
+from paceline_gateway.http.socket_reply import EVENT_LIMIT
+from paceline_gateway.http.websocket import CONTROLS, FRAGMENTS
 
 ROOT = Path(__file__).parents[2]
 ROWS = {
@@ -62,3 +71,28 @@ def test_the_chart_has_the_value_that_the_page_names(value: str) -> None:
     for name in value.split("."):
         assert name in node
         node = node[name]
+
+
+@pytest.mark.parametrize(
+    ("words", "bound"),
+    [
+        ("| {:,}; 128;", CONTAINERS),
+        ("128; {:,};", STRINGS),
+        ("{:,}, counted before parsing", VALUES),
+        ("a body over {} KiB of a tenant with nothing left", CHEAP_BYTES >> 10),
+        ("| {} bodies, for `limits.linger_s`", DROPPED_BODIES),
+        ("waiting on one connection | {} |", PIPELINE_LIMIT),
+        ("| {:,}, and one more for each KiB |", FRAGMENTS),
+        ("| {} a second, 64 at once |", CONTROLS),
+        ("| {:,} units of about 1 us", TURN),
+        ("| {} times what is free of `limits.memory_bytes`", SHARE),
+        ("| {} MiB; 1 MiB | reset", EVENT_LIMIT >> 20),
+    ],
+)
+def test_fixed_bounds_are_those_of_the_code(words: str, bound: int) -> None:
+    assert words.format(bound) in (ROOT / "docs" / "gateway.md").read_text()
+
+
+def test_every_shared_limit_is_named_as_its_metric_names_it() -> None:
+    text = (ROOT / "docs" / "gateway.md").read_text()
+    assert all(f"(`{limit}`)" in text for limit in ClientLimit)

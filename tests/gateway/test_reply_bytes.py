@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.http.reply import Reply, json_fields
+from paceline_gateway.http.socket_reply import EVENT_LIMIT, SocketReply
 
 LOST = RequestError(Code.STREAM_LOST, "lost")
 FULL = RequestError(Code.QUEUE_FULL, "full", retry_after=2.5)
@@ -135,3 +136,36 @@ def test_what_is_held_goes_out_with_the_end_whether_good_or_bad() -> None:
         assert wire.sent == b""
         made.fail(LOST) if fails else made.end()
         assert parse(wire)[2].startswith(b"first\n\nsecond\n\n" + b"data: " * fails)
+
+
+class Channel:
+    """A WebSocket that keeps its messages."""
+
+    date, closing = b"", False
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.aborted = False
+
+    def send(self, messages: list[bytes]) -> None:
+        self.sent += messages
+
+    def write(self, data: bytes) -> None:
+        raise AssertionError(data)
+
+    def answered(self, *, keep_alive: bool) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def test_an_event_that_never_ends_breaks_its_stream_off() -> None:
+    channel = Channel()
+    reply = SocketReply(channel)
+    reply.begin(200, b"", b"data: 1\n\ndata: ")
+    for _ in range(EVENT_LIMIT >> 16):
+        assert not channel.aborted
+        reply.more(b"x" * (1 << 16))
+    assert channel.aborted
+    assert channel.sent == [b"1"]

@@ -304,3 +304,11 @@ def test_a_server_timing_of_others_says_nothing() -> None:
     meter = Meter()
     read_server_timing(b"cdn;dur=1", meter)
     assert meter.worker is None
+
+
+def test_a_stream_that_never_has_content_is_not_kept_for_ever() -> None:
+    scanner, piece, out = StreamScan(Meter()), b"event: nothing\n\n" * 4096, 0
+    for fed in range(1, 41):
+        out += len(scanner.feed(piece))
+        assert fed * len(piece) - out <= LINE_LIMIT + len(piece)
+    assert scanner.began

@@ -12,6 +12,8 @@ from paceline_core.errors import Answer, RequestError, answer
 from paceline_gateway.http.reply import Reply, Wire
 
 _DATA = b"data:"
+EVENT_LIMIT = 4 << 20
+"""Bytes of one event; a stream with a longer one breaks off."""
 
 
 class Channel(Wire, Protocol):
@@ -51,6 +53,8 @@ class SocketReply(Reply):
         messages = [payload for event in events if (payload := _payload(event))]
         if messages:
             self._channel.send(messages)
+        if len(self._rest) > EVENT_LIMIT:
+            self._wire.abort()
 
     def end(self, last: bytes = b"") -> None:
         """The last bytes; an event that the worker left half sent goes nowhere."""

@@ -57,7 +57,7 @@ def parse(body: bytes) -> Asked:
 def rename_model(body: bytes, old: str, new: str) -> bytes:
     """The same body asking for another model: one splice where that is certain, else written anew."""
     pattern = re.compile(rb'("model"\s*:\s*)' + re.escape(orjson.dumps(old)))
-    renamed, places = pattern.subn(lambda match: match[1] + orjson.dumps(new), body)
+    renamed, places = pattern.subn(lambda match: match[1] + orjson.dumps(new), body, count=2)
     if places == 1:
         return renamed
     return orjson.dumps(orjson.loads(body) | {"model": new})

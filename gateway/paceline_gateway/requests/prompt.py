@@ -67,10 +67,13 @@ def _inputs(value: Any) -> Prompt:
         return Prompt(_bytes(value))
     if not isinstance(value, list):
         return Prompt()
-    if set(map(type, value)) <= {int}:
+    kinds = set(map(type, value))
+    if kinds <= {int}:
         return Prompt(tokens=len(value))
-    text = sum(_bytes(one) for one in value if isinstance(one, str))
-    tokens = sum(len(one) for one in value if isinstance(one, list))
+    if not kinds & {str, list}:
+        return Prompt(prompts=len(value))
+    text = sum(map(_bytes, [one for one in value if type(one) is str]))
+    tokens = sum(map(len, [one for one in value if type(one) is list]))
     return Prompt(text, tokens, len(value))
 
 

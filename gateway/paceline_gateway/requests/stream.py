@@ -19,6 +19,7 @@ from paceline_gateway.requests.nouns import Meter, WorkerPhases
 from paceline_gateway.requests.told import Told, piece
 
 LINE_LIMIT = 1 << 20
+"""What is held back of a stream at most: of one line, and of what comes before the first content."""
 CODE_LIMIT = 4096
 _MOVED = MOVED.encode()
 _PLAIN = re.compile(rb"(: p (\d+) \d+(,[\d,]+)?(?: 1 end)?\n)(data: .*\n\n)")
@@ -223,7 +224,9 @@ class StreamScan:
     def _first(self, lines: bytes) -> bytes:
         self._held += lines
         self._events += _events(lines)
-        if not self._events or (self._events < 2 and _CONTENT.search(self._held) is None):
+        if len(self._held) <= LINE_LIMIT and (
+            not self._events or (self._events < 2 and _CONTENT.search(self._held) is None)
+        ):
             return b""
         self.began = True
         held, self._held = self._held, b""

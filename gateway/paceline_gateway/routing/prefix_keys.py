@@ -56,7 +56,7 @@ def canonical(body: Mapping[str, Any]) -> memoryview | None:
             prompt = prompt[0]
         if isinstance(prompt, str):
             return memoryview(prompt.encode())
-        if isinstance(prompt, list) and all(isinstance(token, int) for token in prompt):
+        if isinstance(prompt, list) and set(map(type, prompt)) <= {int}:
             return _opened(prompt)
     except (orjson.JSONEncodeError, UnicodeEncodeError):
         pass  # nested too deep to be written; whether it is a request at all is the worker's to judge
