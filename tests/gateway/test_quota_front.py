@@ -16,7 +16,11 @@ pytestmark = pytest.mark.real
 async def limit(stand: Stand, **limits: int) -> None:
     """Change the tenant, and wait until the gateway has it."""
     stand.cluster.put(manifests.tenant(limits=limits))
-    names = {"requestsPerMinute": "requests_per_minute", "outputTokensPerMinute": "output_tokens_per_minute"}
+    names = {
+        "requestsPerMinute": "requests_per_minute",
+        "inputTokensPerMinute": "input_tokens_per_minute",
+        "outputTokensPerMinute": "output_tokens_per_minute",
+    }
     await until(
         lambda: all(
             getattr(stand.process.floor.picture.tenants["team"], names[name]) == value for name, value in limits.items()
