@@ -144,7 +144,7 @@ def test_every_served_field_has_its_case(route: str) -> None:
 @pytest.mark.parametrize("route", CASES)
 async def test_every_served_field_changes_what_is_asked_or_told(route: str, model: ServedModel) -> None:
     for name, (value, beside) in CASES[route].items():
-        body = BODIES[route] | beside
+        body = {**BODIES[route], **beside}
         without, within = await made(model, route, body), await made(model, route, body | {name: value})
         assert within != without, name
         assert within == await made(model, route, body | {name: value}), f"{name}: made twice"
