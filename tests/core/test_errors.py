@@ -15,6 +15,11 @@ def test_every_code_answers_with_an_openai_error_object(code: Code) -> None:
     assert result.headers["x-should-retry"] == ("true" if ERRORS[code].should_retry else "false")
 
 
+def test_a_message_is_cut_where_it_would_send_back_what_a_client_sent() -> None:
+    error = json.loads(answer(RequestError(Code.INVALID_REQUEST, "x" * 1_000_000)).body)["error"]
+    assert error["message"] == "x" * 4096 + "..."
+
+
 def test_an_unexpected_exception_keeps_its_text_to_itself() -> None:
     result = answer(KeyError("/secret/path"))
     assert result.status == 500

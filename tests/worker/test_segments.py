@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.worker.conftest import TEXT
 
 from paceline_workers import demo
-from paceline_workers.server.segments import LEAST, Segments
+from paceline_workers.server.segments import LEAST, PARTS, Segments
 from paceline_workers.server.tokenizer import CUT_CHARACTERS, Tokenizer
 
 SYSTEM = "You keep the promise of a service, and say what it costs. " * 10
@@ -51,6 +51,14 @@ def test_a_long_segment_is_known_the_next_time_and_a_short_one_is_not() -> None:
         segments.keep("a", part, [1, 2])
     assert list(segments.known("a", f"\n{SYSTEM}") or ()) == [1, 2]
     assert segments.known("a", "\nhello") is None
+
+
+def test_a_text_of_too_many_parts_stays_whole_and_has_the_same_ids() -> None:
+    segments = Segments(inner(), exact=True)
+    assert len(segments.cut("<|end|>a" * (PARTS // 2 - 1))) == PARTS - 2
+    many = "<|end|>a" * PARTS
+    assert segments.cut(many) == [many]
+    assert asyncio.run(CACHING.encode_chat(many, "")) == CACHING.encode_now(many, special=False)
 
 
 def test_a_special_token_needs_no_encoding() -> None:

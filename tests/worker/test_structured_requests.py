@@ -108,6 +108,15 @@ async def test_what_cannot_be_followed_is_refused_by_name(
     assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, param)
 
 
+async def test_a_schema_as_text_that_is_too_long_is_not_parsed(tokenizer: Tokenizer) -> None:
+    """8 MB of `[],` would take the loop 1.5 s."""
+    text = '{"enum": [' + "[]," * 30_000 + "1]}"
+    with pytest.raises(RequestError, match="at most 65536") as caught:
+        await grammar(tokenizer, structured_outputs={"json": text, "whitespace_pattern": " "})
+    assert "x-guidance" not in str(caught.value)
+    assert f"it has {len(text) + len('json_schema:')} characters" in str(caught.value)
+
+
 def test_a_named_function_forces_its_arguments() -> None:
     named = {"type": "function", "function": {"name": "add"}}
     assert chat(tools=[ADD, NOW], tool_choice=named).wished == (f"json_schema:{TEXT}", "tools")

@@ -12,6 +12,8 @@ from paceline_core.errors.table import Code
 from paceline_core.errors.tree import RequestError
 
 PATIENCE_S = 60.0
+MESSAGE = 4096
+"""Characters: what a client sent is not sent back to it by the megabyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,5 +41,6 @@ def answer(error: Exception) -> Answer:
     if error.retry_after is not None:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
         headers["retry-after-ms"] = str(max(1, math.ceil(error.retry_after * 1000)))
-    detail = {"message": error.message, "type": row.type, "param": error.param, "code": str(error.code)}
+    words = error.message if len(error.message) <= MESSAGE else f"{error.message[:MESSAGE]}..."
+    detail = {"message": words, "type": row.type, "param": error.param, "code": str(error.code)}
     return Answer(row.status, headers, json.dumps({"error": detail}, ensure_ascii=False).encode())

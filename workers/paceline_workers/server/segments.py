@@ -18,6 +18,8 @@ import tokenizers
 LEAST = 256
 """Characters from which a segment is worth an entry."""
 CHARACTERS = 1 << 22
+PARTS = 1 << 14
+"""A chat of 2,048 turns has 12,000 where a template writes three special tokens a turn. Some 5 us each."""
 
 
 class Segments:
@@ -33,8 +35,13 @@ class Segments:
         self._known: OrderedDict[tuple[str, str], array[int]] = OrderedDict()
 
     def cut(self, text: str) -> list[str]:
-        """The segments of a text and the special tokens between them; put together they are the text."""
-        return [part for part in self._cut.split(text) if part] if self._cut else [text]
+        """The segments of a text and the special tokens between them; put together they are the text.
+
+        A text of more than PARTS stays whole: each is looked up on the loop.
+        """
+        if self._cut is None or len(parts := self._cut.split(text, PARTS // 2)) > PARTS:
+            return [text]
+        return [part for part in parts if part]
 
     def known(self, salt: str, part: str) -> Sequence[int] | None:
         """The ids of a special token, or of a segment that came before."""

@@ -244,7 +244,7 @@ class ChatRequest(GenerateRequest, TemplateFields):
             raise invalid(words, "parallel_tool_calls")
         names = {tool.function.name for tool in self.tools}
         if self.forced is not None and not (self.forced in names if self.forced else names):
-            wanted = f"the function `{self.forced}`" if self.forced else "a function"
+            wanted = f"the function `{self.forced[:64]}`" if self.forced else "a function"
             raise invalid(f"`tool_choice` wants {wanted}, which `tools` does not hold.", "tool_choice")
 
 

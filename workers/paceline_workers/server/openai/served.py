@@ -11,12 +11,16 @@ from paceline_workers.server.filters.hook import Filters
 from paceline_workers.server.grammar_checks import checked_here
 from paceline_workers.server.openai.messages import Message
 from paceline_workers.server.openai.sampled import Check
+from paceline_workers.server.openai.template_values import check_arguments, check_values
 from paceline_workers.server.openai.tools import Tool
 from paceline_workers.server.tokenizer import Tokenizer
 from paceline_workers.server.tools.calls import Form
 from paceline_workers.server.tools.forced import Forced
 from paceline_workers.server.tools.forms import form_of
 from paceline_workers.server.warming import WarmPrefixes
+
+NAMED = 128
+"""Characters of a model's name that a refusal repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +57,18 @@ class ServedModel:
     def known(self, name: str) -> None:
         """Raises RequestError unless this model answers to `name`."""
         if name not in self.names:
-            raise RequestError(Code.MODEL_NOT_FOUND, f"The model `{name}` does not exist here.", param="model")
+            raise RequestError(Code.MODEL_NOT_FOUND, f"The model `{name[:NAMED]}` does not exist here.", param="model")
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), how: Rendering = PLAIN) -> str:
         """The prompt of a chat, by default up to where the assistant's turn begins. Raises RequestError."""
         if self.template is None:
             words = "This model has no chat template; use /v1/completions."
             raise RequestError(Code.INVALID_REQUEST, words, param="messages")
-        plain = [message.plain() for message in messages]
-        return self.template.render(plain, [tool.plain() for tool in tools], how)
+        check_arguments(call.function.arguments for message in messages for call in message.tool_calls)
+        given = [tool.plain() for tool in tools]
+        for name, value in (("tools", given), ("documents", how.documents), ("chat_template_kwargs", how.variables)):
+            check_values(name, value)
+        return self.template.render([message.plain() for message in messages], given, how)
 
     def parser(self, tools: Sequence[Tool], forced: str | None = None) -> "ToolParsing | None":
         """How calls of `tools` are found, or the `forced` one; None without tools. Raises RequestError."""

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from paceline_workers.engine.sampling.grammar import LONGEST
 from paceline_workers.server.openai.body import invalid
 
 CHOICES_LIMIT = 256
@@ -67,6 +68,8 @@ def _spaced(grammar: str, spaces: Mapping[str, Any]) -> str:
     kind, _, text = grammar.partition(":")
     if not kind.startswith("json"):
         raise invalid("`structured_outputs` has white space to tell of JSON alone.", "structured_outputs")
+    if len(text) > LONGEST:
+        return grammar  # it is refused for that, and would take long to read
     try:
         schema = json.loads(text or '{"type": "object"}')
     except (ValueError, RecursionError):
