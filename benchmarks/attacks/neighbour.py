@@ -16,8 +16,13 @@ from multiprocessing.connection import Connection
 import uvloop
 from benchmarks.attacks.case import Model
 
+from paceline_workers import demo
+from paceline_workers.engine.emulated import Vocabulary
+
 STREAMS = 3
 TOKENS = {Model.EMULATED: 4000, Model.REAL: 1900}
+WORDS = 200
+"""Of the real model's vocabulary, to which its streams are held: a token without text would look like a gap."""
 SHORT_S, PATIENCE_S = 0.2, 15.0
 SAMPLES = 3
 
@@ -45,6 +50,7 @@ class Neighbour:
 
     def __init__(self, port: int, key: str) -> None:
         self._port, self._key = port, key
+        self._words = Vocabulary.read(demo.FOLDER).words[:WORDS]
         self._felt = Felt()
         self._last: dict[int, float] = {}
         self._model = Model.EMULATED
@@ -88,8 +94,9 @@ class Neighbour:
                 await asyncio.sleep(0.1)
 
     async def _stream(self, number: int) -> None:
-        asked = {"max_tokens": TOKENS[self._model], "ignore_eos": True, "stream": True, "seed": number}
-        reader, writer = await self._ask(asked)
+        asked: dict[str, object] = {"max_tokens": TOKENS[self._model], "ignore_eos": True, "stream": True}
+        words = {"allowed_token_ids": self._words} if self._model is Model.REAL else {}
+        reader, writer = await self._ask({**asked, **words, "seed": number})
         whole = b""
         try:
             while data := await reader.read(1 << 16):

@@ -28,7 +28,7 @@ WORKER_MIB = 1024.0
 
 @dataclass(slots=True)
 class Found:
-    """One case: each time's gap in milliseconds, and what else was felt."""
+    """One case: each time's gap in milliseconds, what else was felt, and processor seconds of each process."""
 
     case: Case
     gaps: list[float]
@@ -37,6 +37,7 @@ class Found:
     broken: int
     complaints: list[str]
     taken: dict[str, int]
+    busy: dict[str, float]
     restarted: list[str]
     sent: Sent
 
@@ -55,6 +56,7 @@ class Found:
             "broken": self.broken,
             "complaints": self.complaints,
             "taken_mib": megabytes,
+            "busy_s": {who: round(seconds, 2) for who, seconds in self.busy.items()},
             "restarted": self.restarted,
             "sent": self.sent.json(),
         }
@@ -122,19 +124,20 @@ def _repeated(stage: Stage, case: Case) -> Found:
 def _once(stage: Stage, case: Case) -> Found:
     stage.felt()
     stage.taken()
+    before = stage.busy()
     sent = stage.attack(case, ATTACK_S)
     flows = stage.flows()
     felt: Felt = stage.felt()
     restarted = stage.ended()
     if not flows:
         restarted = sorted({*restarted, "gateway", f"worker {case.model}"})
-    taken = stage.taken()
+    taken, after = stage.taken(), stage.busy()
+    busy = {who: seconds - before.get(who, 0.0) for who, seconds in after.items()}
     if restarted:
         stage.revive(restarted)
         stage.choose(case.model)
-    return Found(
-        case, [felt.gap * 1e3], felt.first * 1e3, felt.refused, felt.broken, felt.complaints, taken, restarted, sent
-    )
+    gaps, first = [felt.gap * 1e3], felt.first * 1e3
+    return Found(case, gaps, first, felt.refused, felt.broken, felt.complaints, taken, busy, restarted, sent)
 
 
 def rows(found: Sequence[Measured]) -> list[Row]:

@@ -114,6 +114,10 @@ class Stage:
         peaks, self.peaks = self.peaks, {}
         return {who: max(size - self.rest.get(who, 0), 0) for who, size in peaks.items()}
 
+    def busy(self) -> dict[str, float]:
+        """Processor seconds that each process has used since it began."""
+        return {who: _spent(pid) for who, pid in self._process_ids().items()}
+
     def ended(self) -> list[str]:
         """Whose process is not the one that it was."""
         now = self._process_ids()
@@ -261,6 +265,14 @@ def _resident(member: psutil.Process) -> int:
         return int(member.memory_info().rss)
     except psutil.NoSuchProcess:
         return 0
+
+
+def _spent(pid: int) -> float:
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)
 
 
 def _kill(member: psutil.Process) -> None:
