@@ -9,7 +9,9 @@ from typing import Any
 
 import uvicorn
 
+from paceline_core.admin_bodies import AdminBodies
 from paceline_core.admin_hosts import AdminHosts
+from paceline_core.http_protocol import Protocol
 
 CLOSE_S = 1
 
@@ -27,8 +29,8 @@ def admin_server(app: Any) -> Server:
     """A server of an ASGI application: `serve([socket])` until `should_exit`, open answers then have a second left."""
     return Server(
         uvicorn.Config(
-            AdminHosts(app),
-            http="httptools",
+            AdminHosts(AdminBodies(app)),
+            http=Protocol,
             ws="none",
             lifespan="off",
             log_config=None,

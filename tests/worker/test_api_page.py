@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from tools.api_fields import main, written
 
+from paceline_core.http_protocol import HEADER_COST
 from paceline_core.nesting import CONTAINERS, LEVELS, STRINGS, VALUES
 from paceline_workers.engine.sampling import grammar
 from paceline_workers.server.openai.embeddings import INPUTS_LIMIT
@@ -14,7 +15,6 @@ from paceline_workers.server.openai.requests import SEQUENCES_LIMIT
 from paceline_workers.server.openai.structured import CHOICES_LIMIT
 from paceline_workers.server.openai.tokenizing import IDS_LIMIT
 from paceline_workers.server.openai.tools import TOOLS_LIMIT
-from paceline_workers.server.protocol import HEADER_COST
 from paceline_workers.server.threads import WAITING
 
 ROOT = Path(__file__).parents[2]

@@ -13,9 +13,9 @@ from tests.worker.harness import LIMIT_S, Rig, eventually, listening, running
 from tests.worker.scripted_engine import Script
 
 from paceline_core.errors import Code, RequestError
+from paceline_core.http_protocol import SLICE, Protocol
 from paceline_workers.server.asgi import Event
 from paceline_workers.server.body import BodyMemory, Holding, read_body
-from paceline_workers.server.protocol import SLICE, Protocol
 
 HELLO: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hello"}], "stream": True}
 

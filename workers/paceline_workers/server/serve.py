@@ -16,6 +16,7 @@ from functools import partial
 import uvicorn
 
 from paceline_core.clock import SystemClock
+from paceline_core.http_protocol import Protocol
 from paceline_core.listening import BACKLOG, bind
 from paceline_core.serving import Server, admin_server
 from paceline_core.tasks import cancel
@@ -26,7 +27,6 @@ from paceline_workers.server.app import create_app, create_probes
 from paceline_workers.server.asgi import WRITE_LIMIT_S
 from paceline_workers.server.engine_client import EngineState
 from paceline_workers.server.engine_link import EngineProcess
-from paceline_workers.server.protocol import Protocol
 from paceline_workers.server.socket_protocol import SocketProtocol
 from paceline_workers.server.tracing import tracing
 from paceline_workers.server.worker import Worker, create_worker

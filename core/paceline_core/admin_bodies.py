@@ -1,0 +1,62 @@
+"""How much body an admin port takes: LIMIT bytes, and what is beyond them never reaches the application.
+
+Frameworks collect a body before they look at who sends it, so an endless one from a client without any right would
+fill the memory of the process whose port it is. A body that is announced longer is refused by its head; of one that
+is not announced the application hears that its client has left, and the client is told why.
+"""
+
+from paceline_core.admin_hosts import App, Receive, Scope, Send
+from paceline_core.errors import Code, RequestError, answer
+
+LIMIT = 1 << 20
+
+
+class AdminBodies:
+    """An ASGI application behind that bound."""
+
+    def __init__(self, app: App, limit: int = LIMIT) -> None:
+        self._app = app
+        self._limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        announced = dict(scope.get("headers", ())).get(b"content-length", b"")
+        if announced.isdigit() and int(announced) > self._limit:
+            await self._refuse(send)
+            return
+        body = _Counted(receive, self._limit)
+        answered = False
+
+        async def told(event: Scope) -> None:
+            nonlocal answered
+            if not body.over:
+                answered = True
+                await send(event)
+
+        await self._app(scope, body.receive, told)
+        if body.over and not answered:
+            await self._refuse(send)
+
+    async def _refuse(self, send: Send) -> None:
+        words = f"The body is over the limit of {self._limit} bytes."
+        spoken = answer(RequestError(Code.REQUEST_TOO_LARGE, words))
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(spoken.body))]
+        headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": spoken.status, "headers": headers})
+        await send({"type": "http.response.body", "body": spoken.body})
+
+
+class _Counted:
+    """What an application receives of a body; `over`: it was too long."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive = receive
+        self._left = limit
+        self.over = False
+
+    async def receive(self) -> Scope:
+        """The next event, a client's leaving in the place of what is too long."""
+        event = await self._receive()
+        self._left -= len(event.get("body", b""))
+        self.over = self.over or self._left < 0
+        return {"type": "http.disconnect"} if self.over else event

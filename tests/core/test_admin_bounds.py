@@ -1,0 +1,115 @@
+"""What a client without any right can make an admin port hold, and how much of a turn of its loop it gets."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from paceline_core.admin_bodies import LIMIT, AdminBodies
+from paceline_core.config import Listen
+from paceline_core.http_protocol import HEAD_BYTES, SLICE
+from paceline_core.listening import bind
+from paceline_core.serving import admin_server
+
+ENOUGH = 16 << 20
+Event = dict[str, Any]
+
+
+class Application:
+    """Collects a whole body, as frameworks do, and answers its length."""
+
+    def __init__(self) -> None:
+        self.held = 0
+        self.events = 0
+
+    async def __call__(self, _scope: Any, receive: Any, send: Any) -> None:
+        more = True
+        while more:
+            event = await receive()
+            self.events += 1
+            self.held += len(event.get("body", b""))
+            more = event["type"] == "http.request" and event.get("more_body", False)
+        told = str(self.held).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(told))]})
+        await send({"type": "http.response.body", "body": told})
+
+
+@contextlib.asynccontextmanager
+async def serving(app: Any) -> AsyncIterator[tuple[str, int]]:
+    sock = bind(Listen(host="127.0.0.1", port=0))
+    server = admin_server(app)
+    task = asyncio.create_task(server.serve([sock]))
+    try:
+        yield sock.getsockname()[:2]
+    finally:
+        server.should_exit = True
+        await task
+
+
+async def status(place: tuple[str, int], head: bytes, repeated: bytes) -> int:
+    """Of what is sent without end; 0 where ENOUGH was taken and nothing said."""
+    reader, writer = await asyncio.open_connection(*place)
+    answered = asyncio.create_task(reader.readline())
+    writer.write(head)
+    with contextlib.suppress(ConnectionError):
+        for _ in range(ENOUGH // len(repeated)):
+            if answered.done():
+                break
+            writer.write(repeated)
+            await writer.drain()
+    line = await answered if answered.done() else b"HTTP/1.1 0"
+    answered.cancel()
+    writer.close()
+    return int(line.split(b" ")[1])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("head", "repeated", "refused"),
+    [
+        (b"GET / HTTP/1.1\r\nhost: x\r\n", b"a: b\r\n" * 1000, 431),
+        (b"GET / HTTP/1.1\r\nhost: x\r\na: ", b"a" * 6000, 431),
+        (b"PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 9999999999\r\n\r\n", b"a" * 6000, 413),
+        (b"PUT / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n", b"1770\r\n" + b"a" * 6000 + b"\r\n", 413),
+    ],
+)
+async def test_a_head_or_body_without_end_is_refused_and_never_held(head: bytes, repeated: bytes, refused: int) -> None:
+    app = Application()
+    async with serving(app) as place:
+        assert await status(place, head, repeated) == refused
+    assert app.held <= LIMIT
+    assert HEAD_BYTES < LIMIT
+
+
+@pytest.mark.real
+async def test_one_read_of_small_chunks_is_parsed_over_many_turns_of_the_loop() -> None:
+    chunks, turns = 3000, 0
+    app = Application()
+    async with serving(app) as place:
+        reader, writer = await asyncio.open_connection(*place)
+        body = b"1\r\na\r\n" * chunks
+        writer.write(b"PUT / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + body)
+        answered = asyncio.create_task(reader.readexactly(1))
+        while app.held < chunks:  # each turn is counted
+            turns += bool(app.events)
+            await asyncio.sleep(0)
+        writer.write(b"0\r\n\r\n")
+        await answered
+        writer.close()
+    assert turns >= len(body) // SLICE
+
+
+async def test_a_body_within_the_bound_reaches_the_application_whole() -> None:
+    app, sent = Application(), list[Event]()
+    events = [{"type": "http.request", "body": b"a" * 4, "more_body": True}, {"type": "http.request", "body": b"b" * 4}]
+
+    async def receive() -> Any:
+        return events.pop(0)
+
+    async def send(event: Any) -> None:
+        sent.append(event)
+
+    await AdminBodies(app, limit=8)({"type": "http", "headers": []}, receive, send)
+    assert [event.get("body") for event in sent] == [None, b"8"]
