@@ -68,7 +68,6 @@ def test_text_parts_are_joined() -> None:
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "must match"),
         ({"tools": [TOOL] * 129}, "tools", "at most 128"),
         ({"tools": [TOOL], "tool_choice": "perhaps"}, "tool_choice", '"auto"'),
-        ({"tools": [TOOL], "parallel_tool_calls": False}, "parallel_tool_calls", "is forced"),
         ({"messages": [*MESSAGES, {"role": "user", "content": None}]}, "messages[1].content", "is required"),
         ({"messages": [{"role": "system"}]}, "messages[0].content", "is required"),
         ({"messages": MESSAGES * 2049}, "messages", "at most 2048"),

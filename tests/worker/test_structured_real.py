@@ -75,6 +75,20 @@ def test_an_answer_is_what_the_grammar_leaves(client: OpenAI, extra: dict[str, A
     assert ask(client, extra_body=extra).message.content in answers
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_beside_tools_comes_an_answer_of_the_schema_or_one_call(client: OpenAI, seed: int) -> None:
+    wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
+    more: Any = {"tools": [TOOL], "parallel_tool_calls": False, "temperature": 2, "seed": seed}
+    choice = ask(client, response_format=wanted, **more)
+    assert choice.finish_reason in ("stop", "tool_calls")
+    if choice.message.tool_calls:
+        [call] = choice.message.tool_calls
+        assert json.loads(call.function.arguments)["city"] in ("Rome", "Kyiv")
+        assert not choice.message.content
+    else:
+        assert json.loads(choice.message.content).keys() == {"ok", "kind"}
+
+
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
 def test_a_forced_call_comes(client: OpenAI, choice: Any) -> None:
     # JSON may hold blanks in 20 places, 32 in each, and this model likes them

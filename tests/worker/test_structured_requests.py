@@ -146,9 +146,7 @@ def test_a_function_that_is_not_there_cannot_be_forced(choice: Any) -> None:
     assert caught.value.param == "tool_choice"
 
 
-def test_tools_and_a_format_at_once_are_refused() -> None:
-    asked = chat(tools=[ADD], response_format={"type": "json_object"})
-    with pytest.raises(RequestError, match="both") as caught:
-        asked.wished  # noqa: B018 - it is the reading that raises
-    assert caught.value.param == "response_format"
-    assert chat(tools=[ADD], tool_choice="none", response_format={"type": "json_object"}).wished[0] == "json"
+def test_a_call_that_must_come_stands_above_a_format() -> None:
+    asked = chat(tools=[ADD], tool_choice="required", response_format={"type": "json_object"})
+    assert asked.wished[1] == "tools"
+    assert chat(tools=[ADD], response_format={"type": "json_object"}).wished == ("json", "response_format")

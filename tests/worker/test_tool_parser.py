@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_workers.server.tools.calls import Call, Form
-from paceline_workers.server.tools.forms import form_of
 from paceline_workers.server.tools.hermes import Hermes
 from paceline_workers.server.tools.llama import Llama
 from paceline_workers.server.tools.mistral import Mistral
@@ -113,18 +112,11 @@ def test_text_is_let_out_as_soon_as_it_can_be_no_call() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("template", "form"),
-    [
-        ("{% if tools %}<tool_call>{% endif %}", Hermes),
-        ("{% for t in tools %}[TOOL_CALLS]", Mistral),
-        ("{{ tools }}<|python_tag|>", Llama),
-        ("{{ tools }}", type(None)),
-        ("<tool_call>", type(None)),
-    ],
-)
-def test_the_template_tells_the_form(template: str, form: type) -> None:
-    assert isinstance(form_of(template), form)
+def test_an_id_that_the_model_writes_is_the_calls_own() -> None:
+    small = '[TOOL_CALLS]add[CALL_ID]a1B2c3D4e[ARGS]{"a": 1}[TOOL_CALLS]add[CALL_ID]short[ARGS]{}'
+    assert parsed(Mistral(), [small]) == [Call("add", '{"a": 1}', "a1B2c3D4e"), Call("add", "{}")]
+    nemo = '[TOOL_CALLS][{"name": "add", "arguments": {"a": 1}, "id": "a1B2c3D4e"}]'
+    assert parsed(Mistral(), [nemo]) == [Call("add", '{"a": 1}', "a1B2c3D4e")]
 
 
 def test_mistrals_ids_are_nine_characters() -> None:

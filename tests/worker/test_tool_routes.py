@@ -18,7 +18,9 @@ from paceline_workers.server.tokenizer import Tokenizer
 CHAT = "/v1/chat/completions"
 TEMPLATE = """{% for tool in tools or [] %}<tool_call> {{ tool | tojson }}{% endfor %}
 {% for message in messages %}{{ message.role }}: {{ message.content }}
-{% for call in message.tool_calls or [] %}{{ call.function.name }}({{ call.function.arguments.city }}){% endfor %}
+{% for call in message.tool_calls or [] %}<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>{% endfor %}
 {% endfor %}"""
 SAID = "Let me look."
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "漢字"}}\n</tool_call>'
@@ -119,7 +121,7 @@ async def test_tools_and_earlier_calls_stand_in_the_prompt(rig: Rig, tokenizer: 
     ids = (await rig.http.post("/tokenize", json=asked)).json()["tokens"]
     prompt = (await rig.http.post("/detokenize", json={"tokens": ids})).json()["prompt"]
     assert json.dumps(WEATHER) in prompt
-    assert "get_weather(Rome)" in prompt
+    assert '{"name": "get_weather", "arguments": {"city": "Rome"}}' in prompt
     assert "tool: sunny" in prompt
     used = (await rig.http.post(CHAT, json=BODY | asked)).json()["usage"]
     assert used["prompt_tokens"] == len(ids)

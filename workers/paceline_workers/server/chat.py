@@ -2,7 +2,8 @@
 
 A template is code from the model folder: it runs in Jinja's immutable sandbox with the helpers that `transformers`
 gives it (`raise_exception`, `strftime_now`, `tojson`), and is tried once at start, so that a broken one stops the
-worker and not the first client.
+worker and not the first client. Where a folder has a template of the name `tool_use`, requests with tools take that
+one, as in `transformers`.
 """
 
 import json
@@ -10,6 +11,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,11 +22,14 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from paceline_core.errors import Code, InvalidInput, RequestError
 from paceline_workers.files import read_text
 from paceline_workers.server.tokenizer import read_json
+from paceline_workers.server.tools.calls import Form
+from paceline_workers.server.tools.forms import PROBE_TOOL, form_of
 
 Now = Callable[[], datetime]
 Message = Mapping[str, Any]
 Tool = Mapping[str, Any]
 
+_DEFAULT, _TOOL_USE = "default", "tool_use"
 _FAULTS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
 
 
@@ -44,21 +49,31 @@ PLAIN = Rendering()
 
 
 class ChatTemplate:
-    """A compiled template; `origin` names its file in errors. `source` is its text."""
+    """A compiled template; `origin` names its file in errors. `tool_use` renders requests with tools in its place."""
 
-    def __init__(
-        self, source: str, special_tokens: Mapping[str, str], now: Now, origin: str, *, tried: bool = True
+    def __init__(  # noqa: PLR0913 - what a folder says of its template
+        self,
+        source: str,
+        special_tokens: Mapping[str, str],
+        now: Now,
+        origin: str,
+        *,
+        tool_use: str = "",
+        tried: bool = True,
     ) -> None:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _raise
         environment.globals["strftime_now"] = lambda form: now().strftime(form)
-        self.source = source
         self._special_tokens = dict(special_tokens)
+        greeting = [{"role": "user", "content": "Hello"}]
         try:
-            self._template = environment.from_string(source)
+            self._template = self._for_tools = environment.from_string(source)
             if tried:
-                self._render([{"role": "user", "content": "Hello"}])
+                self._render(greeting)
+            if tool_use:
+                self._for_tools = environment.from_string(tool_use)
+                self._render(greeting, [PROBE_TOOL])
         except _FAULTS as error:
             raise InvalidInput(origin, f"the chat template fails: {error}; mend it or take it out") from None
 
@@ -72,22 +87,39 @@ class ChatTemplate:
 
     @classmethod
     def load(cls, folder: Path, special_tokens: Mapping[str, str], now: Now) -> "ChatTemplate | None":
-        """`chat_template.jinja`, else `chat_template` of tokenizer_config.json, else None. Raises InvalidInput."""
+        """`chat_template.jinja` and its `additional_chat_templates`, or tokenizer_config.json's, or None.
+
+        Raises InvalidInput.
+        """
         path = folder / "chat_template.jinja"
         if path.exists():
-            return cls(_read(path), special_tokens, now, str(path))
+            more = folder / "additional_chat_templates" / f"{_TOOL_USE}.jinja"
+            return cls(_read(path), special_tokens, now, str(path), tool_use=_read(more) if more.exists() else "")
         path = folder / "tokenizer_config.json"
-        source = _default(read_json(path).get("chat_template"))
-        return cls(source, special_tokens, now, f"{path}: chat_template") if source else None
+        named = _by_name(read_json(path).get("chat_template"))
+        if not named.get(_DEFAULT):
+            return None
+        origin = f"{path}: chat_template"
+        return cls(named[_DEFAULT], special_tokens, now, origin, tool_use=named.get(_TOOL_USE, ""))
+
+    @cached_property
+    def form(self) -> Form | None:
+        """How its model writes calls; None where tools cannot be offered."""
+        return form_of(self.render)
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), how: Rendering = PLAIN) -> str:
         """The prompt, by default ready for the assistant's turn. Raises RequestError when the template refuses it."""
         try:
-            return self._continued(messages, tools, how) if how.continues else self._render(messages, tools, how)
+            return self._rendered(messages, tools, how)
         except _FAULTS as error:
-            raise RequestError(
-                Code.INVALID_REQUEST, f"The model's chat template refuses these messages: {error}", param="messages"
-            ) from None
+            fault = error
+        try:
+            return self._rendered(messages, whole, how) if (whole := _whole(tools)) else _refuse(fault)
+        except _FAULTS:
+            return _refuse(fault)
+
+    def _rendered(self, messages: Sequence[Message], tools: Sequence[Tool], how: Rendering) -> str:
+        return self._continued(messages, tools, how) if how.continues else self._render(messages, tools, how)
 
     def _continued(self, messages: Sequence[Message], tools: Sequence[Tool], how: Rendering) -> str:
         """The prompt up to the end of the last message, which a mark shows; transformers does the same."""
@@ -110,15 +142,27 @@ class ChatTemplate:
             "tools": list(tools) or None,
             "documents": list(how.documents) or None,
         }
-        return self._template.render({**self._special_tokens, **how.variables, **named})
+        template = self._for_tools if tools else self._template
+        return template.render({**self._special_tokens, **how.variables, **named})
 
 
-def _default(value: Any) -> str:
-    """Folders with several templates name one of them `default`."""
-    if isinstance(value, list):
-        named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
-        value = named.get("default")
-    return value if isinstance(value, str) else ""
+def _by_name(value: Any) -> dict[str, str]:
+    """The templates of a folder; a single one is the default."""
+    if not isinstance(value, list):
+        return {_DEFAULT: value} if isinstance(value, str) else {}
+    entries = [entry for entry in value if isinstance(entry, dict)]
+    return {str(entry.get("name")): text for entry in entries if isinstance(text := entry.get("template"), str)}
+
+
+def _whole(tools: Sequence[Tool]) -> list[Tool]:
+    """Tools with the description and parameters that some templates read unasked."""
+    least = {"description": "", "parameters": {"type": "object", "properties": {}}}
+    return [{**tool, "function": least | {k: v for k, v in tool["function"].items() if v}} for tool in tools]
+
+
+def _refuse(fault: Exception) -> NoReturn:
+    message = f"The model's chat template refuses these messages: {fault}"
+    raise RequestError(Code.INVALID_REQUEST, message, param="messages") from None
 
 
 def _read(path: Path) -> str:

@@ -119,19 +119,27 @@ class Tokenizer:
         """The same with special tokens by their names."""
         return self._inner.decode(ids, skip_special_tokens=False)
 
-    def decoder(self, kept: str) -> Decode:
-        """`decode`, but the special token `kept` is not left out: it stands between the texts around it."""
-        token = self._inner.token_to_id(kept)
-        special = self._inner.get_added_tokens_decoder().get(token) if token is not None else None
-        if special is None or not special.special:
+    def special(self, text: str) -> int | None:
+        """The id of a special token; None for any other text."""
+        token = self._inner.token_to_id(text)
+        added = None if token is None else self._inner.get_added_tokens_decoder().get(token)
+        return token if added is not None and added.special else None
+
+    def decoder(self, kept: Sequence[str]) -> Decode:
+        """`decode`, but the special tokens `kept` are not left out: each stands between the texts around it."""
+        special = {token: name for name in kept if (token := self.special(name)) is not None}
+        if not special:
             return self.decode
 
         def decode(ids: Sequence[int]) -> str:
-            if token not in ids:
+            if special.keys().isdisjoint(ids):
                 return self.decode(ids)
-            places = [at for at, other in enumerate(ids) if other == token]
-            bounds = zip([0, *(at + 1 for at in places)], [*places, len(ids)], strict=True)
-            return kept.join(self.decode(ids[start:end]) for start, end in bounds)
+            parts, begin = [], 0
+            for at, token in enumerate(ids):
+                if token in special:
+                    parts += [self.decode(ids[begin:at]), special[token]]
+                    begin = at + 1
+            return "".join([*parts, self.decode(ids[begin:])])
 
         return decode
 

@@ -4,6 +4,7 @@ json                  any JSON object
 json_schema:<schema>  JSON that fits the schema
 regex:<expression>    text that the expression matches as a whole (Rust's syntax: no look-around, no back-references)
 lark:<grammar>        text of a context-free grammar in llguidance's dialect of Lark, without special tokens
+calls:<grammar>       the same, made by the server out of a client's schemas: an answer or tool calls
 
 Who checks a grammar and the engine read it with the same limits, and over the same tokens where `check` is given them:
 so what is accepted the engine can compile, and what would outgrow a limit at its very start never gets there. What is
@@ -60,7 +61,7 @@ def check(grammar: str, tokenizer: LLTokenizer | None = None, cpu: Callable[[], 
         return str(error)
     if wrong:
         return "; ".join(notes)
-    if any("no tokenizer" in note for note in notes):
+    if any("no tokenizer" in note for note in notes) and not grammar.startswith("calls:"):
         return "a grammar must not name special tokens"
     return _stuck(matcher(tokenizer or _bytes(), grammar), cpu)
 
@@ -71,7 +72,7 @@ def too_long(characters: int) -> str:
 
 
 def source(grammar: str) -> str:
-    """The same in the words of llguidance. Raises ValueError when it is none of the four, or known to be too costly."""
+    """The same in the words of llguidance. Raises ValueError when it is none of these, or known to be too costly."""
     kind, _, text = grammar.partition(":")
     match kind:
         case "json" if not text:
@@ -84,11 +85,14 @@ def source(grammar: str) -> str:
         case "lark" if text:
             _refuse(lark_fault(text))
             return LLMatcher.grammar_from_lark(text)
+        case "calls" if text:
+            _refuse(lark_fault(text))
+            return LLMatcher.grammar_from_lark("\n".join(map(_checked_line, text.splitlines())))
     raise ValueError("a grammar is json, json_schema:<schema>, regex:<expression> or lark:<grammar>")
 
 
 def matcher(tokenizer: LLTokenizer, grammar: str) -> LLMatcher:
-    """What follows it over the tokens of `tokenizer`, or is in error. Raises ValueError when it is none of the four."""
+    """What follows it over the tokens of `tokenizer`, or is in error. Raises ValueError when it is none of these."""
     return LLMatcher(tokenizer, source(grammar), log_level=0, limits=_limits(grammar))
 
 
@@ -121,6 +125,11 @@ def _stuck(begin: LLMatcher, cpu: Callable[[], float]) -> str:
 @cache
 def _bytes() -> LLTokenizer:
     return LLTokenizer("byte")
+
+
+def _checked_line(line: str) -> str:
+    rule, mark, schema = line.partition("%json ")
+    return f"{rule}{mark}{_schema(schema)}" if mark else line
 
 
 def _schema(text: str) -> str:

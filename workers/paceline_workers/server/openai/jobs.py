@@ -37,6 +37,7 @@ from paceline_workers.server.openai.served import ServedModel, ToolParsing
 from paceline_workers.server.openai.token_ids import WithTokenIds, as_id
 from paceline_workers.server.openai.tool_answers import ToolShape
 from paceline_workers.server.output import Output, Piece
+from paceline_workers.server.tools.alternative import alternative
 
 COMPLETION_TOKENS = 16
 """OpenAI's default for `/v1/completions`."""
@@ -100,6 +101,7 @@ class _Wanted:
     prompt_ids: list[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET
     grammar: str = ""
+    alternative: Callable[[str], str] | None = None
 
 
 async def chat_job(model: ServedModel, asked: Asked) -> Job:
@@ -109,12 +111,12 @@ async def chat_job(model: ServedModel, asked: Asked) -> Job:
     context = asked.started.max_model_len
     model.known(request.model)
     model = model.with_template(request.chat_template)
-    tools = model.parser(request.offered, request.forced)
+    tools = model.parser(request.offered, request.forced, request.most_calls)
     text, ids = await _chat_prompt(model, request, asked)
     max_tokens = room(len(ids), request.limit, asked.caller.max_tokens, context, "messages")
     token_bytes = _token_bytes(model, request) if request.logprobs else None
     logprobs = request.top_logprobs if request.logprobs else -1
-    decode = model.tokenizer.decoder(tools.form.marker) if tools else model.tokenizer.decode
+    decode = model.tokenizer.decoder(tools.form.markers) if tools else model.tokenizer.decode
 
     def shape(index: int, _scores: Sequence[PromptLogprob]) -> Shape:
         made = _chat_shape(index, token_bytes, tools)
@@ -128,8 +130,19 @@ async def chat_job(model: ServedModel, asked: Asked) -> Job:
         decode if request.skip_special_tokens else model.tokenizer.decode_all,
         ids if request.return_token_ids else UNSET,
         text if request.return_prompt_text else UNSET,
+        alternative=_or_calls(model, request, tools),
     )
     return await _job(model, request, asked, resume, wanted)
+
+
+def _or_calls(model: ServedModel, request: ChatRequest, tools: ToolParsing | None) -> Callable[[str], str] | None:
+    """What makes of the grammar of an answer one that also takes calls; None where none may come or they must."""
+    if tools is None or request.forced is not None:
+        return None
+    special = model.tokenizer.special
+    return partial(
+        alternative, syntax=tools.form.syntax, schemas=request.schemas, special=special, most=request.most_calls
+    )
 
 
 async def _chat_prompt(model: ServedModel, request: ChatRequest, asked: Asked) -> tuple[str, list[int]]:
@@ -207,7 +220,7 @@ async def _job(
 ) -> Job:
     _check(model, request, wanted, resume, asked.started)
     name = secrets.token_hex(12)
-    wanted = replace(wanted, grammar=await followed(request, asked.started, model.check, asked.caller.tenant))
+    wanted = replace(wanted, grammar=await _grammar(model, request, asked, wanted))
     submits = _submits(model, request, asked, name, wanted)
     choices = tuple(_choices(model, request, submits, asked.started, wanted.decode))
     identity, created = f"{wanted.kind.id_prefix}-{name}", int(model.clock.utc().timestamp())
@@ -226,6 +239,10 @@ async def _job(
     )
     each = len(choices) // len(wanted.prompts)
     return Job(choices, writer, request.stream, request.stream_options, each, request.n)
+
+
+async def _grammar(model: ServedModel, request: GenerateRequest, asked: Asked, wanted: _Wanted) -> str:
+    return await followed(request, asked.started, model.check, asked.caller.tenant, wanted.alternative)
 
 
 def _chat_scores(model: ServedModel, request: GenerateRequest, first: Choice) -> Callable[[], PromptLogprobs] | None:

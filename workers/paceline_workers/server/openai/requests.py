@@ -228,20 +228,22 @@ class ChatRequest(GenerateRequest, TemplateFields):
 
     @property
     def wished(self) -> tuple[str, str]:
-        """The same, and what forces a call. Raises RequestError."""
-        text, field = super().wished
-        if text and self.offered:
-            raise invalid(f"`{field}` and `tools` cannot be followed both; send one.", field)
+        """The same; what forces a call stands above it, since then there is no answer. Raises RequestError."""
         if self.forced is None:
-            return text, field
-        schemas = {tool.function.name: tool.function.parameters for tool in self.tools}
-        most = CALLS_LIMIT if self.parallel_tool_calls else 1
-        return f"json_schema:{json.dumps(schema_of(self.forced, schemas, most))}", "tools"
+            return super().wished
+        return f"json_schema:{json.dumps(schema_of(self.forced, self.schemas, self.most_calls))}", "tools"
+
+    @property
+    def schemas(self) -> dict[str, dict[str, Any]]:
+        """Of the arguments of each function."""
+        return {tool.function.name: tool.function.parameters for tool in self.tools}
+
+    @property
+    def most_calls(self) -> int:
+        """That one answer may hold."""
+        return CALLS_LIMIT if self.parallel_tool_calls else 1
 
     def _check_choice(self) -> None:
-        if self.offered and self.forced is None and not self.parallel_tool_calls:
-            words = '`parallel_tool_calls` can be false only where a call is forced; set `tool_choice` to "required".'
-            raise invalid(words, "parallel_tool_calls")
         names = {tool.function.name for tool in self.tools}
         if self.forced is not None and not (self.forced in names if self.forced else names):
             wanted = f"the function `{self.forced[:64]}`" if self.forced else "a function"

@@ -60,11 +60,24 @@ def _bad_words(words: Sequence[str], tokenizer: Tokenizer) -> list[list[int]]:
     return found
 
 
-async def followed(request: GenerateRequest, started: Started, check: Check, tenant: str) -> str:
-    """The grammar that its text must follow, "" for none. Raises RequestError."""
+async def followed(
+    request: GenerateRequest,
+    started: Started,
+    check: Check,
+    tenant: str,
+    alternative: Callable[[str], str] | None = None,
+) -> str:
+    """The grammar that its text must follow, "" for none. `alternative` adds what may come in the place of an answer.
+
+    Raises RequestError.
+    """
     text, field = ("", "") if request.use_beam_search else request.wished
     if text and not started.grammars:
         raise invalid(f"This worker cannot follow a grammar, which `{field}` needs; leave it out.", field)
+    try:
+        text = alternative(text) if alternative and text else text
+    except ValueError as error:
+        raise invalid(f"`{field}` cannot be followed: {error}.", field) from None
     if reason := await check(text, tenant) if text else "":
         raise invalid(f"`{field}` cannot be followed: {reason}.", field)
     return text

@@ -12,11 +12,10 @@ from paceline_workers.server.grammar_checks import checked_here
 from paceline_workers.server.openai.messages import Message
 from paceline_workers.server.openai.sampled import Check
 from paceline_workers.server.openai.template_values import check_arguments, check_values
-from paceline_workers.server.openai.tools import Tool
+from paceline_workers.server.openai.tools import CALLS_LIMIT, Tool
 from paceline_workers.server.tokenizer import Tokenizer
 from paceline_workers.server.tools.calls import Form
 from paceline_workers.server.tools.forced import Forced
-from paceline_workers.server.tools.forms import form_of
 from paceline_workers.server.warming import WarmPrefixes
 
 NAMED = 128
@@ -70,20 +69,22 @@ class ServedModel:
             check_values(name, value)
         return self.template.render([message.plain() for message in messages], given, how)
 
-    def parser(self, tools: Sequence[Tool], forced: str | None = None) -> "ToolParsing | None":
-        """How calls of `tools` are found, or the `forced` one; None without tools. Raises RequestError."""
+    def parser(self, tools: Sequence[Tool], forced: str | None = None, most: int = CALLS_LIMIT) -> "ToolParsing | None":
+        """How calls of `tools` are found, or the `forced` one, at most so many; None without. Raises RequestError."""
         if not tools:
             return None
-        form = form_of(self.template.source) if self.template else None
+        form = self.template.form if self.template else None
         if form is None:
             words = "This model's chat template takes no tools, or writes calls in an unknown form; leave `tools` out."
             raise RequestError(Code.INVALID_REQUEST, words, param="tools")
-        return ToolParsing(form if forced is None else Forced(forced), frozenset(tool.function.name for tool in tools))
+        names = frozenset(tool.function.name for tool in tools)
+        return ToolParsing(form if forced is None else Forced(forced), names, most)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolParsing:
-    """The form of calls, and the functions that were offered."""
+    """The form of calls, the functions that were offered, and how many calls one answer may hold."""
 
     form: Form
     names: frozenset[str]
+    most: int = CALLS_LIMIT

@@ -1,6 +1,7 @@
 """Choices of a chat that may call tools: text goes through the call parser, calls come out whole.
 
-Log-probabilities of tokens that are held back come with the next chunk, whatever it brings.
+Log-probabilities of tokens that are held back come with the next chunk, whatever it brings. Calls beyond the most that
+one answer may hold are dropped, as in vLLM.
 """
 
 import secrets
@@ -37,6 +38,7 @@ class ToolShape:
         self._token_bytes = token_bytes
         self._form = tools.form
         self._parser = CallParser(tools.form, tools.names)
+        self._left = tools.most
         self._calls = 0
         self._untold: list[Piece] = []
 
@@ -69,7 +71,12 @@ class ToolShape:
         return ChatChoice(self._index, message, self._logprobs(), self._reason(pieces[-1].finish))
 
     def _parts(self, text: str, finish: str) -> list[Part]:
-        return self._parser.feed(text) + (self._parser.flush() if finish else [])
+        parts = self._parser.feed(text) + (self._parser.flush() if finish else [])
+        return [part for part in parts if isinstance(part, str) or self._admitted()]
+
+    def _admitted(self) -> bool:
+        self._left -= 1
+        return self._left >= 0
 
     def _delta(self, part: Part) -> Delta:
         if isinstance(part, str):
@@ -78,7 +85,7 @@ class ToolShape:
         return Delta(tool_calls=[self._call(part, self._calls - 1)])
 
     def _call(self, call: Call, index: int | None = None) -> ToolCall:
-        identity = self._form.call_id("".join(secrets.choice(_LETTERS) for _ in range(24)))
+        identity = call.id or self._form.call_id("".join(secrets.choice(_LETTERS) for _ in range(24)))
         return ToolCall(identity, CalledFunction(call.name, call.arguments), UNSET if index is None else index)
 
     def _reason(self, finish: str) -> str:

@@ -11,10 +11,11 @@ _decoder = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function's name and its arguments as JSON text of an object."""
+    """A function's name and its arguments as JSON text of an object. `id`: the model's own, "" where it writes none."""
 
     name: str
     arguments: str
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,32 @@ class Read:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """A form as a grammar writes it: `opening`, an object of `name` and `key` (or a list of them), `closing`.
+
+    Where `named`, the function's name stands bare between `opening` and `middle`, and its arguments follow.
+    """
+
+    opening: str
+    closing: str = ""
+    key: str = "arguments"
+    listed: bool = False
+    named: bool = False
+    middle: str = ""
+
+
 class Form(Protocol):
     """One model family's way to write calls."""
 
     @property
-    def marker(self) -> str:
-        """What opens a call, and may be a special token; "" for nothing."""
+    def markers(self) -> tuple[str, ...]:
+        """What opens and divides a call, and may be special tokens."""
+        ...
+
+    @property
+    def syntax(self) -> Syntax:
+        """The same for a grammar."""
         ...
 
     def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> Found:

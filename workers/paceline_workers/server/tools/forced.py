@@ -6,10 +6,10 @@ Then each function's schema stands under `$defs` by the function's name, and its
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from paceline_workers.server.tools.calls import Call, Found, Names, Read, call_of, value_at
+from paceline_workers.server.tools.calls import Call, Found, Names, Read, Syntax, call_of, value_at
 
 Schemas = Mapping[str, Mapping[str, Any]]
 _ANY: Mapping[str, Any] = {"type": "object"}
@@ -23,7 +23,8 @@ class Forced:
     """Calls of `name`, or of any function if it is ""."""
 
     name: str = ""
-    marker: str = ""
+    markers: tuple[str, ...] = ()
+    syntax: Syntax = field(default_factory=lambda: Syntax(""))
 
     def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> Found:  # noqa: ARG002 - a call is all
         """At once, and after it nothing."""
@@ -51,14 +52,20 @@ def schema_of(name: str, schemas: Schemas, most: int) -> Mapping[str, Any]:
     """What `Forced(name)` reads, as a JSON schema: at most `most` calls; `schemas` are those of their arguments."""
     if name:
         return schemas[name] or _ANY
-    items = {"anyOf": [_call(entry) for entry in schemas]}
+    one = any_call(schemas, "parameters")
+    definitions = one.pop("$defs")
+    return {"type": "array", "minItems": 1, "maxItems": most, "items": one, "$defs": definitions}
+
+
+def any_call(schemas: Schemas, key: str) -> dict[str, Any]:
+    """A call of any of the functions: `{"name": ..., key: {...}}`."""
     definitions = {entry: _moved(own or _ANY, f"#/$defs/{entry}") for entry, own in schemas.items()}
-    return {"type": "array", "minItems": 1, "maxItems": most, "items": items, "$defs": definitions}
+    return {"anyOf": [_call(entry, key) for entry in schemas], "$defs": definitions}
 
 
-def _call(name: str) -> Mapping[str, Any]:
-    properties = {"name": {"const": name}, "parameters": {"$ref": f"#/$defs/{name}"}}
-    required = ["name", "parameters"]
+def _call(name: str, key: str) -> Mapping[str, Any]:
+    properties = {"name": {"const": name}, key: {"$ref": f"#/$defs/{name}"}}
+    required = ["name", key]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 

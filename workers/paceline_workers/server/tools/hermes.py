@@ -6,19 +6,20 @@ A last call whose closing tag is missing counts if its JSON is whole.
 import json
 from typing import Any
 
-from paceline_workers.server.tools.calls import Found, Names, Read, call_of, marked
+from paceline_workers.server.tools.calls import Found, Names, Read, Syntax, call_of, marked
 
-_CLOSE = "</tool_call>"
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 
 
 class Hermes:
     """Tags around JSON."""
 
-    marker = "<tool_call>"
+    markers = (_OPEN, _CLOSE)
+    syntax = Syntax(f"{_OPEN}\n", f"\n{_CLOSE}")
 
     def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> Found:  # noqa: ARG002 - tags are enough
         """Behind the opening tag, wherever it is."""
-        return marked(text, self.marker, final=final)
+        return marked(text, _OPEN, final=final)
 
     def read(self, words: str, names: Names, *, final: bool) -> Read | None:
         """What is between the tags."""

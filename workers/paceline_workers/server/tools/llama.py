@@ -1,18 +1,21 @@
 """Llama 3.1 to 3.3: the whole answer is `{"name": ..., "parameters": {...}}`, several of them separated by `;`.
 
-`<|python_tag|>` may stand before. Only an answer that begins so is one: an object after other text is text.
+`<|python_tag|>` may stand before, which the templates of 3.2 do not know. Only an answer that begins so is one: an
+object after other text is text.
 Known hole: an answer that begins with a brace and is no JSON is held back to its end.
 """
 
-from paceline_workers.server.tools.calls import Found, Names, Read, call_of, value_at
+from paceline_workers.server.tools.calls import Found, Names, Read, Syntax, call_of, value_at
 
 _BETWEEN = " \t\r\n;"
+_TAG = "<|python_tag|>"
 
 
 class Llama:
     """Bare JSON."""
 
-    marker = "<|python_tag|>"
+    markers = (_TAG,)
+    syntax = Syntax("", key="parameters")
 
     def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> Found:
         """A brace or the tag at the very begin, or behind a call."""
@@ -20,11 +23,11 @@ class Llama:
             return Found(len(text))
         begin = len(text) - len(text.lstrip(_BETWEEN if called else None))
         rest = text[begin:]
-        if rest.startswith((self.marker, "{")):
-            return Found(0, begin + (len(self.marker) if rest[0] == "<" else 0))
+        if rest.startswith((_TAG, "{")):
+            return Found(0, begin + (len(_TAG) if rest[0] == "<" else 0))
         if final:
             return Found(0 if called and not rest else len(text))
-        return Found(0 if self.marker.startswith(rest) else len(text))
+        return Found(0 if _TAG.startswith(rest) else len(text))
 
     def read(self, words: str, names: Names, *, final: bool) -> Read | None:
         """The object that the words begin with."""

@@ -178,9 +178,9 @@ GENERATING_FIELDS: tuple[Field, ...] = (
         served(name, GENERATING, OLD_VLLM, f"the older form of `structured_outputs.{name.removeprefix('guided_')}`")
         for name in ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
     ),
-    served("tools", CHAT, BOTH, "at most 128 tools; not together with a format"),
+    served("tools", CHAT, BOTH, "at most 128 tools; a format beside them takes the answer or calls"),
     served("tool_choice", CHAT, BOTH, "`none`, `auto`, `required` or one function"),
-    served("parallel_tool_calls", CHAT, BOTH, "`false` only where a call is forced"),
+    served("parallel_tool_calls", CHAT, BOTH, "`false`: the first call alone is told, as in vLLM"),
     # Not served
     refused("audio", CHAT, OPENAI, "the models here write text"),
     refused("modalities", CHAT, OPENAI, "the models here write text", ["text"]),
