@@ -88,3 +88,11 @@ def test_services_of_one_name_in_two_files_have_notes_of_their_own(tmp_path: Pat
     gpu, cpu = examine(files).values()
     assert any("'h1000' is none of" in note for note in gpu.notes)
     assert cpu.notes == ()
+
+
+def test_a_profile_that_takes_the_price_of_a_built_in_accelerator_away_is_noted(tmp_path: Path) -> None:
+    (note,) = noted(tmp_path, service("h100"), profile("h100", bf16=989.0))
+    assert note == "replaces all of the built-in h100, its price too; write dollarsPerHour, or it counts as free"
+    priced = profile("h100", bf16=989.0)
+    priced["spec"]["dollarsPerHour"] = "2.50"
+    assert noted(tmp_path, service("h100"), priced) == []

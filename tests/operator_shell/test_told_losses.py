@@ -1,4 +1,4 @@
-"""An object that loses its name, or wins it back, is told at once, whatever the kind of the other one."""
+"""What an object of another kind means to a service or a route is told, and done, as that one comes and goes."""
 
 from typing import Any
 
@@ -7,13 +7,14 @@ from tests.operator_shell.rig import Rig, service
 
 from paceline_core.kube import Key
 from paceline_core.kube.cluster import Manifest
-from paceline_operator.objects import ROUTE, SERVICE
+from paceline_core.objects.metadata import API_VERSION
+from paceline_operator.objects import PROFILE, ROUTE, SERVICE
 
 
 def route(namespace: str, model: str, created: str) -> Manifest:
     metadata = {"name": "take", "namespace": namespace, "creationTimestamp": created}
     spec = {"model": model, "backends": [{"service": "chat"}]}
-    return {"apiVersion": "paceline.dev/v1alpha1", "kind": ROUTE, "metadata": metadata, "spec": spec}
+    return {"apiVersion": API_VERSION, "kind": ROUTE, "metadata": metadata, "spec": spec}
 
 
 def accepted(api: FakeApi, kind: str, key: Key) -> dict[str, Any]:
@@ -41,3 +42,24 @@ async def test_a_service_and_a_route_are_told_as_the_other_comes_and_goes() -> N
     api.remove(ROUTE, take)
     await rig.settle()
     assert accepted(api, SERVICE, chat)["reason"] == "Valid"
+
+
+async def test_a_service_starts_when_the_profile_of_its_accelerator_comes() -> None:
+    api = FakeApi()
+    api.put(service(pools=[{"name": "main", "accelerator": "h1000"}]))
+    rig = await Rig(api).start()
+    await rig.settle()
+    chat = Key("default", "chat")
+    assert accepted(api, SERVICE, chat)["reason"] == "UnknownAccelerator"
+    assert api.children("Deployment") == {}
+    spec = {"memory": "80G", "bandwidth": "3350G", "teraflops": {"bf16": 989}, "resourceName": "example.com/h1000"}
+    api.put({"apiVersion": API_VERSION, "kind": PROFILE, "metadata": {"name": "h1000"}, "spec": spec})
+    await rig.settle()
+    assert accepted(api, SERVICE, chat)["reason"] == "Valid"
+    (deployment,) = api.children("Deployment").values()
+    limits = deployment["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+    assert limits == {"example.com/h1000": "1"}
+    api.remove(PROFILE, Key("", "h1000"))
+    await rig.settle()
+    assert accepted(api, SERVICE, chat)["reason"] == "UnknownAccelerator"
+    assert list(api.children("Deployment").values()) == [deployment]

@@ -32,5 +32,12 @@ def device_notes(service: ResolvedService, known: Mapping[str, Accelerator]) -> 
     yield from map(str, budget_doubts(service, known.get))
 
 
+def profile_notes(profile: AcceleratorProfile) -> Iterator[str]:
+    """What is lost with a built-in accelerator that a profile replaces, since it replaces all of it."""
+    built_in = CATALOGUE.get(profile.name)
+    if built_in is not None and built_in.price is not None and profile.spec.dollars_per_hour is None:
+        yield f"replaces all of the built-in {profile.name}, its price too; write dollarsPerHour, or it counts as free"
+
+
 def _has_fp8(device: Accelerator | None) -> bool:
     return device is not None and Dtype.FP8 in device.flops

@@ -6,13 +6,21 @@ Notes refuse nothing: what is not among these manifests may be on a cluster, or 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from paceline_cli.supervisor.accelerators import accelerators, device_notes
+from paceline_cli.supervisor.accelerators import accelerators, device_notes, profile_notes
 from paceline_cli.supervisor.contest import Contest, claim_of, names_of
 from paceline_cli.supervisor.keys import LOCAL_TENANT
 from paceline_cli.supervisor.site import NAMESPACE
 from paceline_core.launch import idle, repeated
 from paceline_core.manifests import Manifest
-from paceline_core.objects import InferenceRoute, InferenceService, ResolvedService, Tenant, resolve, resolve_tenant
+from paceline_core.objects import (
+    AcceleratorProfile,
+    InferenceRoute,
+    InferenceService,
+    ResolvedService,
+    Tenant,
+    resolve,
+    resolve_tenant,
+)
 from paceline_core.objects.model_names import Loss
 from paceline_core.objects.route import Backend
 
@@ -36,6 +44,8 @@ def notes(own: Sequence[Manifest], here: Sequence[Manifest]) -> Iterator[str]:
             yield from (f"{manifest.context}: {note}" for note in (*_service(service), *device_notes(service, known)))
         elif isinstance(found, Tenant):
             yield from (f"{manifest.context}: {note}" for note in _tenant(found, names))
+        elif isinstance(found, AcceleratorProfile):
+            yield from (f"{manifest.context}: {note}" for note in profile_notes(found))
         elif isinstance(found, InferenceRoute):
             yield from (f"{manifest.context}: {note}" for note in _route(found, names))
             yield from (f"{manifest.context}: {note}" for note in _unreached(found, contest))
