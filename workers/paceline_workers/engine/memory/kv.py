@@ -18,41 +18,19 @@ Known hole: a step's copies must be executed, or `distrust`ed, before the next d
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from paceline_workers.engine.memory import prefix
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.disk import DiskIndex
 from paceline_workers.engine.memory.keys import KeyBook
 from paceline_workers.engine.memory.offload import Offload
+from paceline_workers.engine.memory.owner import Owner
 from paceline_workers.engine.memory.pages import PagePool
 from paceline_workers.engine.memory.sight import ALL, Sight
 from paceline_workers.engine.memory.tiers import HostStore
 
 _HOST = -1
 """Stands for the page of a digest that is known in the host store alone."""
-
-
-class Owner(Protocol):
-    """What holds pages: tokens, how many of them are computed, and the block table, which lacks `dropped` pages.
-
-    `forked`: somebody may refer to the page that it writes next. `room`: up to so many tokens it need not `grow`.
-    """
-
-    tokens: list[int]
-    salt: str
-    unsalted: int
-    computed: int
-    pages: list[int]
-    dropped: int
-    forked: bool
-    room: int
-    digests: list[bytes]
-
-    @property
-    def scores(self) -> bool:
-        """It computes all of its tokens: nothing that is known is found for it, what it computes is named as ever."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
