@@ -15,6 +15,7 @@ def schema(value: Any) -> str:
 
 
 BIG = {"type": "integer", "multipleOf": 4_999_999}
+WIDE: dict[str, Any] = {str(number): {"type": "integer"} for number in range(600)}
 COSTLY = [
     (schema(BIG), "`multipleOf` is 4999999, and at most 10000"),
     (
@@ -30,6 +31,10 @@ COSTLY = [
     (schema({"const": "x" * (LITERAL + 1)}), "`const` spells out"),
     (schema({"enum": ["a", "x" * (LITERAL + 1)]}), "`enum` spells out"),
     (schema({"properties": {"x" * (LITERAL + 1): {}}}), "spells out"),
+    (
+        schema({"items": {"properties": WIDE, "required": ["1", "x"]}}),
+        "`items.properties` has 599 that are not required",
+    ),
     ("regex:(a{1000}){1000}", "1000000 times"),
     ("regex:" + "a" * (LITERAL + 1), "spells out"),
     ('lark:start: a\na: %json {"type":"integer","multipleOf":4999999}', "`multipleOf` in it"),
@@ -38,6 +43,7 @@ COSTLY = [
     (f'lark:start: "{"x" * (LITERAL + 1)}"', "spells out"),
 ]
 FINE = [
+    schema({"properties": WIDE, "required": [*WIDE][:200], "additionalProperties": False}),
     schema({"properties": {f"p{size}": {"type": "number", "multipleOf": size} for size in (0.01, 7, 0.25, 365, 1000)}}),
     schema({"type": "object", "properties": {"multipleOf": {"const": {"multipleOf": 4_999_999}}}}),
     schema({"type": "string", "pattern": "^([A-Z]{2}[0-9]{1,30} ?){1,100}$", "description": "x" * 20_000}),

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.real
 MULTIPLES = {"type": "object", "properties": {f"p{size}": {"multipleOf": size} for size in range(9700, 10_000)}}
 """Each of them may be; together they take 10 s."""
 BOMB = f"json_schema:{json.dumps(MULTIPLES)}"
-NAMES: dict[str, dict[str, str]] = {f"property_number_{number}": {} for number in range(1500)}
-LARGE = f"json_schema:{json.dumps({'type': 'object', 'properties': NAMES})}"
+NAMES: dict[str, dict[str, str]] = {f"property_number_{number}": {} for number in range(1000)}
+LARGE = f"json_schema:{json.dumps({'type': 'object', 'properties': NAMES, 'required': [*NAMES]})}"
 SMALL = "regex:[ab]{3}"
 BODY = {"model": "chat", "prompt": "x", "max_tokens": 4, "structured_outputs": {"json": MULTIPLES}}
 

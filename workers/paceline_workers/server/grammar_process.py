@@ -35,7 +35,7 @@ MEMORY_BYTES = 256 << 20
 """Of address space, beyond what the fork begins with."""
 REASON = 2048
 """Characters of a reason: the library quotes the grammar."""
-_NICE = 5
+_NICE = 10
 """Below the engine and the API process: a check may wait for a CPU, a stream may not."""
 _READ = 1 << 16
 _OUT_OF_MEMORY = 3
