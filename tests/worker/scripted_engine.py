@@ -55,7 +55,6 @@ class Script(msgspec.Struct, frozen=True):
     logprobs: bool = False
     context: int = 2048
     cached: int = 0
-    scores: bool = True
     embedding: int = 0  # numbers in a vector: the prompt's length, then its first ids
     field: str = ""  # what `failed` blames
     fault: Literal["", "hold", "hang", "crash", "garbage", "error", "failed"] = ""
@@ -115,7 +114,6 @@ class ScriptedEngine:
                 emulated=False,
                 stages={"weights": 0.5},
                 embedding=self._script.embedding,
-                scores=self._script.scores,
             )
         )
 

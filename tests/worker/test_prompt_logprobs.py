@@ -144,16 +144,6 @@ async def test_what_cannot_be_told_is_refused_by_name(rig: Rig, fields: dict[str
     assert words in error["message"]
 
 
-@pytest.mark.parametrize("fields", [{"prompt_logprobs": 0}, {"echo": True, "logprobs": 0}])
-async def test_a_backend_that_cannot_score_prompts_refuses_by_name(folder: Path, fields: dict[str, Any]) -> None:
-    async with running(Script(scores=False), folder=folder) as rig:
-        response = await rig.http.post(TEXTS, json={"model": "chat", "prompt": TEXT} | fields)
-        error = response.json()["error"]
-        assert (response.status_code, error["param"]) == (400, next(iter(fields)))
-        assert "backend" in error["message"]
-        assert (await answered(rig, prompt=TEXT, logprobs=0))["choices"][0]["logprobs"]["tokens"] == []
-
-
 async def job(tokenizer: Tokenizer, **fields: Any) -> Job:
     model = ServedModel(("m",), tokenizer, None, SystemClock())
     body = json.dumps({"model": "m", "prompt": [1] * 400} | fields).encode()

@@ -128,8 +128,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
     `defaults`: sampling that the model's makers advise, for fields that a request leaves out: temperature, top_p,
     top_k, min_p, repetition_penalty; each may be absent. `grammars`: requests may ask for structured output.
-    `embedding`: numbers in an embedding's vector, 0 if the backend makes none. `scores`: it can tell the
-    log-probabilities of a prompt's tokens.
+    `embedding`: numbers in an embedding's vector, 0 if the backend makes none.
     """
 
     pages: int
@@ -143,7 +142,6 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     defaults: dict[str, float] = {}
     grammars: bool = True
     embedding: int = 0
-    scores: bool = True
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

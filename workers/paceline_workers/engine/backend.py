@@ -27,7 +27,7 @@ class Facts:
 
     `host_pages`: how many pages it can keep outside the device; `page_copy_s`: seconds to bring one back.
     `sight`: what all layers need together. `disk`: pages that may be read and written behind those.
-    `embedding`: numbers in a vector, 0 if it makes none. `scores`: it can tell log-probabilities of prompts.
+    `embedding`: numbers in a vector, 0 if it makes none.
     `grammars`: compiles those of structured output, None where it cannot be had. `defaults`: see `Started`.
     `ahead`: a step computes beside the host's work, so the next one should be planned before it is collected.
     """
@@ -42,7 +42,6 @@ class Facts:
     ahead: bool = False
     grammars: Compiler | None = None
     embedding: int = 0
-    scores: bool = True
     host_pages: int = 0
     page_copy_s: float = 0.0
     sight: Sight = ALL

@@ -123,8 +123,6 @@ class EngineLoop:
         facts = self._backend.facts
         if request.embed and not facts.embedding:
             return "this worker's backend makes no embeddings"
-        if request.scores and not facts.scores:
-            return "this worker's backend tells no log-probabilities of prompts"
         able = facts.grammars is not None or not request.sampling.grammar
         return "" if able else "this worker's backend cannot follow a grammar"
 
@@ -301,5 +299,4 @@ def started(facts: Facts) -> Started:
         defaults=dict(facts.defaults),
         grammars=facts.grammars is not None,
         embedding=facts.embedding,
-        scores=facts.scores,
     )

@@ -130,7 +130,6 @@ class _Load:
                 disk=files,
                 grammars=grammars,
                 embedding=shape.hidden,
-                scores=False,
             ),
             runner,
         )

@@ -82,11 +82,17 @@ class GpuDecoder:
         return weight.new_zeros(rows, shape.hidden), weight.new_zeros(rows, shape.vocab)
 
     def states(
-        self, step: Step, pages: tuple[Pages, ...], *, out: Tensor, passed: Callable[[], None] | None = None
+        self,
+        step: Step,
+        pages: tuple[Pages, ...],
+        *,
+        out: Tensor,
+        passed: Callable[[], None] | None = None,
+        scored: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         """Compute a step, write its keys and values; hidden states after the final norm [drawn rows, hidden].
 
-        `passed` is called whenever some more layers have been launched.
+        `passed` is called whenever some more layers have been launched. `scored`: more rows, and where theirs go.
         """
         kernels, model, room = self.kernels, self._model, self._passing(step)
         if room.single is not None:
@@ -101,8 +107,10 @@ class GpuDecoder:
             x = layer.down(kernels.silu_mul(layer.gate_up(room.rows), out=room.gated))
             if passed is not None and index % SIGN_LAYERS == 0:
                 passed()
-        x = None if x is None else x.index_select(0, step.drawn)
-        return self._norm(x, residual.index_select(0, step.drawn), model.norm.weight, out)
+        for rows, place in [(step.drawn, out), *([scored] if scored else [])]:
+            last = None if x is None else x.index_select(0, rows)
+            self._norm(last, residual.index_select(0, rows), model.norm.weight, place)
+        return out
 
     def logits(self, states: Tensor, *, out: Tensor) -> Tensor:
         """What follows hidden states: [rows, vocabulary] in the weights' type."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from paceline_kernels.paged_prefill import Tiles
 from paceline_workers.engine.gpu.buffers import NOBODY, Form, Staged
 from paceline_workers.engine.gpu.graphs import Graphs
+from paceline_workers.engine.gpu.scoring import Scored
 from paceline_workers.engine.scheduling import Chunk, Plan, Request
 
 
@@ -20,7 +21,8 @@ from paceline_workers.engine.scheduling import Chunk, Plan, Request
 class Rows:
     """A plan by rows: `samples` are the rows of `Fields.drawn` in which the plan's sampling chunks stand, in its order.
 
-    `lacking`: rows whose token is still being drawn, and for whom. `tiles` of the chunks of several tokens, which are
+    `lacking`: rows whose token is still being drawn, and for whom. `scored`: chunks that tell how likely a prompt's
+    tokens were, in the plan's order. `tiles` of the chunks of several tokens, which are
     told what `Tiles` says beside its list.
     """
 
@@ -29,6 +31,7 @@ class Rows:
     samples: Mapping[Request, int]
     lacking: Mapping[Request, int]
     tiles: Tiles | None
+    scored: tuple[Scored, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan, graphs: Graphs, group: int) -> "Rows":
@@ -42,15 +45,31 @@ class Rows:
             for chunk, end in zip(chunks, starts, strict=True)
             if chunk.start + chunk.count > len(chunk.request.tokens)
         }
+        scored = _scored(plan, chunks, starts)
         if not spans:
             samples = {chunk.request: row for row, chunk in enumerate(chunks) if chunk.samples}
-            return cls(graphs.form(len(chunks)), chunks, samples, lacking, None)
+            return cls(graphs.form(len(chunks)), chunks, samples, lacking, None, scored)
         drawn = {chunk.request: row for row, chunk in enumerate(chunk for chunk in chunks if chunk.samples)}
         tiles = Tiles.of([chunk.count for chunk in spans], [chunk.start + chunk.count for chunk in spans], "cpu", group)
         pages = max(len(chunk.request.pages) for chunk in chunks)
         form = Form.of(starts[-1], len(singles), len(spans), len(drawn), len(tiles.list), pages)
         samples = {chunk.request: drawn[chunk.request] for chunk in plan.chunks if chunk.samples}
-        return cls(form, chunks, samples, lacking, tiles)
+        return cls(form, chunks, samples, lacking, tiles, scored)
+
+
+def _scored(plan: Plan, chunks: Sequence[Chunk], ends: Sequence[int]) -> tuple[Scored, ...]:
+    if not any(chunk.scored for chunk in plan.chunks):
+        return ()
+    first = {chunk.request: end - chunk.count for chunk, end in zip(chunks, ends, strict=True)}
+    return tuple(
+        Scored(
+            first[chunk.request],
+            chunk.request.tokens[chunk.start + 1 : chunk.start + 1 + chunk.scored],
+            chunk.request.prompt_logprobs,
+        )
+        for chunk in plan.chunks
+        if chunk.scored
+    )
 
 
 def fill(staged: Staged, rows: Rows, page_tokens: int, seat: Callable[[Request], int]) -> None:

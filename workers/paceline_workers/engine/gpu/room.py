@@ -125,4 +125,5 @@ def pages_of(plan: Plan) -> int:
 
 def _request(place: int, size: int, limits: Limits) -> Request:
     pages = list(range(limits.pages(size)))
-    return Request(f"largest {place}", size, [0] * size, 1, _DEAREST, 0.0, pages=pages)
+    name, most = f"largest {place}", _DEAREST.logprobs
+    return Request(name, size, [0] * size, 1, _DEAREST, 0.0, pages=pages, prompt_logprobs=most)

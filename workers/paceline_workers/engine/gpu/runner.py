@@ -29,6 +29,7 @@ from paceline_workers.engine.gpu.decoder import GpuDecoder
 from paceline_workers.engine.gpu.device import Mark
 from paceline_workers.engine.gpu.drawing import Read
 from paceline_workers.engine.gpu.layout import Rows
+from paceline_workers.engine.gpu.scoring import Scores
 from paceline_workers.engine.gpu.steps import Steps
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.sampling import Sampler
@@ -52,6 +53,7 @@ class _Flight:
     signs: list[Mark] = field(default_factory=list)
     end: Mark | None = None
     copied: dict[Request, Tensor] = field(default_factory=dict)
+    scores: Scores | None = None
     fault: Exception | None = None
 
 
@@ -96,7 +98,8 @@ class GpuRunner:
             if following.begin is None:
                 self._go_on(following, samples)
             self._flights.append(following)
-        return Executed(list(samples.values()), seconds=flight.begin.seconds_to(flight.end))
+        scores = [] if flight.scores is None else flight.scores.told(flight.rows.scored)
+        return Executed(list(samples.values()), seconds=flight.begin.seconds_to(flight.end), scores=scores)
 
     @torch.inference_mode()
     def warm(self, progress: Callable[[], None]) -> None:
@@ -146,6 +149,7 @@ class GpuRunner:
         for request, row in flight.others.items():
             found = (steps.states if request.embed else steps.logits)[row]
             flight.copied[request] = self._device.pinned(found.shape, found.dtype).copy_(found, non_blocking=True)
+        flight.scores = None if steps.scores is None else steps.scores.copied(self._device)
         flight.end = self._device.mark()
 
     def _go_on(self, flight: _Flight, samples: dict[Request, Sample]) -> None:

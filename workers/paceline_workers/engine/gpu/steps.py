@@ -20,6 +20,8 @@ from paceline_workers.engine.gpu.device import Mark
 from paceline_workers.engine.gpu.drawing import Drawing
 from paceline_workers.engine.gpu.graphs import Graphs
 from paceline_workers.engine.gpu.layout import Rows, fill
+from paceline_workers.engine.gpu.scoring import Rows as ScoredRows
+from paceline_workers.engine.gpu.scoring import Scores
 from paceline_workers.engine.scheduling import Chunk, Limits, Plan, Request
 from paceline_workers.messages import Sampling
 
@@ -28,7 +30,7 @@ SPANS = (2, 4, 8, 16, 32, 64, 128)
 
 
 class Steps:
-    """`drawing`, `states` [rows, hidden] and `logits` [rows, vocabulary] hold what the last step has left."""
+    """`drawing`, `states` [rows, hidden], `logits` [rows, vocabulary] and `scores` hold what the last step has left."""
 
     def __init__(self, decoder: GpuDecoder, cache: GpuCache, limits: Limits) -> None:
         shape, device = decoder.config.shape, decoder.device
@@ -43,6 +45,7 @@ class Steps:
         self._buffers = Buffers(device, Form.of(limits.step_tokens, most, most, most, tiles, pages))
         self._graphs = Graphs(device, most, pages)
         self._works = decoder.works(most)
+        self.scores: Scores | None = None
 
     def stage(self, plan: Plan, turn: int) -> tuple[Rows, Staged]:
         """Lay a plan out on the host, in one of the two staging buffers."""
@@ -57,8 +60,22 @@ class Steps:
         self._buffers.send(staged)
         signs: list[Mark] = []
         passed = None if rows.tiles is None else lambda: signs.append(self._decoder.device.mark())
-        self._graphs.run(rows.form, partial(self._compute, rows.form, rows.tiles, passed))
+        scored = ScoredRows.of(rows.scored, self._decoder.device) if rows.scored else None
+        beside = None if scored is None or rows.tiles is None else self._room(scored)
+        self._graphs.run(rows.form, partial(self._compute, rows.form, rows.tiles, passed, beside))
+        self.scores = None if scored is None else Scores.of(scored, partial(self._logits, scored, beside))
         return signs
+
+    def _room(self, scored: ScoredRows) -> tuple[Tensor, Tensor]:
+        """The rows of a step with long chunks whose states are wanted besides, and where they go."""
+        return scored.rows, self.states.new_empty(len(scored.rows), self.states.shape[1])
+
+    def _logits(self, scored: ScoredRows, beside: tuple[Tensor, Tensor] | None, part: slice) -> Tensor:
+        """Of some scored rows; a step of single tokens has them all."""
+        if beside is None:
+            return self.logits.index_select(0, scored.rows[part])
+        states = beside[1][part]
+        return self._decoder.logits(states, out=self.logits.new_empty(len(states), self.logits.shape[1]))
 
     def record(self, rows: Rows) -> None:
         """Of single tokens alone, and it has been run."""
@@ -83,7 +100,13 @@ class Steps:
             request.pages = pages
         return Plan(tuple(Chunk(request, 0, count, True) for request in requests))
 
-    def _compute(self, form: Form, tiles: Tiles | None, passed: Callable[[], None] | None) -> None:
+    def _compute(
+        self,
+        form: Form,
+        tiles: Tiles | None,
+        passed: Callable[[], None] | None,
+        scored: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
         """What is on the device becomes states, logits and tokens there; nothing else is read."""
         fields = self._buffers.inputs(form)
         drawn, sources = self.drawing.drawn, fields.sources
@@ -96,7 +119,7 @@ class Steps:
         singles = _sequences(fields, slice(form.singles))
         step = Step(tokens, fields.positions, fields.slots, fields.drawn, singles, spans, self._works)
         states, logits = self.states[: form.drawn], self.logits[: form.drawn]
-        self._decoder.states(step, self._cache.layers, out=states, passed=passed)
+        self._decoder.states(step, self._cache.layers, out=states, passed=passed, scored=scored)
         if form.drawn:
             self._decoder.logits(states, out=logits)
             self.drawing.draw(logits, fields.seats, fields.counts)

@@ -218,7 +218,7 @@ def _echo(model: ServedModel, given: Input, echo: bool) -> str:
 async def _job(
     model: ServedModel, request: GenerateRequest, asked: Asked, resume: Resume | None, wanted: _Wanted
 ) -> Job:
-    _check(model, request, wanted, resume, asked.started)
+    _check(model, request, wanted, resume)
     name = secrets.token_hex(12)
     wanted = replace(wanted, grammar=await _grammar(model, request, asked, wanted))
     submits = _submits(model, request, asked, name, wanted)
@@ -253,13 +253,11 @@ def _chat_scores(model: ServedModel, request: GenerateRequest, first: Choice) ->
     return PromptScores(first.submit.prompt, scores, request.prompt_logprobs, names).told
 
 
-def _check(
-    model: ServedModel, request: GenerateRequest, wanted: _Wanted, resume: Resume | None, started: Started
-) -> None:
+def _check(model: ServedModel, request: GenerateRequest, wanted: _Wanted, resume: Resume | None) -> None:
     least = min(prompt.max_tokens for prompt in wanted.prompts)
     field, candidates = request.scored
     if field:
-        check_scores(field, candidates, max(len(prompt.ids) for prompt in wanted.prompts), started)
+        check_scores(field, candidates, max(len(prompt.ids) for prompt in wanted.prompts))
     if request.min_tokens > least:
         raise invalid(f"`min_tokens` is above the {least} tokens that may be generated.", "min_tokens")
     if not all(0 <= token < model.tokenizer.size for token in request.stop_token_ids):

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
-from paceline_workers.messages import PromptLogprob, Started
+from paceline_workers.messages import PromptLogprob
 from paceline_workers.server.openai.answers import LOWEST, PromptCandidate, Shape, TokenBytes
 from paceline_workers.server.openai.body import invalid
 from paceline_workers.server.output import Logprob, Piece
@@ -20,11 +20,8 @@ MOST = 20
 CANDIDATES = 1 << 16
 
 
-def check(field: str, count: int, tokens: int, started: Started) -> None:
-    """Refuse what cannot be told, of a prompt of so many tokens. Raises RequestError."""
-    if not started.scores:
-        words = f"This worker's backend tells no log-probabilities of prompts, which `{field}` asks for; leave it out."
-        raise invalid(words, field)
+def check(field: str, count: int, tokens: int) -> None:
+    """Refuse more than is told, of a prompt of so many tokens. Raises RequestError."""
     if tokens * (count + 1) > CANDIDATES:
         words = f"`{field}` asks for {tokens * (count + 1)} log-probabilities of the prompt's {tokens} tokens; "
         raise invalid(f"{words}at most {CANDIDATES} are told.", field)
