@@ -10,25 +10,29 @@ is why a first death condemns nobody; a worker in whose place another process li
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from paceline_core.clock import rfc3339
 from paceline_core.registry.enums import RequestClass, ResumeReason
 from paceline_core.telemetry import get_logger
-from paceline_core.wire import Isolated
+from paceline_core.wire import MOVED_HEADER, SUSPECT, Isolated, MoveReason
 from paceline_gateway.desk import Desk
+from paceline_gateway.http.message import Headers
 from paceline_gateway.http.upstream import Loss
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.requests.nouns import Record
-from paceline_gateway.requests.suspicion import Part
+from paceline_gateway.requests.suspicion import PROOF, Part
 from paceline_gateway.routing.worker import Worker
 
 _log = get_logger(__name__)
 STANDS_S = 0.1
 UNKNOWN_S = 2.5
 """Longer than `keep_reading` waits between two tries."""
+BUSY_S = 0.1
+"""How long a worker is taken to have another gateway's suspect after it has said so."""
+_SUSPECT, _MOVED, _ENGINE = SUSPECT.encode(), MOVED_HEADER.encode(), MoveReason.ENGINE.encode()
 _DOUBTFUL = frozenset({Loss.CLOSED, Loss.STALE})
 
 
@@ -45,10 +49,18 @@ class Bereaved(Protocol):
         ...
 
 
+class Said(NamedTuple):
+    """The call's part in the death of the worker's engine; whether the worker has a suspect and takes no second one."""
+
+    part: Part | None = None
+    busy: bool = False
+
+
 class Deaths:
     """One gateway's. `later` calls back after so many seconds."""
 
-    def __init__(self, later: Callable[[float, Callable[[], None]], object] | None = None) -> None:
+    def __init__(self, gateway: str = "", later: Callable[[float, Callable[[], None]], object] | None = None) -> None:
+        self._gateway = gateway
         self._later = later or _call_later
         self._open: dict[Worker, dict[Bereaved, Loss]] = {}
 
@@ -85,6 +97,25 @@ class Deaths:
         if _part(desk, call) is None:
             _count(desk, worker)
         return _part(desk, call)
+
+    def head(self, desk: Desk, worker: Worker, call: Bereaved, headers: Headers, now: float) -> Said:
+        """What a worker's answer says beside its status."""
+        busy = _SUSPECT in headers
+        if busy:
+            worker.tries_until = now + BUSY_S
+        return Said(self.engine(desk, worker, call) if headers.get(_MOVED) == _ENGINE else None, busy)
+
+    def introduction(self, slot: Ticket | None, now: float) -> bytes:
+        """A header line for the worker that gets a suspect, while certainty comes first."""
+        if slot is None or not slot.suspect or now >= slot.sure_until:
+            return b""
+        return f"{SUSPECT}: {self._gateway}/{slot.id};{PROOF}\r\n".encode()
+
+    def cleared(self, names: Iterable[str]) -> Iterator[int]:
+        """Of the suspects that a worker says have got on, the tickets of this gateway's."""
+        for gateway, _, ticket in (name.rpartition("/") for name in names):
+            if gateway == self._gateway and ticket.isdigit():
+                yield int(ticket)
 
     def _stands(self, worker: Worker, call: Bereaved) -> None:
         if worker.connected:

@@ -79,7 +79,7 @@ class Floor:
         self.waits = Waits(limits.first_token_s, limits.stall_s, limits.answer_s, limits.resume_s)
         self.pool = Pool(limits, parts.clock.monotonic)
         self._evacuation = Evacuation(self.pool, self.hop, limits.lookahead_s)
-        self.deaths = Deaths()
+        self.deaths = Deaths(parts.name)
         self.bell = Bell()
         self.picture: Directory = NOTHING
         self.pictures = 0
@@ -276,6 +276,9 @@ class Floor:
             desk.fleet.says(worker, report, self.now())
             if anew and known is not None:
                 self.deaths.heard(known)
+            for ticket in self.deaths.cleared(report.cleared):
+                if ticket in self._calls:
+                    self._calls[ticket].cleared()
             self.moved(desk)
 
     def on_cut(self, service: str, worker: str, *, refused: bool = False) -> None:

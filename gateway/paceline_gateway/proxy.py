@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.telemetry import Histogram
-from paceline_core.wire import MOVED_HEADER, VOCABULARY, MoveReason
+from paceline_core.wire import VOCABULARY
 from paceline_gateway.admission import Admission
 from paceline_gateway.continuation import NO_STREAM, Continuation
+from paceline_gateway.deaths import Said
 from paceline_gateway.desk import Desk
 from paceline_gateway.front import Front
 from paceline_gateway.hedge import Rival
@@ -26,14 +27,13 @@ from paceline_gateway.requests import events as e
 from paceline_gateway.requests.life import Life
 from paceline_gateway.requests.state import DISPATCHED, STREAMING
 from paceline_gateway.requests.stream import StreamScan, read_code, read_server_timing, read_usage
-from paceline_gateway.requests.suspicion import Part
+from paceline_gateway.requests.suspicion import PROOF, Part
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.telemetry.trace import Trace
 from paceline_gateway.terms import terms_of
 
 _VOCABULARY = VOCABULARY.encode()
 _DRAINING = b"x-paceline-draining"
-_MOVED, _ENGINE = MOVED_HEADER.encode(), MoveReason.ENGINE.encode()
 
 
 class Call:
@@ -52,8 +52,7 @@ class Call:
         self._worker: Worker | None = None
         self._outbound: Outbound | None = None
         self._gaps: Histogram | None = None
-        self._last = 0.0
-        self._brought = 0
+        self._last, self._brought = 0.0, 0
         self._lost: Worker | None = None
         self._next: tuple[Desk, Admission, Ticket] | None = None
         self._rival: Rival | None = None
@@ -71,8 +70,7 @@ class Call:
         self.reservation: Reservation | None = None
         self.waiter: Waiter | None = None
         self.quota_fields = b""
-        reply.on_gone = self._client_gone
-        reply.on_pressure = self._pressure
+        reply.on_gone, reply.on_pressure = lambda stalled: self.on(e.ClientGone(stalled)), self._pressure
 
     @property
     def slot(self) -> Ticket | None:
@@ -133,10 +131,10 @@ class Call:
             read_server_timing(headers[b"server-timing"], self.life.meter)
         if not self.life.begun:
             self.continuation.vocabulary = headers.get(_VOCABULARY, b"")
-        no_rest, part = status == 200 and self.life.begun and not self._stream, None
-        if headers.get(_MOVED) == _ENGINE and self.desk is not None and self._worker is not None:
-            part = self._front.deaths.engine(self.desk, self._worker, self)
-        self.on(e.Answered(NO_STREAM if no_rest else status, part))
+        no_rest, said = status == 200 and self.life.begun and not self._stream, Said()
+        if self.desk is not None and self._worker is not None:
+            said = self._front.deaths.head(self.desk, self._worker, self, headers, self._front.now())
+        self.on(e.Answered(NO_STREAM if no_rest else status, *said))
 
     def data(self, data: bytes) -> None:
         """A piece of the worker's answer."""
@@ -245,6 +243,12 @@ class Call:
         if self.ticket is not None and self.ticket.suspect:
             self._got_on(self.ticket)
 
+    def cleared(self) -> None:
+        """Its worker says that it has got on."""
+        self._brought = PROOF
+        if self.ticket is not None and self.ticket.suspect:
+            self._got_on(self.ticket)
+
     def _got_on(self, ticket: Ticket) -> None:
         self._brought += self._scan.fresh
         desk, slot = self.desk, self._slot or ticket
@@ -295,7 +299,8 @@ class Call:
             self._reset()
             resume, hop = self.continuation.message if self.life.begun else b"", self._front.hop(self.desk.key)
             trace = b"" if self.trace is None else self.trace.sent(worker.name, now, resumed=self.life.begun)
-            message = self._outbound.message(worker, hop, self._deadline_ms(), resume, trace)
+            told = trace + self._front.deaths.introduction(self.ticket, now)
+            message = self._outbound.message(worker, hop, self._deadline_ms(), resume, told)
             self._exchange = self._front.pool.send(worker.address, message, self)
             if self._paused:
                 self._exchange.pause(True)
@@ -366,9 +371,6 @@ class Call:
     def _do_settle(self, action: e.Settle, _now: float) -> bool:
         self._front.ended(self, action.record)
         return False
-
-    def _client_gone(self, stalled: bool) -> None:
-        self.on(e.ClientGone(stalled))
 
     def _pressure(self, paused: bool) -> None:
         self._paused = paused

@@ -45,3 +45,27 @@ async def test_two_real_workers_die_of_a_request_and_every_other_stream_is_whole
             assert len(killed) == 2
             assert await stand.metric("paceline_worker_deaths_total") == 2
             assert await stand.metric("paceline_requests_total", outcome="ok") == 2 * INNOCENTS
+
+
+async def test_two_gateways_before_the_same_workers_refuse_the_poison_alone(tmp_path: Path) -> None:
+    """Both have suspects after the first death, and their workers take one of them at a time."""
+    bodies = [ask(number, seed=number, **LONG) for number in range(INNOCENTS)]
+    (tmp_path / "other").mkdir()
+    with replicas(tmp_path, 4, KEY, engine=EMULATED) as workers:
+        async with (
+            gateway(tmp_path, hop_key=KEY, name="one") as stand,
+            gateway(tmp_path / "other", hop_key=KEY, name="other") as other,
+        ):
+            for each in (stand, other):
+                await each.serve([worker.endpoint for worker in workers])
+            undisturbed = await asyncio.gather(*(answer(stand, body) for body in bodies))
+            killed: list[str] = []
+            killer = asyncio.create_task(kill_whoever_computes_it(stand, workers, killed))
+            asked = [asyncio.create_task(answer(each, body)) for body in bodies for each in (stand, other)]
+            await until(lambda: sum(call.life.begun for call in [*stand.calls, *other.calls]) == 2 * INNOCENTS)
+            headers = {"x-request-id": POISON.decode()}
+            response = await stand.client.post("/v1/chat/completions", json=ask(99, **LONG), headers=headers)
+            assert await asyncio.gather(*asked) == [text for text in undisturbed for _ in range(2)]
+            killer.cancel()
+            assert '"code": "request_isolated"' in response.text
+            assert len(killed) == 2

@@ -272,14 +272,14 @@ def test_new_requests_keep_off_a_trial() -> None:
 
 
 def test_suspects_wait_beside_the_line_and_hold_it_up_for_a_moment_only() -> None:
-    world = World([never] * (GROUP + 2), workers=1, slots=16)
+    world = World([never] * (GROUP + 2), workers=1, slots=64)
     world.kill(world.worker(world.all[0]))
     assert [each.life.waiting for each in world.all] == [False, *[True] * (GROUP + 1)]
-    fresh = Ticket(9, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
+    fresh = Ticket(99, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
     world.desk.join(fresh, world.now)
     assert world.desk.assign(world.now) == []
     gone = [ticket.id for ticket, _ in world.desk.assign(world.now + PATIENCE_S)]
-    assert gone == [*range(1, GROUP), 9]
+    assert gone == [*range(1, GROUP), 99]
 
 
 def test_a_worker_under_load_is_cleared_for_a_trial_and_if_it_stays_busy_the_trial_begins_anyway() -> None:

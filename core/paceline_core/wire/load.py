@@ -36,6 +36,7 @@ class LoadReport(Message):
     """How one worker is. Token counts are prompt tokens not yet computed; `slots` bounds running requests.
 
     `gateways` read this stream now, the reader included; each keeps at most its share of the slots in flight.
+    `cleared`: the last suspects (`wire.SUSPECT`) that have got on here.
     """
 
     worker: str
@@ -52,4 +53,5 @@ class LoadReport(Message):
     step_time: StepTime
     max_model_len: int
     gateways: int = 1
+    cleared: tuple[str, ...] = ()
     prefix: PrefixDelta = PrefixDelta()

@@ -19,6 +19,8 @@ from paceline_core.wire.message import Message, Part
 
 RESUME = "x-paceline-resume"
 SEED = "x-paceline-seed"
+SUSPECT = "x-paceline-suspect"
+"""`<name>;<tokens>`: a worker may have died of this request; so many tokens clear it. A worker takes one at a time."""
 VOCABULARY = "x-paceline-vocabulary"
 """With a stream's status: what its ids mean. Only a worker of the same vocabulary can go on with it."""
 

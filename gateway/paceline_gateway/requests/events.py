@@ -51,10 +51,11 @@ class Assigned(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The worker's status has come. 503 means that it takes no new work. `part` as in `Lost`."""
+    """The worker's status has come. 503: it takes no new work, or, `busy`, no second suspect. `part` as in `Lost`."""
 
     status: int
     part: Part | None = None
+    busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,11 +180,11 @@ class Life:
                 e.Lost(suspect=False, reason=ResumeReason.ENGINE, cut=None, part=event.part), now, e.Drop()
             )
         if self.begun:
-            lost = e.Lost(harmless=harmless, suspect=harmless, cut=None)
+            lost = e.Lost(harmless=harmless, suspect=harmless and not event.busy, cut=None)
             return self._lost_begun(lost, now, e.Drop()) if event.status != 200 else ()
         self._status = event.status
         if harmless or event.status in (500, 502) or (event.status == 429 and self._terms and self._terms.onward):
-            lost = e.Lost(harmless=harmless, suspect=harmless)
+            lost = e.Lost(harmless=harmless, suspect=harmless and not event.busy)
             return self._retry(lost, now, e.Drop()) or ()
         return ()
 

@@ -3,7 +3,7 @@
 A worker that crashes does not say why, and all that ran there is lost with it. After a first death every request that
 ran there is a suspect. A suspect goes on like any other, but a worker has one of them on trial at a time: if that
 worker dies, the suspect on trial is the culprit and is isolated, and the others that ran there are bystanders. A
-suspect that gets on is cleared: after PROOF tokens more than the client has; what does not stream, at its end.
+suspect that gets on is cleared: after PROOF tokens more than the client has, or when its worker says so.
 
 For PATIENCE_S after a death certainty comes first: a trial begins where no other prompt is being computed, and no new
 request joins it. After that speed does, so that a death with many streams does not hold them up: GROUP at a time are on
@@ -16,7 +16,8 @@ Invariant: a request that always kills before it is cleared kills two workers if
 nobody else is isolated. Only what is certain counts as a death: a process that no longer listens where it did, or an
 engine of which its worker says so; not a drain, an eviction or a silence.
 Known holes: a request that kills later than PROOF tokens into each life is cleared each time, and a suspect beside it
-may be blamed; DEATHS bounds it. So may a suspect whose worker dies of something else during the trial.
+may be blamed; DEATHS bounds it. So may a suspect whose worker dies of something else during the trial, be it a request
+of another gateway: workers take one suspect at a time from all of them, but fresh requests beside it.
 """
 
 from collections.abc import Iterable, Set
@@ -28,7 +29,7 @@ PATIENCE_S = 1.0
 """How long after a death certainty comes before speed."""
 LONGER = 4
 """How many times as long with each further one."""
-GROUP = 4
+GROUP = 16
 """Suspects that are on trial together at a worker after that."""
 DEATHS = 3
 """Unexplained deaths that a request may outlive."""

@@ -214,7 +214,9 @@ class Fleet:
         """Whether a suspect, or one that is none, may go there as far as trials are concerned."""
         if sure is None:
             return now >= worker.shut
-        return len(worker.trials) < places(sure=sure) and not (sure and worker.unbegun)
+        if sure and (worker.unbegun or now < worker.tries_until):
+            return False
+        return len(worker.trials) < places(sure=sure)
 
     def _roomy(self, worker: Worker, place: int) -> bool:
         if not worker.backlog:

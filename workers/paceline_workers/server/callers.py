@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from paceline_core.auth.hop import HEADER as HOP_HEADER
 from paceline_core.auth.hop import Hop
 from paceline_core.registry import RequestClass
-from paceline_core.wire import PREFIX, RESUME, SEED, PrefixKeys
+from paceline_core.wire import PREFIX, RESUME, SEED, SUSPECT, PrefixKeys
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SOONEST_S = 0.001
@@ -25,7 +25,7 @@ class Caller:
 
     `resume`: how many bytes at the body's end say what the stream has given out already; -1: the header makes no sense.
     `seed` and `max_tokens` are for a request that names none. `prefix`: the gateway's keys for the prompt.
-    `traceparent` is anybody's.
+    `traceparent` is anybody's. `suspect`: what a gateway says of one that a worker may have died of.
     """
 
     request_id: str
@@ -40,6 +40,7 @@ class Caller:
     seed: int | None = None
     prefix: PrefixKeys | None = None
     traceparent: str = ""
+    suspect: str = ""
 
 
 def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], Hop | None]) -> Caller:
@@ -63,6 +64,7 @@ def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], Hop |
         resume=(_whole(values[RESUME]) or -1) if RESUME in values else 0,
         seed=_whole(values.get(SEED, "")),
         prefix=PrefixKeys.read(values.get(PREFIX, "")),
+        suspect=values.get(SUSPECT, ""),
         traceparent=values.get("traceparent", ""),
     )
 

@@ -23,6 +23,7 @@ from paceline_workers.server.measures import Measures
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.sse import moved
 from paceline_workers.server.tokenizer import INLINE_CHARACTERS
+from paceline_workers.server.trials import Trials
 
 _log = get_logger(__name__)
 R = TypeVar("R")
@@ -41,6 +42,7 @@ class Parts:
     body_limit: int
     write_limit_s: float
     streams: OpenStreams = field(default_factory=OpenStreams)
+    trials: Trials = field(default_factory=Trials)
     bodies: BodyMemory = field(default_factory=BodyMemory)
 
     def exchange(self, scope: Scope, receive: Receive, send: Send) -> HttpExchange:

@@ -16,13 +16,18 @@ from paceline_workers.server.exchange import Exchange
 from paceline_workers.server.openai.events import Events
 from paceline_workers.server.openai.jobs import Asked, MakeJob
 from paceline_workers.server.output import Piece
-from paceline_workers.server.run import Run
+from paceline_workers.server.run import Pieces, Run
+from paceline_workers.server.trials import Trial
 
 
 def generating(make_job: MakeJob) -> Serve:
     """How a route answers whose bodies `make_job` understands."""
 
     async def serve(parts: Parts, exchange: Exchange) -> None:
+        with parts.trials.entered(exchange.caller.suspect) as trial:
+            await run_job(parts, exchange, trial)
+
+    async def run_job(parts: Parts, exchange: Exchange, trial: Trial) -> None:
         measures = parts.measures.requests
         watch = measures.watch(parts.clock.monotonic())
         started = parts.engine.ready()
@@ -34,9 +39,9 @@ def generating(make_job: MakeJob) -> Serve:
         ):
             async with failed_when_client_leaves(run.stream, exchange):
                 if job.stream:
-                    await _stream(run, exchange, _headers(parts, exchange))
+                    await _stream(run, exchange, trial, _headers(parts, exchange))
                 else:
-                    await _whole(run, exchange)
+                    await _whole(run, exchange, trial)
 
     return serve
 
@@ -52,11 +57,13 @@ def _headers(parts: Parts, exchange: Exchange) -> Mapping[str, str]:
     return sse.HEADERS | {VOCABULARY: parts.model.tokenizer.vocabulary} if exchange.movable else sse.HEADERS
 
 
-async def _stream(run: Run, exchange: Exchange, headers: Mapping[str, str]) -> None:
+async def _stream(run: Run, exchange: Exchange, trial: Trial, headers: Mapping[str, str]) -> None:
     events, reply = Events(run.job, trusted=exchange.caller.trusted), exchange.reply
     more = True
     while more:
-        data = events.pieces(await run.pieces())
+        pieces = await run.pieces()
+        trial.brought(_tokens(pieces))
+        data = events.pieces(pieces)
         more = not run.finished
         if not more:
             data += events.end(run.spent())
@@ -65,11 +72,17 @@ async def _stream(run: Run, exchange: Exchange, headers: Mapping[str, str]) -> N
         await reply.write(data, more=more)
 
 
-async def _whole(run: Run, exchange: Exchange) -> None:
+async def _whole(run: Run, exchange: Exchange, trial: Trial) -> None:
     told: list[list[Piece]] = [[] for _ in run.job.choices]
     while not run.finished:
-        for index, piece in await run.pieces():
+        pieces = await run.pieces()
+        trial.brought(_tokens(pieces))
+        for index, piece in pieces:
             told[index].append(piece)
     body = run.job.whole(told)
     timing = {"server-timing": phases.server_timing(run.spent())} if exchange.caller.trusted else {}
     await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json", **timing}, body)
+
+
+def _tokens(pieces: Pieces) -> int:
+    return sum(len(piece.ids) for _, piece in pieces)

@@ -70,6 +70,10 @@ class LoadBoard:
         if self._prefixes.prompt(keys, step):
             self._update(self.report, changed=True)
 
+    def on_cleared(self, names: tuple[str, ...]) -> None:
+        """These suspects have got on, the last ones."""
+        self._update(self.report.model_copy(update={"cleared": names}))
+
     def drain(self) -> None:
         """Say `draining`, for good."""
         self._update(self.report.model_copy(update={"state": WorkerState.DRAINING}))

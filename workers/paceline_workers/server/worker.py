@@ -28,6 +28,7 @@ from paceline_workers.server.measures import Measures
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.tokenizer import Tokenizer
 from paceline_workers.server.trace import Tracing
+from paceline_workers.server.trials import Trials
 from paceline_workers.server.warming import WarmPrefixes
 from paceline_workers.source import locate
 
@@ -138,6 +139,7 @@ def create_worker(
         measures=measures,
         clock=clock,
         body_limit=config.body_limit,
+        trials=Trials(board.on_cleared),
         write_limit_s=write_limit_s,
         bodies=BodyMemory(BODIES * config.body_limit),
     )
