@@ -3,7 +3,7 @@
 One task per watch; each event replaces the picture, so a request sees either the old one or the new one, whole. The
 first one comes when everything has been listed: half of it would refuse good keys. A lost watch changes nothing: what
 is known goes on being true until the next list says otherwise, however long that takes. An object that cannot be read
-is left out and named in the log; the others stay.
+is left out and named in the log, though its names stay its own; the others stay.
 """
 
 import asyncio
@@ -17,13 +17,14 @@ from paceline_core.kube import Changed, Cluster, Endpoint, Gone, Listed, Lost, N
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.objects.accelerator import AcceleratorProfile
 from paceline_core.objects.metadata import Object
+from paceline_core.objects.model_names import claimed
 from paceline_core.objects.route import InferenceRoute
 from paceline_core.objects.service import InferenceService
 from paceline_core.objects.tenant import Tenant
 from paceline_core.objects.validate import read
 from paceline_core.tasks import cancel, ended
 from paceline_core.telemetry import Complaints, Metrics, get_logger
-from paceline_gateway.routing.directory import Directory, directory
+from paceline_gateway.routing.directory import Directory, Unread, directory
 from paceline_planner.hardware import Accelerator, from_profile
 
 O = TypeVar("O", bound=Object)  # noqa: E741 - an object's type
@@ -83,8 +84,8 @@ class Watcher:
         self._key_namespace = namespaces.keys
         self._on_picture = on_picture
         self._on_workers = on_workers
-        self._services = Shelf(lambda item: _read_object(InferenceService, item))
-        self._routes = Shelf(lambda item: _read_object(InferenceRoute, item))
+        self._services: Shelf[InferenceService | Unread] = Shelf(lambda item: _read_named(InferenceService, item))
+        self._routes: Shelf[InferenceRoute | Unread] = Shelf(lambda item: _read_named(InferenceRoute, item))
         self._tenants = Shelf(lambda item: _read_object(Tenant, item))
         self._keys = Shelf(self._read_key)
         self._accelerators = Shelf(_read_profile)
@@ -205,6 +206,11 @@ def _read_object(kind: type[O], item: Manifest) -> O | None:
     except PacelineError as error:
         _log.warning("an object cannot be read", extra={"kind": kind.__name__, "object": _key(item), "why": str(error)})
         return None
+
+
+def _read_named(kind: type[O], item: Manifest) -> O | Unread:
+    found = _read_object(kind, item)
+    return Unread(*claimed(item)) if found is None else found
 
 
 def _read_profile(item: Manifest) -> Accelerator | None:

@@ -3,13 +3,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gateway.manifests import route, service, tenant
+from tests.gateway.manifests import NAMESPACE, route, service, tenant
 from tests.gateway.pieces import picture
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.kube.cluster import Manifest
+from paceline_core.objects import InferenceService, Tenant, read
+from paceline_core.objects.model_names import claimed
 from paceline_core.objects.resolved import ResolvedTenant
-from paceline_gateway.routing.directory import Directory
+from paceline_gateway.routing.directory import Directory, Unread, directory
 from paceline_gateway.routing.models import Asker, Destination, locate, usable_names
 
 HEADERS: dict[bytes, bytes] = {}
@@ -321,3 +323,17 @@ def test_nobody_is_sent_to_a_younger_objects_namespace(objects: list[Manifest], 
     assert {listed: answers(listed, *objects, services=allowed) for listed in names} == {
         listed: service.key for listed, service in names.items()
     }
+
+
+def test_an_object_that_this_version_cannot_read_hands_its_names_to_nobody() -> None:
+    unread = service("chat", "team", served_name="llama", created=OLD, colour="red", pools="of a later version")
+    younger = service("chat", "evil", served_name="llama", created=NEW)
+    for shelved in (unread, {**fronting("llama", "team", OLD), "spec": {"model": "llama", "backends": {}}}):
+        claim = Unread(*claimed(shelved))
+        seen = directory([claim, read(InferenceService, younger)], [], [read(Tenant, tenant())], [], NAMESPACE)
+        assert refused("llama", seen).code is Code.MODEL_NOT_FOUND
+        assert find("evil/chat", seen).service.key == "evil/chat"
+        assert "llama" not in usable_names(Asker(of(seen), HEADERS), seen)
+        other = tenant(services=["evil/*"])
+        alone = directory([claim, read(InferenceService, younger)], [], [read(Tenant, other)], [], NAMESPACE)
+        assert find("llama", alone).service.key == "evil/chat"

@@ -9,9 +9,9 @@ the owner, so that a Hugging Face id stays a name like any other. `namespace/nam
 Hole: what a namespace without any such object will own can be claimed by others until it has one.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 SERVICE: Final = "InferenceService"
 ROUTE: Final = "InferenceRoute"
@@ -67,6 +67,24 @@ class Loss:
         if winner.partial:
             return f"{who} to {self.name!r} where its matches apply"
         return f"{who} every request for {self.name!r}" if winner.kind == ROUTE else f"{who} to {self.name!r}"
+
+
+def claimed(manifest: Mapping[str, Any]) -> tuple[Claim, tuple[str, ...]]:
+    """The claim of a stored service or route and its names, the one that clients should use first.
+
+    Of what cannot be understood only what can; of a route that may be none.
+    """
+    kind, metadata, spec = manifest.get("kind", ""), manifest["metadata"], _map(manifest.get("spec"))
+    partial = kind == ROUTE and bool(spec.get("matches"))
+    created = metadata.get("creationTimestamp") or ""
+    claim = Claim(kind, metadata.get("namespace") or "default", metadata["name"], created, partial)
+    told = spec.get("model") if kind == ROUTE else _map(spec.get("model")).get("servedName")
+    own = () if kind == ROUTE else (claim.name,)
+    return claim, tuple(dict.fromkeys((*([told] if isinstance(told, str) and told else []), *own)))
+
+
+def _map(part: object) -> Mapping[str, Any]:
+    return part if isinstance(part, Mapping) else {}
 
 
 def age(created: str | None, key: str) -> tuple[str, str]:

@@ -5,16 +5,30 @@ from dataclasses import dataclass, field
 
 from paceline_core.auth import KeyRecord
 from paceline_core.objects.defaults import resolve, resolve_route, resolve_tenant
-from paceline_core.objects.metadata import Object
-from paceline_core.objects.model_names import age, owner_of
+from paceline_core.objects.model_names import Claim, age, owner_of
 from paceline_core.objects.resolved import ResolvedRoute, ResolvedService, ResolvedTenant
 from paceline_core.objects.route import InferenceRoute
 from paceline_core.objects.service import InferenceService
 from paceline_core.objects.tenant import Tenant
 from paceline_planner.hardware import CATALOGUE, Accelerator
 
-Claimant = ResolvedService | ResolvedRoute
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A service or a route that this version does not understand: it answers nobody, its names are still its own."""
+
+    claim: Claim
+    names: tuple[str, ...]
+
+    @property
+    def namespace(self) -> str:
+        """Where it stands."""
+        return self.claim.namespace
+
+
+Claimant = ResolvedService | ResolvedRoute | Unread
 """What may answer to a name beside `namespace/name`."""
+_Named = InferenceService | InferenceRoute | Unread
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +51,21 @@ NOTHING = Directory({}, {}, {}, {}, {})
 
 
 def directory(  # noqa: PLR0913, PLR0917 - one argument a kind
-    services: Iterable[InferenceService],
-    routes: Iterable[InferenceRoute],
+    services: Iterable[InferenceService | Unread],
+    routes: Iterable[InferenceRoute | Unread],
     tenants: Iterable[Tenant],
     keys: Iterable[KeyRecord],
     namespace: str,
     accelerators: Iterable[Accelerator] = (),
 ) -> Directory:
     """Index the objects. Tenants outside `namespace` are not honoured."""
-    routes = list(routes)
-    by_age = sorted(services, key=_age)
+    named: list[_Named] = sorted((*services, *routes), key=_age)
+    by_age = [item for item in named if isinstance(item, InferenceService)]
     resolved = {service.key: resolve(service) for service in by_age}
-    claimants: list[InferenceService | InferenceRoute] = [*by_age, *routes]
     return Directory(
         services=resolved,
         created={service.key: service.metadata.creation_timestamp or "" for service in by_age},
-        names=_claimed(sorted(claimants, key=_age), resolved),
+        names=_claimed(named, resolved),
         tenants={tenant.name: resolve_tenant(tenant) for tenant in tenants if tenant.namespace == namespace},
         keys={key.key_id: key for key in keys},
         accelerators={**CATALOGUE, **{item.name: item for item in accelerators}},
@@ -64,19 +77,26 @@ def short_names(service: ResolvedService) -> tuple[str, ...]:
     return tuple(dict.fromkeys((service.model.served_name, service.name)))
 
 
-def _age(item: Object) -> tuple[str, str]:
-    return age(item.metadata.creation_timestamp, item.key)
+def _age(item: _Named) -> tuple[str, str]:
+    return item.claim.age if isinstance(item, Unread) else age(item.metadata.creation_timestamp, item.key)
 
 
-def _claimed(
-    items: Sequence[InferenceService | InferenceRoute], services: Mapping[str, ResolvedService]
-) -> dict[str, tuple[Claimant, ...]]:
+def _claimed(items: Sequence[_Named], services: Mapping[str, ResolvedService]) -> dict[str, tuple[Claimant, ...]]:
     """Who claims each name, in the order of the items."""
     namespaces = {item.namespace for item in items}
     groups: dict[str, list[Claimant]] = {}
     for item in items:
-        claimant = resolve_route(item) if isinstance(item, InferenceRoute) else services[item.key]
-        for name in (claimant.model,) if isinstance(claimant, ResolvedRoute) else short_names(claimant):
+        claimant, names = _claim(item, services)
+        for name in names:
             if owner_of(name, namespaces) in {"", item.namespace}:
                 groups.setdefault(name, []).append(claimant)
     return {name: tuple(claimants) for name, claimants in groups.items()}
+
+
+def _claim(item: _Named, services: Mapping[str, ResolvedService]) -> tuple[Claimant, tuple[str, ...]]:
+    match item:
+        case Unread():
+            return item, () if item.claim.partial else item.names
+        case InferenceRoute():
+            return resolve_route(item), (item.spec.model,)
+    return services[item.key], short_names(services[item.key])

@@ -15,7 +15,7 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedRoute, ResolvedService, ResolvedTenant
 from paceline_core.objects.route import Backend, HeaderMatch, Match
 from paceline_core.objects.route import When as BackendWhen
-from paceline_gateway.routing.directory import Claimant, Directory, short_names
+from paceline_gateway.routing.directory import Claimant, Directory, Unread, short_names
 from paceline_gateway.routing.fallback import When
 
 ATTEMPTS = 2
@@ -92,7 +92,7 @@ def _means(name: str, service: ResolvedService, asker: Asker, picture: Directory
     for one in _owners(name, asker, picture):
         if isinstance(one, ResolvedService):
             return one is service
-        if _chain(one, asker, picture, 0.0):
+        if isinstance(one, ResolvedRoute) and _chain(one, asker, picture, 0.0):
             return False
     return False
 
@@ -104,7 +104,7 @@ def _named(name: str, asker: Asker, picture: Directory, draw: float, *, fall_bac
     for one in _owners(name, asker, picture):
         if isinstance(one, ResolvedService):
             return (Destination(one, _accepted_name(one, name)),)
-        if found := lead(one, asker, picture, draw):
+        if isinstance(one, ResolvedRoute) and (found := lead(one, asker, picture, draw)):
             return found
     return ()
 
@@ -119,6 +119,8 @@ def _owners(name: str, asker: Asker, picture: Directory) -> list[Claimant]:
 def _exists(one: Claimant, asker: Asker) -> bool:
     if isinstance(one, ResolvedService):
         return asker.tenant.allows(one.key)
+    if isinstance(one, Unread):
+        return asker.tenant.allows(one.claim.key)
     return _applies(one, asker) and any(asker.tenant.allows(key) for key in _behind(one))
 
 

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from paceline_core.kube.cluster import Key, Manifest
-from paceline_core.objects.model_names import ROUTE, SERVICE, Claim, Loss, loss, owner_of
+from paceline_core.objects.model_names import ROUTE, Claim, Loss, claimed, loss, owner_of
 from paceline_operator.nouns import Place
 
 
@@ -33,7 +33,7 @@ class Names:
     def put(self, manifest: Manifest) -> frozenset[Place]:
         """A service or a route is there, or changed; of what cannot be read only the object's own name is claimed."""
         place = (manifest["kind"], Key(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]))
-        held = _service(manifest) if place[0] == SERVICE else _route(manifest)
+        held = _held_by(manifest)
         if self._held.get(place) == held:
             return frozenset()
         touched = self.remove(place)
@@ -77,26 +77,7 @@ class Names:
         return frozenset(place for place in foreign if owner_of(self._held[place].told, {namespace}))
 
 
-def _service(manifest: Manifest) -> _Held:
-    claim = _claim(manifest, SERVICE)
-    served = _spec(_spec(manifest, "spec"), "model").get("servedName")
-    told = served if isinstance(served, str) and served else claim.name
-    return _Held(claim, told, frozenset((told, claim.name, claim.key)))
-
-
-def _route(manifest: Manifest) -> _Held:
-    spec = _spec(manifest, "spec")
-    model = spec.get("model")
-    told = model if isinstance(model, str) else ""
-    return _Held(_claim(manifest, ROUTE, partial=bool(spec.get("matches"))), told, frozenset({told} - {""}))
-
-
-def _claim(manifest: Manifest, kind: str, *, partial: bool = False) -> Claim:
-    metadata = manifest["metadata"]
-    created = metadata.get("creationTimestamp") or ""
-    return Claim(kind, metadata.get("namespace", ""), metadata["name"], created, partial)
-
-
-def _spec(part: Manifest, name: str) -> Manifest:
-    found = part.get(name)
-    return found if isinstance(found, dict) else {}
+def _held_by(manifest: Manifest) -> _Held:
+    claim, names = claimed(manifest)
+    full = () if claim.kind == ROUTE else (claim.key,)
+    return _Held(claim, names[0] if names else "", frozenset((*names, *full)))
