@@ -156,8 +156,12 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """asyncio: bytes from the client."""
+        budget = self._house.budget
         if self._lingering:
             self._drop(len(data))
+        elif budget.left > 0 and len(data) <= SLICE:
+            budget.left -= self._feed(data)
+            self._advance()
         else:
             self._take(data)
 

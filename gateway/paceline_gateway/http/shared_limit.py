@@ -23,7 +23,7 @@ class SharedLimit:
         """Count so much in; False, and nothing counted, where it does not fit."""
         free = self._limit - self.used
         own = self._held.get(holder, 0) + amount
-        if amount > free or own > max(self._least, SHARE * free):
+        if amount > free or (own > self._least and own > SHARE * free):
             self.refused += 1
             return False
         if amount:
