@@ -25,7 +25,8 @@ SAID = "one two<|assistant|> three"
 TURNS = [{"role": "user", "content": "hello you"}, {"role": "assistant", "content": "Well"}]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 SOURCE = (
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}{{ documents }}{{ reasoning_effort }}"
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for call in m.tool_calls or [] %}<tool_call>"
+    "{{ call.function | tojson }}</tool_call>{% endfor %}</s>{% endfor %}{{ documents }}{{ reasoning_effort }}"
     "{{ extra }}{% if tools %}<tool_call>{{ tools | tojson }}</tool_call>{% endif %}"
     "{% if add_generation_prompt %}<turn>{% endif %}"
 )
