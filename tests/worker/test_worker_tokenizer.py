@@ -48,10 +48,10 @@ def test_special_tokens_are_left_out_of_the_text(tokenizer: Tokenizer, reply: li
 
 def test_a_decoder_may_keep_one_special_token(tokenizer: Tokenizer, reply: list[int]) -> None:
     name = tokenizer.token_text(0)
-    decode = tokenizer.decoder(name)
+    decode = tokenizer.decoder([name])
     assert decode([*reply, 0, *reply, 0]) == f"{TEXT}{name}{TEXT}{name}"
     assert decode(reply) == TEXT
-    assert tokenizer.decoder("Ġthe")([*reply, 0]) == tokenizer.decoder("<no such token>")([*reply, 0]) == TEXT
+    assert tokenizer.decoder(["Ġthe"])([*reply, 0]) == tokenizer.decoder(["<no such token>"])([*reply, 0]) == TEXT
 
 
 def test_the_bytes_of_all_tokens_make_the_text(tokenizer: Tokenizer, reply: list[int]) -> None:
