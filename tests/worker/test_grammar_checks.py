@@ -111,7 +111,7 @@ async def test_a_check_without_an_answer_is_a_retry_and_is_not_kept() -> None:
     assert bench.told == [GrammarCheck.FAILED, GrammarCheck.ACCEPTED]
 
 
-@pytest.mark.parametrize(("answer", "words"), [(Answer.TIME, "1 s of a CPU"), (Answer.MEMORY, "256 MiB")])
+@pytest.mark.parametrize(("answer", "words"), [(Answer.TIME, "1 s of a CPU"), (Answer.MEMORY, "64 MiB")])
 async def test_a_check_that_was_ended_is_the_grammars_fault(answer: Answer, words: str) -> None:
     bench = Bench()
     task = await bench.enter("regex:a")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.worker.harness import LIMIT_S, listening, running
+from tests.worker.harness import LIMIT_S, eventually, listening, running
 from tests.worker.scripted_engine import Script
 
 from paceline_workers.server.socket_frames import CONTROLS, FRAGMENTS, Frames
@@ -94,6 +94,16 @@ async def test_floods_of_fragments_and_of_pings_end_their_connection(address: st
     for end, words in zip(ends, (b"fragments", b"pings"), strict=True):
         assert end.index(b"\x03\xf0")
         assert words in end
+
+
+async def test_messages_that_come_count_with_the_bodies_of_the_worker(folder: Path, reply: list[int]) -> None:
+    async with running(Script(reply=reply), folder=folder, body_limit=2048) as rig, listening(rig) as address:
+        bodies = rig.worker.parts.bodies
+        bodies.hold(bodies.limit - 1500)
+        end = await answered(address, frame(EMPTY, b"x" * 1000), frame(MORE, b"x" * 1000))
+        assert b"\x03\xf5" in end
+        assert b"bytes of requests at a time" in end
+        await eventually(lambda: bodies.held == bodies.limit - 1500)
 
 
 async def test_a_message_in_many_fragments_is_answered(address: str) -> None:

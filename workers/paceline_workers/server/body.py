@@ -45,6 +45,13 @@ class Holding:
         self._memory.hold(size)
         self.size += size
 
+    def become(self, size: int) -> None:
+        """So many in all. Raises RequestError `queue_full`."""
+        if size > self.size:
+            self.add(size - self.size)
+        else:
+            self.release(self.size - size)
+
     def release(self, size: int | None = None) -> None:
         """So many less, or all."""
         size = self.size if size is None else min(size, self.size)

@@ -31,7 +31,7 @@ from paceline_workers.engine.sampling import grammar
 from paceline_workers.files import read_text
 
 CPU_S = 1.0
-MEMORY_BYTES = 256 << 20
+MEMORY_BYTES = 64 << 20
 """Of address space, beyond what the fork begins with."""
 REASON = 2048
 """Characters of a reason: the library quotes the grammar."""

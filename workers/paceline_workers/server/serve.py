@@ -27,7 +27,7 @@ from paceline_workers.server.app import create_app, create_probes
 from paceline_workers.server.asgi import WRITE_LIMIT_S
 from paceline_workers.server.engine_client import EngineState
 from paceline_workers.server.engine_link import EngineProcess
-from paceline_workers.server.socket_protocol import SocketProtocol
+from paceline_workers.server.socket_protocol import socket_protocol
 from paceline_workers.server.tracing import tracing
 from paceline_workers.server.worker import Worker, create_worker
 
@@ -109,7 +109,7 @@ def http_server(worker: Worker) -> Server:
     settings = uvicorn.Config(
         create_app(worker),
         http=Protocol,
-        ws=SocketProtocol,
+        ws=socket_protocol(worker.parts.bodies),
         ws_max_size=worker.parts.body_limit,
         ws_per_message_deflate=False,  # costs more than it saves on short messages
         lifespan="off",

@@ -16,11 +16,16 @@ _LENGTHS = {126: 2, 127: 8}
 
 
 class Frames:
-    """The frames of one connection. `fault`: what a client did that ends it, in words; "" if nothing."""
+    """The frames of one connection. `fault`: what a client did that ends it, in words; "" if nothing.
+
+    `message`: bytes of the message that comes, or of the one that came last.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._payload = 0
+        self._control = False
+        self.message = 0
         self._fragments = 0
         self._controls = 0
         self._since = now()
@@ -33,6 +38,7 @@ class Frames:
         """
         at = min(self._payload, len(data))
         self._payload -= at
+        self._grow(at)
         for _ in range(most):
             size, payload = _header(data, at)
             if not size or self._payload:
@@ -42,13 +48,20 @@ class Frames:
             taken = min(size + payload, len(data) - at)
             self._payload = size + payload - taken
             at += taken
+            self._grow(taken)
         return at
 
+    def _grow(self, size: int) -> None:
+        self.message += 0 if self._control else size
+
     def _allowed(self, first: int) -> bool:
-        if first & 0x08:
+        self._control = bool(first & 0x08)
+        if self._control:
             self._count_control()
         else:
-            self._fragments = 1 if first & 0x0F else self._fragments + 1
+            if first & 0x0F:
+                self._fragments = self.message = 0
+            self._fragments += 1
             if self._fragments > FRAGMENTS:
                 self.fault = f"a message has at most {FRAGMENTS} fragments"
         return not self.fault

@@ -1,7 +1,8 @@
 """uvicorn's WebSocket, with what a client's frames may cost bounded: a turn of the loop, a message, a second.
 
 FRAMES are parsed a turn; what else has come waits, reading stops meanwhile, and other connections have their turns. It
-waits too while a message has not been taken, so one read cannot queue thousands of them.
+waits too while a message has not been taken, so one read cannot queue thousands of them. A message that comes counts
+with all bodies of the worker.
 """
 
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
 
+from paceline_core.errors import RequestError
+from paceline_workers.server.body import BodyMemory, Holding
 from paceline_workers.server.socket_frames import Frames
 
 FRAMES = 64
@@ -16,11 +19,14 @@ LINGER_S = 2.0
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """One connection. `pending` holds at most one read of the transport."""
+    """One connection. `pending` holds at most one read of the transport; `bodies` is the worker's."""
+
+    bodies = BodyMemory()
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._frames = Frames(self.loop.time)
+        self._holding = Holding(self.bodies, self.config.ws_max_size)
         self._scheduled = self._held = self._ended = False
         self.pending = bytearray()
 
@@ -36,8 +42,15 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     async def receive(self) -> Any:
         """The application's call; what has waited for it goes on."""
         message = await super().receive()
+        self._frames.message = 0
+        self._holding.become(len(self.pending))
         self._later()
         return message
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """asyncio's call."""
+        self._holding.release()
+        super().connection_lost(exc)
 
     def _later(self) -> None:
         if self.pending and not self._scheduled:
@@ -59,16 +72,22 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             super().data_received(bytes(self.pending[:end]))
             del self.pending[:end]
         if self._frames.fault:
-            self._end(self._frames.fault)
+            self._end(CloseCode.POLICY_VIOLATION, self._frames.fault)
+            return
+        try:
+            self._holding.become(self._frames.message + len(self.pending))
+        except RequestError as error:
+            self._end(CloseCode.TRY_AGAIN_LATER, error.message)
             return
         self._go_on(moved=end > 0)
 
-    def _end(self, reason: str) -> None:
+    def _end(self, code: CloseCode, reason: str) -> None:
         """Close with these words, and drop what still comes for a while: a close at once would take them with it."""
         self.pending.clear()
         self._ended = True
-        self.conn.fail(CloseCode.POLICY_VIOLATION, reason)
-        self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.POLICY_VIOLATION, "reason": reason})
+        self._holding.release()
+        self.conn.fail(code, reason)
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.transport.write_eof()
         self.close_sent = True
@@ -87,3 +106,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         elif self._held:
             self._held = False
             self.transport.resume_reading()
+
+
+def socket_protocol(bodies: BodyMemory) -> type[SocketProtocol]:
+    """The protocol of a worker, for uvicorn, which makes one for each connection."""
+    return type("SocketProtocol", (SocketProtocol,), {"bodies": bodies})
