@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.operator_plans.apiserver_model import Conflicted, ModelServer
 
+from paceline_core.auth.hop import LIFETIME_S
 from paceline_core.errors import InvalidInput
 from paceline_core.kube.cluster import Key
 from paceline_operator.nouns import MANAGER, HopKey, KeysPlan, KeysView
@@ -261,3 +262,12 @@ def test_a_death_after_any_step_of_a_rotation_ends_with_one_trusted_key(death: i
         found.settle()
     assert found.states() == ["active"]
     assert found.trusted() == set(found.secrets.values())
+
+
+MOUNT_S = 90.0
+"""A kubelet renews mounted ConfigMaps and Secrets within a minute and half as much again by chance."""
+
+
+def test_each_wait_is_longer_than_a_kubelet_takes_to_renew_what_is_mounted() -> None:
+    assert PUBLISH_S > MOUNT_S  # workers have the public half before its signer has the private one
+    assert RETIRE_S > MOUNT_S + LIFETIME_S  # the old one is trusted until its last token has expired
