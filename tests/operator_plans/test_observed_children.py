@@ -215,6 +215,12 @@ LINES = "Traceback\npaceline worker: engine.max_seqs: is over the limit\n"
             Trouble("CrashLoopBackOff", "spec.engine.maxSeqs: is over the limit", "main"),
         ),
         (
+            waiting("CrashLoopBackOff", "", {"exitCode": 137, "reason": "OOMKilled", "message": LINES}),
+            Trouble(
+                "CrashLoopBackOff", "the worker used more memory than its limit and was killed (OOMKilled)", "main"
+            ),
+        ),
+        (
             waiting("CrashLoopBackOff", "", {"exitCode": 137}),
             Trouble("CrashLoopBackOff", "the worker ended with exit code 137; see its log", "main"),
         ),

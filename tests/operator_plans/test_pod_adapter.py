@@ -232,7 +232,7 @@ def test_pods_ask_for_the_resource_and_the_nodes_that_the_profile_of_their_gpu_n
     assert asked["containers"][0]["resources"]["limits"] == {"memory": "64Gi", "example.com/gpu": "1"}
     assert asked["nodeSelector"] == {"gpu": "h100"}
     emulated = rendered(pools=pools, engine={"emulate": EMULATE})
-    assert emulated["containers"][0]["resources"]["limits"] == {"memory": "2Gi"}
+    assert emulated["containers"][0]["resources"]["limits"] == {"memory": "4Gi"}
     assert "nodeSelector" not in emulated
 
 
@@ -241,9 +241,9 @@ def test_gpus_are_limits_as_kubernetes_wants_extended_resources() -> None:
     launch = launched()
     resources = replace(launch.resources, gpus=2, gpu_resource="nvidia.com/gpu")
     pod = pod_template(replace(launch, resources=resources), found.pools[0], SETTINGS, {})
-    assert container(pod)["resources"]["limits"] == {"memory": "2Gi", "nvidia.com/gpu": "2"}
+    assert container(pod)["resources"]["limits"] == {"memory": "4Gi", "nvidia.com/gpu": "2"}
     assert container(pod)["resources"]["requests"]["nvidia.com/gpu"] == "2"
-    assert container(template())["resources"]["limits"] == {"memory": "2Gi"}
+    assert container(template())["resources"]["limits"] == {"memory": "4Gi"}
 
 
 @pytest.mark.parametrize(("count", "text"), [(2.0, "2"), (0.5, "500m"), (1.25, "1250m"), (0.0, "0")])

@@ -137,7 +137,7 @@ def _resources(service: ResolvedService, pool: ResolvedPool) -> Resources:
     disk = _disk(engine.disk_offload_bytes)
     host = 0 if service.emulated else engine.host_offload_bytes + (DISK_BUFFERS if disk else 0)
     if service.emulated or (pool.gpus == 0 and service.model.source == DEMO):
-        return Resources(cpu=0.25, memory=(512 << 20) + host, memory_limit=(2 << 30) + host, disk=disk)
+        return Resources(cpu=0.25, memory=(512 << 20) + host, memory_limit=(4 << 30) + host, disk=disk)
     if pool.gpus == 0:
         return Resources(cpu=2.0, memory=(4 << 30) + host, memory_limit=(32 << 30) + host, disk=disk)
     memory, limit = (16 << 30) + host, (64 << 30) + host

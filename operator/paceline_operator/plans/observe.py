@@ -134,6 +134,8 @@ def _waiting(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _last_line(container: Mapping[str, Any]) -> str:
     ended = (container.get("lastState") or {}).get("terminated") or {}
+    if ended.get("reason") == "OOMKilled":
+        return "the worker used more memory than its limit and was killed (OOMKilled)"
     lines = [line for line in (ended.get("message") or "").splitlines() if line.strip()]
     if lines:
         return in_manifest_words(lines[-1].strip())
