@@ -7,6 +7,7 @@ import yaml
 from tests.chart.rendering import CHART, FORMS, NAMESPACE, PARTS, ROOT, helm, options, place, rendered
 
 from paceline_core import __version__
+from paceline_operator.plans.marks import METRICS_PORT_NAME
 
 pytestmark = pytest.mark.real
 KIND_OF_CRD = "CustomResourceDefinition"
@@ -125,6 +126,17 @@ def test_the_monitors_scrape_the_ports_that_the_pods_have() -> None:
         template = item["spec"]["template"]
         assert selector["matchLabels"].items() <= template["metadata"]["labels"].items()
         assert ends[0]["port"] in {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+
+
+def test_workers_are_scraped_where_they_show_metrics_and_not_where_they_are_asked() -> None:
+    chart = rendered("beside a Prometheus Operator")
+    [ends] = [item["spec"]["podMetricsEndpoints"] for item in chart.of("PodMonitor") if "workers" in place(item)[1]]
+    assert [end["port"] for end in ends] == [METRICS_PORT_NAME]
+    jobs = yaml.safe_load(rendered().one("ConfigMap", "paceline-prometheus")["data"]["prometheus.yml"])[
+        "scrape_configs"
+    ]
+    [kept] = [rule for rule in jobs[0]["relabel_configs"] if rule.get("action") == "keep"]
+    assert (jobs[0]["job_name"], kept["regex"]) == ("workers", METRICS_PORT_NAME)
 
 
 def test_the_rules_and_dashboards_of_the_chart_all_arrive() -> None:

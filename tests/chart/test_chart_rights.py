@@ -10,7 +10,7 @@ from paceline_core.kube.states import PREFIX
 pytestmark = pytest.mark.real
 READ, WATCH, OWN = "get list watch", "list watch", "get list watch create patch delete"
 PEOPLE = {"paceline-view", "paceline-edit", "paceline-admin"}
-KEEP = "get list watch create patch"
+KEEP, NEW, MEND = "get list watch create patch", "list watch create", "get patch delete"
 HOME, CLUSTER, SERVICES = "paceline's own namespace", "the cluster", "wherever services are"
 KEYS = "paceline-system-tenant-keys"
 RIGHTS = {
@@ -25,10 +25,14 @@ RIGHTS = {
             "paceline.dev/inferenceroutes/status": "patch",
             "apps/deployments": OWN,
             "services": KEEP,  # what goes with its service is deleted by the cluster
-            "serviceaccounts": OWN,
-            "configmaps": OWN,
+            "serviceaccounts": NEW,
+            "serviceaccounts[paceline-worker]": MEND,
+            "configmaps": NEW,
+            "configmaps[paceline-trust]": MEND,
+            "configmaps[paceline-hop-keys]": MEND,
             "policy/poddisruptionbudgets": KEEP,
-            "networking.k8s.io/networkpolicies": OWN,
+            "networking.k8s.io/networkpolicies": NEW,
+            "networking.k8s.io/networkpolicies[paceline-workers]": MEND,
             "pods": "list",
             "events": "create patch",
         },
@@ -94,7 +98,8 @@ def test_in_listed_namespaces_a_part_may_do_the_same_there_and_nothing_in_the_cl
 def test_in_listed_namespaces_the_operator_keeps_its_trust_file_at_home_and_only_watches_the_rest_there() -> None:
     at_home = granted(rendered("in two namespaces"), "Role", "operator")
     more = {name: verbs for name, verbs in at_home.items() if name not in RIGHTS["operator"][HOME]}
-    assert more.pop("configmaps") == OWN
+    assert more.pop("configmaps") == NEW
+    assert {more.pop(f"configmaps[{name}]") for name in ("paceline-trust", "paceline-hop-keys")} == {MEND}
     assert set(more.values()) == {WATCH}
     assert more.keys() < RIGHTS["operator"][SERVICES].keys()
 
