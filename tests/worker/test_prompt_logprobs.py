@@ -13,7 +13,7 @@ from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Started
 from paceline_workers.server.callers import Caller
-from paceline_workers.server.openai.jobs import Asked, Job, completion_job
+from paceline_workers.server.openai.jobs import INLINE, Asked, Job, completion_job
 from paceline_workers.server.openai.prompt_logprobs import CANDIDATES
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.tokenizer import Tokenizer
@@ -156,6 +156,21 @@ async def test_the_candidates_of_a_prompt_are_bounded(tokenizer: Tokenizer) -> N
     with pytest.raises(RequestError, match=f"at most {CANDIDATES}") as caught:
         await job(tokenizer, prompt=[1] * (most + 1), prompt_logprobs=20)
     assert caught.value.param == "prompt_logprobs"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_long_prompts_scores_are_written_beside_the_loop(
+    folder: Path, tokenizer: Tokenizer, stream: bool
+) -> None:
+    asked: dict[str, Any] = {"prompt": [5] * (INLINE + 1), "echo": True, "logprobs": 1, "max_tokens": 3}
+    assert (await job(tokenizer, **asked)).long
+    for other in ({"logprobs": None}, {"prompt": [5] * INLINE}):
+        assert not (await job(tokenizer, **asked | other)).long
+    async with running(Script(context=2 * INLINE, logprobs=True, reply=[7, 8]), folder=folder) as rig:
+        response = await rig.http.post(TEXTS, json={"model": "chat", "stream": stream} | asked)
+        answers = events(response.content)[:-1] if stream else [response.json()]
+    told = [answer["choices"][0]["logprobs"] for answer in answers if answer["choices"][0]["logprobs"]]
+    assert sum(len(each["tokens"]) for each in told) == INLINE + 3
 
 
 async def test_a_prompt_is_scored_once_for_all_answers_that_come_whole(tokenizer: Tokenizer) -> None:

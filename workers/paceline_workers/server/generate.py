@@ -5,9 +5,11 @@ retry. After them it becomes an SSE error event. The client's going away fails t
 then the one place where a request ends: by its last token, by the engine, by drain, or by its client.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from http import HTTPStatus
+from typing import TypeVar
 
 from paceline_core.wire import VOCABULARY
 from paceline_workers.server import phases, sse
@@ -18,6 +20,8 @@ from paceline_workers.server.openai.jobs import Asked, MakeJob
 from paceline_workers.server.output import Piece
 from paceline_workers.server.run import Pieces, Run
 from paceline_workers.server.trials import Trial
+
+P = TypeVar("P")
 
 
 def generating(make_job: MakeJob) -> Serve:
@@ -63,7 +67,7 @@ async def _stream(run: Run, exchange: Exchange, trial: Trial, headers: Mapping[s
     while more:
         pieces = await run.pieces()
         trial.brought(_tokens(pieces))
-        data = events.pieces(pieces)
+        data = await _beside(run, events.pieces, pieces)
         more = not run.finished
         if not more:
             data += events.end(run.spent())
@@ -79,9 +83,14 @@ async def _whole(run: Run, exchange: Exchange, trial: Trial) -> None:
         trial.brought(_tokens(pieces))
         for index, piece in pieces:
             told[index].append(piece)
-    body = run.job.whole(told)
+    body = await _beside(run, run.job.whole, told)
     timing = {"server-timing": phases.server_timing(run.spent())} if exchange.caller.trusted else {}
     await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json", **timing}, body)
+
+
+async def _beside(run: Run, write: Callable[[P], bytes], told: P) -> bytes:
+    """What `write` makes of `told`; in a thread where a prompt's scores make it long, so that others get turns."""
+    return await asyncio.to_thread(write, told) if run.job.long else write(told)
 
 
 def _tokens(pieces: Pieces) -> int:

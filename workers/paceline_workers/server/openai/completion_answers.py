@@ -101,4 +101,6 @@ class CompletionShape:
         out.top_logprobs.append({self._text(other): max(value, LOWEST) for other, value in top})
 
     def _text(self, token: int) -> str:
-        return self._token_bytes(token).decode(errors="replace") if self._token_bytes else ""
+        if self._token_bytes is None:
+            return ""
+        return self._prompt.name(token) if self._prompt else self._token_bytes(token).decode(errors="replace")

@@ -39,6 +39,8 @@ from paceline_workers.server.openai.tool_answers import ToolShape
 from paceline_workers.server.output import Output, Piece
 from paceline_workers.server.tools.alternative import alternative
 
+INLINE = 1024
+"""Tokens of scored prompts that are written down at once: some milliseconds."""
 COMPLETION_TOKENS = 16
 """OpenAI's default for `/v1/completions`."""
 
@@ -62,6 +64,11 @@ class Job:
     options: StreamOptions
     each: int
     best: int
+
+    @property
+    def long(self) -> bool:
+        """Scores of long prompts are to be written down."""
+        return sum(len(choice.submit.prompt) for choice in self.choices if choice.submit.prompt_logprobs >= 0) > INLINE
 
     def usage(self) -> Usage:
         """Token counts so far: each prompt once, as its first choice found it cached."""

@@ -1,11 +1,12 @@
 """Log-probabilities of a prompt's tokens: `prompt_logprobs` in vLLM's form, and `echo` with `logprobs` in OpenAI's.
 
 The first token follows nothing, so it has none. A prompt's candidates come at once, are kept until the answer ends and
-are written down in one go; CANDIDATES bounds them, to some 8 MB of a request and a quarter of a second.
+are written down in one go, beside the loop if they are many (`generate`); CANDIDATES bounds them, to some 8 MB of a
+request.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import structs
@@ -38,6 +39,13 @@ class PromptScores:
     scores: Sequence[PromptLogprob]
     top: int
     token_bytes: TokenBytes
+    _names: dict[int, str] = field(default_factory=dict)
+
+    def name(self, token: int) -> str:
+        """As text; a prompt has many tokens, but not many kinds."""
+        if token not in self._names:
+            self._names[token] = self.token_bytes(token).decode(errors="replace")
+        return self._names[token]
 
     def entries(self) -> Iterator[tuple[int, Logprob | None]]:
         """Each token, and what `logprobs` tell of it."""
@@ -56,7 +64,7 @@ class PromptScores:
         for place, (other, value) in enumerate(best[: self.top], 1):
             places.setdefault(other, (value, place))
         return {
-            str(other): PromptCandidate(max(value, LOWEST), place, self.token_bytes(other).decode(errors="replace"))
+            str(other): PromptCandidate(max(value, LOWEST), place, self.name(other))
             for other, (value, place) in places.items()
         }
 
