@@ -116,7 +116,16 @@ def test_pod_and_process_start_the_same_worker(name: str) -> None:
 def probed(probe: Probe) -> dict[str, Any]:
     get = {"path": probe.path, "port": "metrics", "scheme": "HTTP"}
     times = (probe.period_s, probe.timeout_s, probe.failures)
-    return {"httpGet": get, **dict(zip(("periodSeconds", "timeoutSeconds", "failureThreshold"), times, strict=True))}
+    grace = {} if probe.grace_s is None else {"terminationGracePeriodSeconds": probe.grace_s}
+    counts = dict(zip(("periodSeconds", "timeoutSeconds", "failureThreshold"), times, strict=True))
+    return {"httpGet": get, **counts, **grace}
+
+
+def test_what_fails_its_liveness_probe_is_not_given_the_time_to_drain() -> None:
+    """It cannot: its loop stands still. Its streams go on elsewhere when it is gone."""
+    liveness = container(template(**WISHES["demo"]))["livenessProbe"]
+    assert liveness["terminationGracePeriodSeconds"] == launched().liveness.grace_s
+    assert liveness["terminationGracePeriodSeconds"] < launched().grace_s
 
 
 @pytest.mark.parametrize("name", WISHES)

@@ -14,6 +14,8 @@ from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 
 MODULE: Final = "paceline_workers.main"
 GRACE_MARGIN_S: Final = 15.0
+WEDGED_S: Final = 5
+"""Between SIGTERM and SIGKILL of a worker whose loop stands still: it cannot drain, and holds its streams meanwhile."""
 LOAD_LIMIT_S: Final = 600.0
 EMULATED_LOAD_LIMIT_S: Final = 120.0
 GPU_RESOURCE: Final = "nvidia.com/gpu"
@@ -38,7 +40,7 @@ def build(service: ResolvedService, pool: ResolvedPool, track: str, binding: Bin
         port=binding.port,
         metrics_port=binding.metrics_port,
         startup=_startup(service),
-        liveness=Probe("/healthz", period_s=5, timeout_s=3, failures=6),
+        liveness=Probe("/healthz", period_s=5, timeout_s=3, failures=6, grace_s=WEDGED_S),
         readiness=Probe("/readyz", period_s=1, timeout_s=1, failures=3),
         resources=_resources(service, pool),
         grace_s=service.rollout.drain_timeout_s + GRACE_MARGIN_S,

@@ -33,12 +33,16 @@ class LaunchFile:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """An HTTP GET that must answer 200; it has failed after `failures` misses in a row."""
+    """An HTTP GET that must answer 200; it has failed after `failures` misses in a row.
+
+    `grace_s`: between SIGTERM and SIGKILL of what has failed it; None: as long as any other end may take.
+    """
 
     path: str
     period_s: int
     timeout_s: int
     failures: int
+    grace_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,7 @@ def _probe(probe: Probe) -> Manifest:
         "periodSeconds": probe.period_s,
         "timeoutSeconds": probe.timeout_s,
         "failureThreshold": probe.failures,
+        **({} if probe.grace_s is None else {"terminationGracePeriodSeconds": probe.grace_s}),
     }
 
 
