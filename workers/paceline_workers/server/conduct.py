@@ -24,9 +24,12 @@ from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.sse import moved
 from paceline_workers.server.tokenizer import INLINE_CHARACTERS
 from paceline_workers.server.trials import Trials
+from paceline_workers.server.turns import Turns
 
 _log = get_logger(__name__)
 R = TypeVar("R")
+LONG = 64 << 10
+"""Bytes of a body that has a turn of the loop to itself: some 0.5 ms."""
 DRAINING = {"x-paceline-draining": "1"}
 
 
@@ -44,6 +47,7 @@ class Parts:
     streams: OpenStreams = field(default_factory=OpenStreams)
     trials: Trials = field(default_factory=Trials)
     bodies: BodyMemory = field(default_factory=BodyMemory)
+    turns: Turns = field(default_factory=Turns)
 
     def exchange(self, scope: Scope, receive: Receive, send: Send) -> HttpExchange:
         """An ASGI request under this worker's limits."""
@@ -109,22 +113,23 @@ async def _refuse(exchange: Exchange, error: RequestError) -> Outcome:
     return error.row.outcome
 
 
-async def understood(exchange: Exchange, make: Callable[[bytes], Coroutine[Any, Any, R]]) -> R:
+async def understood(parts: Parts, exchange: Exchange, make: Callable[[bytes], Coroutine[Any, Any, R]]) -> R:
     """What `make` returns of the body, which is let go of then. Raises RequestError."""
     body = await exchange.body()
     try:
-        return await unless_gone(exchange, body, make(body))
+        return await unless_gone(parts, exchange, body, make(body))
     finally:
         exchange.release()
 
 
-async def unless_gone(exchange: Exchange, body: bytes, work: Coroutine[Any, Any, R]) -> R:
+async def unless_gone(parts: Parts, exchange: Exchange, body: bytes, work: Coroutine[Any, Any, R]) -> R:
     """What `work` on this body returns; cancelled when the client leaves, which a short body is too quick for.
 
-    Raises RequestError `client_closed`.
+    A long one has a turn of the loop to itself. Raises RequestError `client_closed`.
     """
     if len(body) <= INLINE_CHARACTERS:
         return await work
+    work = parts.turns.within(work) if len(body) > LONG else work
     task, gone = asyncio.create_task(work), asyncio.create_task(exchange.gone())
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)

@@ -26,7 +26,9 @@ async def serve_embeddings(parts: Parts, exchange: Exchange) -> None:
     """Answer one request. Raises RequestError."""
     watch = Stopwatch(parts.clock.monotonic())
     started = parts.engine.ready()
-    job = await understood(exchange, lambda body: embedding_job(parts.model, Asked(body, exchange.caller, started)))
+    job = await understood(
+        parts, exchange, lambda body: embedding_job(parts.model, Asked(body, exchange.caller, started))
+    )
     watch.submit(parts.clock.monotonic())
     frames: list[Tokens] = []
     for start in range(0, len(job.submits), AT_ONCE):

@@ -35,7 +35,9 @@ def generating(make_job: MakeJob) -> Serve:
         measures = parts.measures.requests
         watch = measures.watch(parts.clock.monotonic())
         started = parts.engine.ready()
-        job = await understood(exchange, lambda body: make_job(parts.model, Asked(body, exchange.caller, started)))
+        job = await understood(
+            parts, exchange, lambda body: make_job(parts.model, Asked(body, exchange.caller, started))
+        )
         with (
             Run.of(job, parts.engine, watch, parts.clock) as run,
             measures.following(run, exchange.caller, parts.clock),

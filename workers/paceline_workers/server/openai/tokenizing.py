@@ -97,7 +97,7 @@ class TokenRoute:
         with parts.gate.entered():
             try:
                 body = await exchange.body()
-                told = await unless_gone(exchange, body, self._tell(parts, body))
+                told = await unless_gone(parts, exchange, body, self._tell(parts, body))
             finally:
                 exchange.release()
             await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json"}, json.encode(told))
