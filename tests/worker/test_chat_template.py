@@ -38,6 +38,19 @@ def test_helpers_and_special_tokens_are_there() -> None:
     assert template(source).render(user("é")) == '<s>2026[{"role": "user", "content": "é"}]>'
 
 
+def test_json_is_written_with_the_options_of_json_dumps() -> None:
+    source = "{{ messages[0].content|tojson(true, indent=1, separators=(';', '='), sort_keys=true) }}"
+    value = {"b": "é<", "a": [1]}
+    expected = json.dumps(value, ensure_ascii=True, indent=1, separators=(";", "="), sort_keys=True)
+    assert template(source).render([{"role": "user", "content": value}]) == expected
+
+
+def test_what_is_marked_as_generated_is_written_with_assignments_of_its_own() -> None:
+    marked = "{% generation %}{% set x = 2 %}{{ m.content }}{{ x }}{% endgeneration %}"
+    source = f"{{% for m in messages %}}{{% set x = 1 %}}{marked}{{{{ x }}}}{{% endfor %}}"
+    assert template(source).render([*user("a"), *user("b")]) == "a21b21"
+
+
 def test_loop_controls_work() -> None:
     source = "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}{{ m.content }}{% endfor %}"
     assert template(source).render([*user("a"), *user("b")]) == "a"
@@ -63,6 +76,30 @@ def test_what_the_template_refuses_is_the_clients_fault_in_its_words() -> None:
 def test_a_broken_or_hostile_template_stops_the_start(source: str) -> None:
     with pytest.raises(InvalidInput, match="test: the chat template fails"):
         template(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% if not tools %}{{ raise_exception('tools only') }}{% endif %}",
+        "{{ raise_exception('not without a picture') }}",
+        "{% if messages[0].role != 'system' %}{{ 1 / 0 }}{% endif %}a",
+        "{% for tool in tools %}{{ tool.function.name }}{% endfor %}",
+        "{{ functions + 'a' }}",
+    ],
+)
+def test_a_template_that_takes_no_bare_greeting_is_loaded_and_refuses_it_as_a_request(source: str) -> None:
+    with pytest.raises(RequestError, match="chat template refuses"):
+        template(source).render(user("a"))
+
+
+def test_a_developers_turn_is_a_systems_where_the_template_does_not_know_the_role() -> None:
+    turns = [{"role": "developer", "content": "a"}, *user("b")]
+    assert template(LOOP).render(turns) == "[system]a[user]b"
+    knows = "{% for m in messages if m.role in ['developer', 'user'] %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    assert template(knows).render(turns) == "[developer]a[user]b"
+    spoken = "{# 'developer' #}From the developer: {{ messages[0].role }}"
+    assert template(spoken).render(turns) == "From the developer: system"
 
 
 def test_a_template_file_comes_before_the_settings(folder: Path) -> None:

@@ -1,36 +1,36 @@
-"""Messages to a prompt, with the model's own chat template in a sandbox.
+"""Messages to a prompt, with the model's own chat template in a sandbox (`template_environment`).
 
-A template is code from the model folder: it runs in Jinja's immutable sandbox with the helpers that `transformers`
-gives it (`raise_exception`, `strftime_now`, `tojson`), and is tried once at start, so that a broken one stops the
-worker and not the first client. Where a folder has a template of the name `tool_use`, requests with tools take that
-one, as in `transformers`.
+A template is compiled and tried over a few conversations at start, so that a broken one stops the worker and not the
+first client. One that refuses them all by `raise_exception`, or lacks nothing but variables that a request may bring
+(`chat_template_kwargs`), is no broken one. Where a folder has a template of the name `tool_use`, requests with tools
+take that one, as in `transformers`.
 """
 
-import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
 from paceline_core.errors import Code, InvalidInput, RequestError
 from paceline_workers.files import read_text
+from paceline_workers.server.template_environment import FAULTS, Compiled, Now, Refused, compiled
 from paceline_workers.server.tokenizer import read_json
 from paceline_workers.server.tools.calls import Form
 from paceline_workers.server.tools.forms import PROBE_TOOL, form_of
 
-Now = Callable[[], datetime]
 Message = Mapping[str, Any]
 Tool = Mapping[str, Any]
 
 _DEFAULT, _TOOL_USE = "default", "tool_use"
-_FAULTS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
+_USER: Message = {"role": "user", "content": "Hello"}
+_SYSTEM: Message = {"role": "system", "content": "Be brief."}
+_OPENINGS: tuple[tuple[list[Message], list[Tool]], ...] = (
+    ([_USER], []),
+    ([_SYSTEM, _USER], []),
+    ([_USER], [PROBE_TOOL]),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +61,15 @@ class ChatTemplate:
         tool_use: str = "",
         tried: bool = True,
     ) -> None:
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-        environment.filters["tojson"] = _tojson
-        environment.globals["raise_exception"] = _raise
-        environment.globals["strftime_now"] = lambda form: now().strftime(form)
         self._special_tokens = dict(special_tokens)
-        greeting = [{"role": "user", "content": "Hello"}]
         try:
-            self._template = self._for_tools = environment.from_string(source)
+            self._template = self._for_tools = compiled(source, now)
             if tried:
-                self._render(greeting)
+                self._try(_OPENINGS)
             if tool_use:
-                self._for_tools = environment.from_string(tool_use)
-                self._render(greeting, [PROBE_TOOL])
-        except _FAULTS as error:
+                self._for_tools = compiled(tool_use, now)
+                self._try(_OPENINGS[-1:])
+        except FAULTS as error:
             raise InvalidInput(origin, f"the chat template fails: {error}; mend it or take it out") from None
 
     @classmethod
@@ -111,11 +106,11 @@ class ChatTemplate:
         """The prompt, by default ready for the assistant's turn. Raises RequestError when the template refuses it."""
         try:
             return self._rendered(messages, tools, how)
-        except _FAULTS as error:
+        except FAULTS as error:
             fault = error
         try:
             return self._rendered(messages, whole, how) if (whole := _whole(tools)) else _refuse(fault)
-        except _FAULTS:
+        except FAULTS:
             return _refuse(fault)
 
     def _rendered(self, messages: Sequence[Message], tools: Sequence[Tool], how: Rendering) -> str:
@@ -137,13 +132,30 @@ class ChatTemplate:
 
     def _render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), how: Rendering = PLAIN) -> str:
         named = {
-            "messages": messages,
             "add_generation_prompt": how.generation,
             "tools": list(tools) or None,
             "documents": list(how.documents) or None,
         }
-        template = self._for_tools if tools else self._template
-        return template.render({**self._special_tokens, **how.variables, **named})
+        return self._chosen(tools).render(messages, {**self._special_tokens, **how.variables, **named})
+
+    def _chosen(self, tools: Sequence[Tool]) -> Compiled:
+        return self._for_tools if tools else self._template
+
+    def _try(self, openings: Sequence[tuple[Sequence[Message], Sequence[Tool]]]) -> None:
+        """Render the first that works, also with variables that requests may bring. Raises FAULTS where none does."""
+        faults: list[Exception] = []
+        for messages, tools in openings:
+            brought = dict.fromkeys(self._chosen(tools).variables, "")
+            for variables in ({}, brought):
+                try:
+                    self._render(messages, tools, Rendering(variables=variables))
+                except Refused:
+                    return
+                except FAULTS as error:
+                    faults.append(error)
+                else:
+                    return
+        raise faults[0]
 
 
 def _by_name(value: Any) -> dict[str, str]:
@@ -170,11 +182,3 @@ def _read(path: Path) -> str:
         return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(str(path), f"cannot be read: {error}") from None
-
-
-def _raise(message: str) -> NoReturn:
-    raise TemplateError(message)
-
-
-def _tojson(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)

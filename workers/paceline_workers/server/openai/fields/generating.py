@@ -19,7 +19,8 @@ GENERATING_FIELDS: tuple[Field, ...] = (
     served("model", GENERATING, BOTH, "one of the names in `/v1/models`"),
     served(
         "messages", CHAT, BOTH,
-        "at most 2,048, text only; roles as the model's chat template knows them, with `tool_calls` and role `tool`",
+        "at most 2,048, text only; roles as the model's chat template knows them, with `tool_calls` and role `tool`; "
+        "`developer` is `system` where it does not",
     ),
     served(
         "prompt", COMPLETIONS, BOTH,

@@ -1,0 +1,86 @@
+"""Chat templates compiled as `transformers` compiles them: the same sandbox, blocks, filters and functions.
+
+A template is code from the model folder, or of a trusted request: it runs in Jinja's immutable sandbox. Beside what
+Jinja has, it finds `{% generation %}` (which marks the assistant's words for training and changes nothing here),
+`break` and `continue`, `tojson` with the options of `json.dumps`, `raise_exception` and `strftime_now`.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NoReturn
+
+from jinja2 import Template, TemplateError, meta, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+Now = Callable[[], datetime]
+FAULTS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RuntimeError)
+"""What a template may raise, `raise_exception` included."""
+_DEVELOPER = "developer"
+
+
+class Refused(TemplateError):
+    """The template itself takes no such conversation (`raise_exception`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A template, whether it compares a role to `developer`, and the variables that it reads from outside."""
+
+    template: Template
+    knows_developer: bool
+    variables: frozenset[str]
+
+    def render(self, messages: Sequence[Mapping[str, Any]], values: Mapping[str, Any]) -> str:
+        """Its text. The role `developer` becomes `system` where the template does not know it. Raises FAULTS."""
+        known = messages if self.knows_developer else [_as_system(message) for message in messages]
+        return self.template.render({**values, "messages": known})
+
+
+def compiled(source: str, now: Now) -> Compiled:
+    """Raises FAULTS on what is no template."""
+    environment = _environment(now)
+    tree = environment.parse(source)
+    knows = any(constant.value == _DEVELOPER for constant in tree.find_all(nodes.Const))
+    variables = meta.find_undeclared_variables(tree) - environment.globals.keys()
+    return Compiled(environment.from_string(tree), knows, frozenset(variables))
+
+
+class _Generation(Extension):
+    """`{% generation %}`: its body, with assignments of its own."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True)).set_lineno(line)
+
+
+def _environment(now: Now) -> ImmutableSandboxedEnvironment:
+    extensions: list[type[Extension]] = [loopcontrols, _Generation]
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise
+    environment.globals["strftime_now"] = lambda form: now().strftime(form)
+    return environment
+
+
+def _as_system(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**message, "role": "system"} if message["role"] == _DEVELOPER else message
+
+
+def _raise(message: str) -> NoReturn:
+    raise Refused(message)
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
