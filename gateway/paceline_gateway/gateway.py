@@ -130,6 +130,8 @@ class Gateway:
             admission = admit_tokens(body, head.headers, tenant, floor.picture, draw, path=head.path)
         else:
             admission = admit(body, head.headers, tenant, floor.picture, draw, path=head.path, choose=floor.choose)
+        if admission.body is not body:  # only one of the two is held
+            call.request = call.request._replace(body=admission.body)
         self._reserve(call, admission, tenant)
 
     def _check_left(self, call: Call, tenant: ResolvedTenant, counts: bool) -> None:

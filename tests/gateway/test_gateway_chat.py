@@ -136,6 +136,16 @@ async def test_a_public_name_is_exchanged_on_the_way(stand: Stand, make_worker: 
     assert json.loads(worker.seen[0].body)["model"] == "chat"
 
 
+async def test_of_a_renamed_body_one_copy_is_held(stand: Stand) -> None:
+    stand.cluster.put(manifests.route("public", {"service": "chat"}))
+    asking = asyncio.create_task(stand.client.post("/v1/completions", json={"model": "public", "prompt": "x"}))
+    await until(lambda: stand.process.floor.open == 1)
+    (call,) = stand.process.floor._calls.values()
+    assert call.admission is not None
+    assert call.request.body is call.admission.body
+    asking.cancel()
+
+
 async def test_a_harmful_request_id_is_replaced(stand: Stand, make_worker: MakeWorker) -> None:
     stand.work(await make_worker())
     for given in ("a b", "x" * 65, "ä", ""):
