@@ -11,6 +11,7 @@ from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Sampling, Started, Submit
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.openai.jobs import Asked, completion_job
+from paceline_workers.server.openai.requests import ALLOWED_LIMIT
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.tokenizer import Tokenizer
 
@@ -134,3 +135,12 @@ async def test_a_beam_search_scores_all_tokens(tokenizer: Tokenizer, field: str)
     with pytest.raises(RequestError) as caught:
         await sampling(tokenizer, use_beam_search=True, n=2, **{field: ["the"] if field == "bad_words" else [1]})
     assert caught.value.param == field
+
+
+async def test_allowed_tokens_are_bounded_over_all_answers(tokenizer: Tokenizer) -> None:
+    ids = list(range(ALLOWED_LIMIT // 16))
+    with pytest.raises(RequestError, match="not in 0 to"):
+        await sampling(tokenizer, allowed_token_ids=ids, n=16)
+    with pytest.raises(RequestError, match=f"at most {ALLOWED_LIMIT}") as caught:
+        await sampling(tokenizer, allowed_token_ids=ids, n=8, prompt=[[1]] * 3)
+    assert caught.value.param == "allowed_token_ids"

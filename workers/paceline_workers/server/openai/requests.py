@@ -42,6 +42,8 @@ _SCORES = {
     "bad_words": [],
 }
 """What would change a beam's score, and the values that do not."""
+ALLOWED_LIMIT = 1 << 18
+"""Ids of `allowed_token_ids` for all answers together: each answer's are told to the engine."""
 SEQUENCES_LIMIT = 128
 """Of all prompts of one request together; as many as a stream can be resumed with."""
 
@@ -159,6 +161,11 @@ class GenerateRequest(CacheFields):
         """How many answers are generated, or beams run; the best `n` of them are told."""
         return self.best_of or self.n
 
+    @property
+    def answers(self) -> int:
+        """How many are generated for all prompts."""
+        return self.candidates
+
     def check(self) -> None:
         """What no field can tell alone. Raises RequestError."""
         super().check()
@@ -171,6 +178,9 @@ class GenerateRequest(CacheFields):
         if self.stream and self.prompt_logprobs is not None:
             words = "`prompt_logprobs` are told in answers that are not streamed; leave `stream` out."
             raise invalid(words, "prompt_logprobs")
+        if len(self.allowed_token_ids or ()) * self.answers > ALLOWED_LIMIT:
+            words = f"`allowed_token_ids` is too long for {self.answers} answers; at most {ALLOWED_LIMIT} ids in all."
+            raise invalid(words, "allowed_token_ids")
         if self.use_beam_search:
             self._check_beams()
         if "stream_options" in self.model_fields_set and not self.stream:
@@ -269,10 +279,15 @@ class CompletionRequest(GenerateRequest):
             return "echo", max(count, self.logprobs)
         return field, count
 
+    @property
+    def answers(self) -> int:
+        """The same; each prompt has its own."""
+        return len(self.prompt) * self.candidates
+
     def check(self) -> None:
         """What no field can tell alone. Raises RequestError."""
         super().check()
-        if len(self.prompt) * self.candidates > SEQUENCES_LIMIT:
+        if self.answers > SEQUENCES_LIMIT:
             words = f"`prompt` holds {len(self.prompt)} prompts of {self.candidates} answers each; "
             raise invalid(f"{words}at most {SEQUENCES_LIMIT} are answered at a time.", "prompt")
 

@@ -150,7 +150,8 @@ GENERATING_FIELDS: tuple[Field, ...] = (
     served("logit_bias", GENERATING, BOTH, "at most 1,024 token ids, each from -100 to 100"),
     served(
         "allowed_token_ids", GENERATING, VLLM,
-        "the only tokens that may be generated; without an end-of-sequence id among them the answer ends by length",
+        "the only tokens that may be generated; without an end-of-sequence id among them the answer ends by length; at "
+        "most 262,144 ids, those of all answers together",
     ),
     served(
         "bad_words", GENERATING, VLLM,
