@@ -5,10 +5,16 @@ fill the memory of the process whose port it is. A body that is announced longer
 is not announced the application hears that its client has left, and the client is told why.
 """
 
+import asyncio
+import contextlib
+
 from paceline_core.admin_hosts import App, Receive, Scope, Send
 from paceline_core.errors import Code, RequestError, answer
 
 LIMIT = 1 << 20
+LINGER_S = 1.0
+DROPPED_BODIES = 16
+"""Bodies' worth that a refused client may still send."""
 
 
 class AdminBodies:
@@ -22,7 +28,7 @@ class AdminBodies:
         """ASGI."""
         announced = dict(scope.get("headers", ())).get(b"content-length", b"")
         if announced.isdigit() and int(announced) > self._limit:
-            await self._refuse(send)
+            await self._refuse(receive, send)
             return
         body = _Counted(receive, self._limit)
         answered = False
@@ -35,15 +41,29 @@ class AdminBodies:
 
         await self._app(scope, body.receive, told)
         if body.over and not answered:
-            await self._refuse(send)
+            await self._refuse(receive, send)
 
-    async def _refuse(self, send: Send) -> None:
+    async def _refuse(self, receive: Receive, send: Send) -> None:
+        """Answer, and read on for a moment: a close at once would reset the connection and take the answer with it."""
         words = f"The body is over the limit of {self._limit} bytes."
         spoken = answer(RequestError(Code.REQUEST_TOO_LARGE, words))
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(spoken.body))]
         headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": spoken.status, "headers": headers})
-        await send({"type": "http.response.body", "body": spoken.body})
+        await send({"type": "http.response.body", "body": spoken.body, "more_body": True})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                await _drop(receive, DROPPED_BODIES * self._limit)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _drop(receive: Receive, most: int) -> None:
+    """Read a body's rest up to so many bytes."""
+    while most > 0:
+        event = await receive()
+        most -= len(event.get("body", b""))
+        if not event.get("more_body", False):
+            return
 
 
 class _Counted:
