@@ -10,9 +10,9 @@ is why a first death condemns nobody; a worker in whose place another process li
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from paceline_core.clock import rfc3339
 from paceline_core.registry.enums import RequestClass, ResumeReason
@@ -47,6 +47,9 @@ class Bereaved(Protocol):
     def bury(self, worker: Worker, loss: Loss, part: Part | None) -> None:
         """It is known what became of the worker; `part`: it has died, and this is the call's part in it."""
         ...
+
+
+C = TypeVar("C", bound=Bereaved)
 
 
 class Said(NamedTuple):
@@ -109,13 +112,15 @@ class Deaths:
         """A header line for the worker that gets a suspect, while certainty comes first."""
         if slot is None or not slot.suspect or now >= slot.sure_until:
             return b""
-        return f"{SUSPECT}: {self._gateway}/{slot.id};{PROOF}\r\n".encode()
+        return f"{SUSPECT}: {self._gateway}/{slot.id}.{slot.accused};{PROOF}\r\n".encode()
 
-    def cleared(self, names: Iterable[str]) -> Iterator[int]:
-        """Of the suspects that a worker says have got on, the tickets of this gateway's."""
-        for gateway, _, ticket in (name.rpartition("/") for name in names):
-            if gateway == self._gateway and ticket.isdigit():
-                yield int(ticket)
+    def cleared(self, names: Iterable[str], calls: Mapping[int, C]) -> Iterator[C]:
+        """Of the suspects that a worker says have got on, those of this gateway that have not been accused anew."""
+        for gateway, _, name in (name.rpartition("/") for name in names):
+            ticket, _, accused = name.partition(".")
+            call = calls.get(int(ticket)) if gateway == self._gateway and ticket.isdigit() else None
+            if call is not None and call.slot is not None and str(call.slot.accused) == accused:
+                yield call
 
     def _stands(self, worker: Worker, call: Bereaved) -> None:
         if worker.connected:

@@ -276,9 +276,8 @@ class Floor:
             desk.fleet.says(worker, report, self.now())
             if anew and known is not None:
                 self.deaths.heard(known)
-            for ticket in self.deaths.cleared(report.cleared):
-                if ticket in self._calls:
-                    self._calls[ticket].cleared()
+            for call in self.deaths.cleared(report.cleared, self._calls):
+                call.cleared()
             self.moved(desk)
 
     def on_cut(self, service: str, worker: str, *, refused: bool = False) -> None:

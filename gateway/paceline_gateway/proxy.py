@@ -230,8 +230,7 @@ class Call:
         else:
             self._last = self._front.now()
             self.reply.begin(self._status, self._fields, first)
-            if self.ticket is not None and self.ticket.suspect:
-                self._got_on(self.ticket)
+            self._got_on(self._scan.fresh)
 
     def _forward(self, out: bytes) -> None:
         self.life.heard = now = self._front.now()
@@ -240,20 +239,18 @@ class Call:
             self._gaps.observe_many((now - self._last) / fresh, fresh)
             self._last = now
         self.reply.more(out)
-        if self.ticket is not None and self.ticket.suspect:
-            self._got_on(self.ticket)
+        self._got_on(fresh)
 
     def cleared(self) -> None:
         """Its worker says that it has got on."""
-        self._brought = PROOF
-        if self.ticket is not None and self.ticket.suspect:
-            self._got_on(self.ticket)
+        self._got_on(PROOF)
 
-    def _got_on(self, ticket: Ticket) -> None:
-        self._brought += self._scan.fresh
-        desk, slot = self.desk, self._slot or ticket
-        if desk is not None and desk.dispatcher.got_on(ticket, slot, self._brought, self._front.now()):
-            self._front.moved(desk)
+    def _got_on(self, tokens: int) -> None:
+        ticket, desk = self.ticket, self.desk
+        if ticket is not None and ticket.suspect and desk is not None:
+            self._brought += tokens
+            if desk.dispatcher.got_on(ticket, self._slot or ticket, self._brought, self._front.now()):
+                self._front.moved(desk)
 
     def _collect(self, data: bytes) -> None:
         self._collected.append(data)

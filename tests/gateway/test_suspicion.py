@@ -22,7 +22,7 @@ from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.life import Life
 from paceline_gateway.requests.nouns import Record, Terms, Waits
 from paceline_gateway.requests.state import AT_WORKER
-from paceline_gateway.requests.suspicion import DEATHS, GROUP, PATIENCE_S, PROOF, Part, blame, patience_s, proof
+from paceline_gateway.requests.suspicion import DEATHS, GROUP, LONGER, PATIENCE_S, PROOF, Part, blame, patience_s, proof
 from paceline_gateway.routing.fleet import Fleet
 from paceline_gateway.routing.pace import Pace
 from paceline_gateway.routing.worker import Worker
@@ -272,7 +272,7 @@ def test_new_requests_keep_off_a_trial() -> None:
 
 
 def test_suspects_wait_beside_the_line_and_hold_it_up_for_a_moment_only() -> None:
-    world = World([never] * (GROUP + 2), workers=1, slots=64)
+    world = World([never] * (GROUP + 2), workers=1, slots=128)
     world.kill(world.worker(world.all[0]))
     assert [each.life.waiting for each in world.all] == [False, *[True] * (GROUP + 1)]
     fresh = Ticket(99, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
@@ -284,7 +284,7 @@ def test_suspects_wait_beside_the_line_and_hold_it_up_for_a_moment_only() -> Non
 
 def test_a_worker_under_load_is_cleared_for_a_trial_and_if_it_stays_busy_the_trial_begins_anyway() -> None:
     world = World([never] * 3, workers=1, slots=8)
-    suspect = Ticket(9, RequestClass.INTERACTIVE, 10, 40, deadline=1e9, suspect=True, sure_until=world.now + 1)
+    suspect = Ticket(9, RequestClass.INTERACTIVE, 10, 40, deadline=1e9, suspect=True, sure_until=world.now + PATIENCE_S)
     world.desk.rejoin(suspect, 1e9)
     fresh = Ticket(10, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
     world.desk.join(fresh, world.now)
@@ -301,4 +301,4 @@ def test_the_one_on_trial_is_blamed_and_without_a_trial_everybody_is_suspected()
 
 def test_one_token_is_proof_once_speed_comes_first_which_is_later_each_time() -> None:
     assert [proof(sure=sure) for sure in (True, False)] == [PROOF, 1]
-    assert [patience_s(accused) for accused in (1, 2, 3)] == [PATIENCE_S, 4 * PATIENCE_S, 16 * PATIENCE_S]
+    assert [patience_s(accused) for accused in (1, 2, 3)] == [PATIENCE_S, LONGER * PATIENCE_S, LONGER**2 * PATIENCE_S]

@@ -25,11 +25,11 @@ from enum import StrEnum
 
 PROOF = 4
 """Tokens that a suspect must bring beyond those that its client has."""
-PATIENCE_S = 1.0
+PATIENCE_S = 0.5
 """How long after a death certainty comes before speed."""
-LONGER = 4
+LONGER = 8
 """How many times as long with each further one."""
-GROUP = 16
+GROUP = 64
 """Suspects that are on trial together at a worker after that."""
 DEATHS = 3
 """Unexplained deaths that a request may outlive."""

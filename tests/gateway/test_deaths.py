@@ -1,0 +1,101 @@
+"""Deaths told from broken connections, and what gateway and worker say to each other of suspects; without sockets."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from tests.gateway import manifests
+from tests.gateway.pieces import endpoint, report
+
+from paceline_core.objects import resolve
+from paceline_core.objects.service import InferenceService
+from paceline_core.objects.validate import read
+from paceline_core.registry.enums import RequestClass
+from paceline_core.telemetry import Metrics
+from paceline_core.wire import SUSPECT
+from paceline_gateway.config import Limits
+from paceline_gateway.deaths import Deaths
+from paceline_gateway.desk import Desk
+from paceline_gateway.http.upstream import Loss
+from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.requests.suspicion import PROOF, Part
+from paceline_gateway.routing.pace import Pace
+from paceline_gateway.routing.worker import Worker
+from paceline_gateway.telemetry.series import ServiceSeries
+
+Later = list[Callable[[], None]]
+
+
+def desk() -> Desk:
+    service = resolve(read(InferenceService, manifests.service()))
+    return Desk(service, ServiceSeries(Metrics("gateway"), service), Limits(), Pace(0.5))
+
+
+DESK = desk()
+
+
+@dataclass(eq=False)
+class Caller:
+    """A call that has lost its worker."""
+
+    slot: Ticket | None
+    told: list[tuple[Loss, Part | None]] = field(default_factory=list)
+
+    def bury(self, _: Worker, loss: Loss, part: Part | None) -> None:
+        self.told.append((loss, part))
+
+
+def suspect(number: int, accused: int = 1) -> Ticket:
+    ticket = Ticket(number, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
+    ticket.suspect, ticket.accused, ticket.sure_until = True, accused, 101.0
+    return ticket
+
+
+def test_a_worker_hears_of_a_suspect_while_certainty_comes_first() -> None:
+    deaths, ticket = Deaths("one"), suspect(7)
+    assert deaths.introduction(ticket, 100.0) == f"{SUSPECT}: one/7.1;{PROOF}\r\n".encode()
+    assert deaths.introduction(ticket, 101.0) == b""
+    ticket.suspect = False
+    assert deaths.introduction(ticket, 100.0) == b""
+
+
+@pytest.mark.parametrize(
+    ("name", "heard"),
+    [("one/7.2", True), ("one/7.1", False), ("other/7.2", False), ("one/8.2", False), ("one/x.2", False), ("", False)],
+)
+def test_a_gateway_hears_of_its_own_suspects_and_of_their_last_accusation(name: str, heard: bool) -> None:
+    call = Caller(suspect(7, accused=2))
+    assert list(Deaths("one").cleared([name], {7: call})) == ([call] if heard else [])
+
+
+@pytest.mark.parametrize("loss", [Loss.REFUSED, Loss.INVALID])
+def test_what_a_worker_that_lives_can_do_is_told_at_once(loss: Loss) -> None:
+    deaths, call, worker = Deaths(), Caller(suspect(1)), Worker(endpoint())
+    worker.says(report(), 100.0)
+    deaths.lost(DESK, worker, call, loss, None)
+    assert call.told == [(loss, None)]
+
+
+@pytest.mark.parametrize("loss", [Loss.CLOSED, Loss.STALE])
+def test_a_broken_answer_waits_for_its_workers_word(loss: Loss) -> None:
+    later: Later = []
+    deaths, call, worker = Deaths("one", lambda _, then: later.append(then)), Caller(suspect(1)), Worker(endpoint())
+    worker.says(report(), 100.0)
+    deaths.lost(DESK, worker, call, loss, None)
+    assert call.told == []
+    later.pop()()
+    assert call.told == [(loss, None)]
+
+
+def test_while_its_load_stream_is_cut_it_waits_longer_and_a_new_one_says_that_it_lives() -> None:
+    later: Later = []
+    deaths, call, worker = Deaths("one", lambda _, then: later.append(then)), Caller(suspect(1)), Worker(endpoint())
+    worker.says(report(), 100.0)
+    deaths.lost(DESK, worker, call, Loss.CLOSED, None)
+    worker.connected = False
+    later.pop()()
+    assert call.told == []
+    deaths.heard(worker)
+    assert call.told == [(Loss.CLOSED, None)]
+    later.pop()()
+    assert len(call.told) == 1
