@@ -55,6 +55,11 @@ def quantity(text: str) -> int:
     return int(Decimal(match[1]) * _BYTES[match[2] or ""])
 
 
+def cores(text: str) -> float:
+    """A Kubernetes quantity of CPU: `500m` -> 0.5, `4` -> 4.0. Raises ValueError."""
+    return int(text[:-1]) / 1000 if text.endswith("m") else float(text)
+
+
 def dollars(text: str) -> Decimal:
     """A decimal string of US dollars: `2.35`. Raises ValueError."""
     try:

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from tests.cluster.harness.workbench import Workbench
 from tests.cluster.served import Document, made_namespace, removed, serving
+from tests.core.objects.corpus import valid
 from tests.operator_plans.plan_factories import EMULATE, POOL, SETTINGS, service
 
 from paceline_core.kube import Key
@@ -26,6 +27,16 @@ RICH = replace(
     pull_policy="Always",
 )
 SECRET = {"secretKeyRef": {"name": "tokens", "key": "hub", "optional": False}}
+CARRIED = {
+    name: value
+    for name, value in valid()["pod-settings"]["spec"]["pools"][0].items()
+    if name not in ("name", "accelerator")
+}
+"""Every field of a pool that its pods carry, from the corpus; with sizes that the server writes in another way."""
+CARRIED["resources"] = {
+    "requests": {"cpu": "0.5", "memory": "1500000k", "ephemeral-storage": "2048Mi"},
+    "limits": {"memory": "4096Mi"},
+}
 SPECS: dict[str, dict[str, Any]] = {
     "plain": {},
     "environment": {
@@ -56,6 +67,8 @@ SPECS: dict[str, dict[str, Any]] = {
             }
         ]
     },
+    "carried": {"pools": [{**POOL, **CARRIED}]},
+    "carried on spot": {"pools": [{**POOL, **CARRIED, "spot": True}]},
     "pools": {"pools": [POOL, {"name": "edge", "accelerator": "cpu", "replicas": {"min": 0, "max": 5}}]},
 }
 

@@ -16,7 +16,8 @@ from paceline_core.launch import Binding, Probe, WorkerLaunch, build
 from paceline_core.objects import InferenceService, ResolvedService, read, resolve
 from paceline_core.units import quantity
 from paceline_operator.plans.children import render
-from paceline_operator.plans.pod import BINDING, USER, binary_size, cores, pod_template
+from paceline_operator.plans.placement import binary_size, cores
+from paceline_operator.plans.pod import BINDING, USER, pod_template
 from paceline_workers.config import WorkerConfig
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -260,6 +261,8 @@ def test_cores_are_written_as_the_server_writes_them(count: float, text: str) ->
     assert cores(count) == text
 
 
-@pytest.mark.parametrize(("size", "text"), [(512 << 20, "512Mi"), (4 << 30, "4Gi"), (1000, "1000"), (1536, "1536")])
+@pytest.mark.parametrize(
+    ("size", "text"), [(512 << 20, "512Mi"), (4 << 30, "4Gi"), (1000, "1k"), (1536, "1536"), (1_500_000, "1500k")]
+)
 def test_sizes_are_written_as_the_server_writes_them(size: int, text: str) -> None:
     assert binary_size(size) == text

@@ -6,12 +6,15 @@ One row goes away with each capability that arrives.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from re import fullmatch
 
 from paceline_core.objects.engine import GPU_MAX_SEQS, GPU_PAGE_TOKENS
+from paceline_core.objects.fields import FIXES, LABEL_KEY_PATTERN
 from paceline_core.objects.problems import Problem
 from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 from paceline_core.objects.route import RouteSpec
 from paceline_core.objects.served import KV_DTYPES, QUANTIZATIONS
+from paceline_core.units import cores, quantity
 
 SOURCES = ("builtin://", "file://")
 GPU_KV_DTYPES = ("fp8", "int8")
@@ -160,4 +163,30 @@ def _pool(service: ResolvedService, pool: ResolvedPool) -> Mapping[str, str]:
         problems["gpusPerReplica"] = f"a replica on {pool.accelerator} needs a GPU; write 1, or leave it out"
     if pool.tensor > 1:
         problems["gpusPerReplica"] = "a replica is one device in this version; leave it and engine.parallel out"
-    return problems
+    return {**problems, **_keys(pool), **_amounts(pool)}
+
+
+def _keys(pool: ResolvedPool) -> Mapping[str, str]:
+    """A schema cannot bound the keys of a map."""
+    maps = {"podLabels": pool.pod.labels, "podAnnotations": pool.pod.annotations}
+    return {
+        f"{field}[{key[:80]}]": FIXES[LABEL_KEY_PATTERN]
+        for field, given in maps.items()
+        for key in given
+        if len(key) > 317 or not fullmatch(LABEL_KEY_PATTERN, key)
+    }
+
+
+def _amounts(pool: ResolvedPool) -> Mapping[str, str]:
+    """Kubernetes refuses a pod that asks for more than its limit, after the Deployment was taken."""
+    asked, limits = pool.pod.resources.requests, pool.pod.resources.limits
+    pairs: tuple[tuple[str, str | None, str | None, Callable[[str], float]], ...] = (
+        ("cpu", asked.cpu, limits.cpu, cores),
+        ("memory", asked.memory, limits.memory, quantity),
+        ("ephemeral-storage", asked.ephemeral_storage, limits.ephemeral_storage, quantity),
+    )
+    return {
+        f"resources.requests.{name}": f"{request} is above the limit of {limit}; raise the limit or lower the request"
+        for name, request, limit, read in pairs
+        if request and limit and read(request) > read(limit)
+    }

@@ -187,6 +187,15 @@ def _pool(pool: Pool, spec: ServiceSpec) -> r.ResolvedPool:
         spot=pool.spot,
         node_selector=pool.node_selector,
         tolerations=pool.tolerations,
+        pod=r.PodSettings(
+            resources=pool.resources,
+            affinity=pool.affinity,
+            spread=pool.topology_spread_constraints,
+            priority_class=pool.priority_class_name,
+            labels=pool.pod_labels,
+            annotations=pool.pod_annotations,
+            volumes=pool.volumes,
+        ),
     )
 
 

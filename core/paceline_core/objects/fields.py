@@ -25,6 +25,9 @@ HEADER_PATTERN: Final = r"^[A-Za-z0-9-]+$"
 RESOURCE_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 ALLOWED_SERVICE_PATTERN: Final = r"^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?/(\*|[a-z]([-a-z0-9]*[a-z0-9])?))$"
 MONTH_PATTERN: Final = r"^[0-9]{4}-(0[1-9]|1[0-2])$"
+CORES_PATTERN: Final = r"^([0-9]{1,6}m|[0-9]{1,4}(\.[0-9]{1,3})?)$"
+LABEL_KEY_PATTERN: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+MOUNT_PATTERN: Final = r"^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$"
 TEXT_PATTERN: Final = r"^[^\x00]*$"
 LINE_PATTERN: Final = r"^[^\x00-\x1f\x7f]*$"
 
@@ -46,6 +49,9 @@ FIXES: Final[dict[str, str]] = {
     RESOURCE_PATTERN: "name an extended resource like nvidia.com/gpu",
     ALLOWED_SERVICE_PATTERN: "write *, namespace/* or namespace/name",
     MONTH_PATTERN: "write a month like 2026-01",
+    CORES_PATTERN: "write cores like 500m, 0.5 or 4",
+    LABEL_KEY_PATTERN: "write a label's key like team or example.com/team",
+    MOUNT_PATTERN: "write an absolute path like /models, without dots at the begin of a name or a slash at its end",
     TEXT_PATTERN: "leave out the NUL character, which no process can be given",
     LINE_PATTERN: "leave out line breaks and other control characters",
 }
@@ -145,6 +151,9 @@ Count = Annotated[int, Field(ge=0, le=1_000_000)]
 Total = Annotated[int, Field(ge=0, le=2**53)]
 
 LabelValue = Annotated[str, Field(max_length=63)]
+LabelKey = Annotated[str, Field(pattern=LABEL_KEY_PATTERN, min_length=1, max_length=317)]
+Cores = Annotated[str, Field(pattern=CORES_PATTERN, max_length=9)]
+MountPath = Annotated[str, Field(pattern=MOUNT_PATTERN, min_length=2, max_length=256)]
 NodeLabels = Annotated[dict[str, LabelValue], bounded(16)]
 
 Switch = Literal["open", "closed"]

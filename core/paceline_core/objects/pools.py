@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from paceline_core.objects.fields import Label, LabelValue, NodeLabels, Part, PoolName
+from paceline_core.objects.fields import Label, LabelValue, NodeLabels, Part, PoolName, Subdomain, bounded
+from paceline_core.objects.pods import Affinity, Annotations, Labels, Resources, TopologySpread, Volumes
 
 Role = Literal["both", "prefill", "decode"]
 TolerationOperator = Literal["Equal", "Exists"]
@@ -57,3 +58,17 @@ class Pool(Part):
     """Node labels that the pods need besides the profile's, at most 16."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=16)] = ()
     """Node taints that the pods accept, at most 16."""
+    resources: Resources = Resources()
+    """CPU, memory and local disk of each worker, in the place of what paceline asks for."""
+    affinity: Affinity | None = None
+    """Nodes and pods near which, or apart from which, the pods shall run."""
+    topology_spread_constraints: Annotated[tuple[TopologySpread, ...], bounded(8)] = ()
+    """How evenly the pods are spread over zones or nodes, at most 8 constraints."""
+    priority_class_name: Subdomain | None = None
+    """PriorityClass of the pods."""
+    pod_labels: Labels = {}
+    """Further labels of the pods, at most 16; paceline's own stand above them."""
+    pod_annotations: Annotations = {}
+    """Further annotations of the pods, at most 16; paceline's own stand above them."""
+    volumes: Volumes = ()
+    """Further volumes of the workers, at most 16."""

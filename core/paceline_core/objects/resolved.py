@@ -8,6 +8,7 @@ from paceline_core.objects.engine import Batching, KVDtype, Speculation
 from paceline_core.objects.fields import Metric, Switch
 from paceline_core.objects.filters import Filter
 from paceline_core.objects.model import Adapter, Quantization
+from paceline_core.objects.pods import Affinity, Resources, TopologySpread, Volume
 from paceline_core.objects.pools import Role, Toleration
 from paceline_core.objects.rollout import AbortSignal, GPUs, Strategy
 from paceline_core.objects.route import Backend, Escalation, Match, Pressure
@@ -122,6 +123,19 @@ class ResolvedEngine:
 
 
 @dataclass(frozen=True, slots=True)
+class PodSettings:
+    """What a pool's pods carry beside what paceline sets, as the user wrote it."""
+
+    resources: Resources = field(default_factory=Resources)
+    affinity: Affinity | None = None
+    spread: tuple[TopologySpread, ...] = ()
+    priority_class: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    volumes: tuple[Volume, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ResolvedPool:
     """One pool. `gpus` is what a replica asks Kubernetes for; `tensor` GPUs, real or emulated, share a layer."""
 
@@ -135,6 +149,7 @@ class ResolvedPool:
     spot: bool
     node_selector: Mapping[str, str]
     tolerations: tuple[Toleration, ...]
+    pod: PodSettings = field(default_factory=PodSettings)
 
 
 @dataclass(frozen=True, slots=True)

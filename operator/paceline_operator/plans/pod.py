@@ -8,13 +8,13 @@ account's token is never mounted.
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from paceline_core.config import LEVEL_VARIABLE
 from paceline_core.kube.cluster import Manifest
 from paceline_core.launch import Binding, Probe, Resources, WorkerLaunch
-from paceline_core.objects.pools import Toleration
-from paceline_core.objects.resolved import ResolvedPool
+from paceline_core.objects.naming import LABEL_SERVICE, selector_labels
+from paceline_core.objects.resolved import PodSettings, ResolvedPool
 from paceline_operator.nouns import Settings
 from paceline_operator.plans.marks import (
     ACCOUNT,
@@ -26,6 +26,7 @@ from paceline_operator.plans.marks import (
     TRUST_FILE,
     WORKER,
 )
+from paceline_operator.plans.placement import binary_size, cores, overridden, own_mount, own_volume, placement
 
 CONTAINER: Final = "worker"
 USER: Final = 65532
@@ -46,13 +47,6 @@ _MOUNTS: Final = {"worker": _CONFIG_DIR, "trust": _TRUST_DIR, "tmp": "/tmp", "ca
 _PAGES: Final = "pages"
 _TMP_LIMIT: Final = "1Gi"
 _CACHE_LIMIT: Final = "16Gi"
-_SPOT_LABELS: Final = {
-    "karpenter.sh/capacity-type": "spot",
-    "eks.amazonaws.com/capacityType": "SPOT",
-    "cloud.google.com/gke-spot": "true",
-    "kubernetes.azure.com/scalesetpriority": "spot",
-}
-_SPOT_TAINTS: Final = ("cloud.google.com/gke-spot", "kubernetes.azure.com/scalesetpriority")
 
 
 def pod_template(launch: WorkerLaunch, pool: ResolvedPool, settings: Settings, nodes: Mapping[str, str]) -> Manifest:
@@ -70,18 +64,21 @@ def pod_template(launch: WorkerLaunch, pool: ResolvedPool, settings: Settings, n
             "fsGroup": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(launch, settings)],
-        "volumes": _volumes(file.path.rpartition("/")[2], launch.resources),
+        "containers": [_container(launch, pool.pod, settings)],
+        "volumes": [*_volumes(file.path.rpartition("/")[2], launch.resources), *map(own_volume, pool.pod.volumes)],
         "imagePullSecrets": [{"name": name} for name in settings.pull_secrets],
-        **_placement(pool, nodes),
+        **placement(pool, nodes, selector_labels(launch.labels[LABEL_SERVICE], pool.name)),
     }
     return {
-        "metadata": {"labels": launch.labels, "annotations": {WORKER: file.content}},
+        "metadata": {
+            "labels": {**pool.pod.labels, **launch.labels},
+            "annotations": {**pool.pod.annotations, WORKER: file.content},
+        },
         "spec": {name: part for name, part in spec.items() if part not in ([], {})},
     }
 
 
-def _container(launch: WorkerLaunch, settings: Settings) -> Manifest:
+def _container(launch: WorkerLaunch, pod: PodSettings, settings: Settings) -> Manifest:
     return {
         "name": CONTAINER,
         "image": launch.image,
@@ -92,7 +89,7 @@ def _container(launch: WorkerLaunch, settings: Settings) -> Manifest:
             {"name": PORT_NAME, "containerPort": launch.port, "protocol": "TCP"},
             {"name": METRICS_PORT_NAME, "containerPort": launch.metrics_port, "protocol": "TCP"},
         ],
-        "resources": _resources(launch.resources),
+        "resources": overridden(_resources(launch.resources), pod.resources),
         "startupProbe": _probe(launch.startup),
         "livenessProbe": _probe(launch.liveness),
         "readinessProbe": _probe(launch.readiness),
@@ -105,7 +102,8 @@ def _container(launch: WorkerLaunch, settings: Settings) -> Manifest:
         "volumeMounts": [
             {"name": name, "mountPath": path, **({"readOnly": True} if path.startswith("/etc") else {})}
             for name, path in _mounts(launch.resources).items()
-        ],
+        ]
+        + [own_mount(volume) for volume in pod.volumes],
     }
 
 
@@ -145,20 +143,6 @@ def _resources(resources: Resources) -> Manifest:
     return {name: part for name, part in found.items() if part}
 
 
-def cores(count: float) -> str:
-    """`2` or `500m`, as the API server writes it."""
-    milli = round(count * 1000)
-    return f"{milli}m" if milli % 1000 else str(milli // 1000)
-
-
-def binary_size(size: int) -> str:
-    """`512Mi`, `4Gi`: the largest unit that divides, as the API server writes it."""
-    for unit, shift in (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)):
-        if size and size % (1 << shift) == 0:
-            return f"{size >> shift}{unit}"
-    return str(size)
-
-
 def _mounts(resources: Resources) -> dict[str, str]:
     return _MOUNTS | ({_PAGES: BINDING.page_dir} if resources.disk else {})
 
@@ -175,26 +159,3 @@ def _volumes(file_name: str, resources: Resources) -> list[Manifest]:
     if resources.disk:
         volumes.append({"name": _PAGES, "emptyDir": {"sizeLimit": binary_size(resources.disk)}})
     return volumes
-
-
-def _placement(pool: ResolvedPool, nodes: Mapping[str, str]) -> Manifest:
-    tolerations = [_toleration(toleration) for toleration in pool.tolerations]
-    placed: Manifest = {"nodeSelector": {**nodes, **pool.node_selector}, "tolerations": tolerations}
-    if not pool.spot:
-        return placed
-    taints = [{"key": taint, "operator": "Exists", "effect": "NoSchedule"} for taint in _SPOT_TAINTS]
-    return {**placed, "tolerations": tolerations + taints, "affinity": _spot_first()}
-
-
-def _toleration(toleration: Toleration) -> Manifest:
-    written = toleration.model_dump(by_alias=True, exclude_none=True)
-    return {name: value for name, value in written.items() if value != ""}
-
-
-def _spot_first() -> dict[str, Any]:
-    """Spot nodes are preferred and not demanded: no label for them is known everywhere, so a demand might fit none."""
-    terms = [
-        {"weight": 100, "preference": {"matchExpressions": [{"key": label, "operator": "In", "values": [value]}]}}
-        for label, value in _SPOT_LABELS.items()
-    ]
-    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from paceline_core.objects.pods import SOURCES
 from paceline_core.objects.rules.rule import Rule, service_rule
 
 _POOLS: Final = (
@@ -47,6 +48,32 @@ _POOLS: Final = (
     ),
 )
 
+_OWN_VOLUMES: Final = ("worker", "trust", "tmp", "cache", "pages")
+_OWN_PATHS: Final = ("/etc/paceline", "/tmp", "/cache", "/pages")  # noqa: S108 - paths in a container
+
+_VOLUMES: Final = (
+    service_rule(
+        "spec.pools[].volumes[]",
+        f"[{', '.join(f'has(self.{source}) ? 1 : 0' for source in SOURCES)}].sum() == 1",
+        f"a volume has one source: set exactly one of {', '.join(SOURCES)}",
+        lambda it: sum(source in it for source in SOURCES) == 1,
+    ),
+    service_rule(
+        "spec.pools[].volumes[]",
+        f"!(self.name in [{', '.join(repr(name) for name in _OWN_VOLUMES)}])",
+        f"the names {', '.join(_OWN_VOLUMES)} are those of paceline's own volumes: choose another, like models",
+        lambda it: it["name"] not in _OWN_VOLUMES,
+        ".name",
+    ),
+    service_rule(
+        "spec.pools[].volumes[]",
+        " && ".join(f"self.mountPath != '{path}' && !self.mountPath.startsWith('{path}/')" for path in _OWN_PATHS),
+        f"the paths {', '.join(_OWN_PATHS)} are paceline's own: mount it elsewhere, like /models",
+        lambda it: not any(it["mountPath"] == path or it["mountPath"].startswith(f"{path}/") for path in _OWN_PATHS),
+        ".mountPath",
+    ),
+)
+
 _SCALING: Final = (
     service_rule(
         "spec.scaling",
@@ -86,4 +113,4 @@ _ROLLOUT: Final = (
     ),
 )
 
-CAPACITY_RULES: Final[tuple[Rule, ...]] = (*_POOLS, *_SCALING, *_ROLLOUT)
+CAPACITY_RULES: Final[tuple[Rule, ...]] = (*_POOLS, *_VOLUMES, *_SCALING, *_ROLLOUT)
