@@ -58,9 +58,7 @@ class Call:
         self._rival: Rival | None = None
         self._slot: Ticket | None = None
         self._paused = False
-        self.request = request
-        self.request_id = request_id
-        self.reply = reply
+        self.request, self.request_id, self.reply = request, request_id, reply
         self.life = Life(request.received, front.waits)
         self.continuation = Continuation(0, 0)
         self.desk: Desk | None = None
@@ -382,9 +380,8 @@ class Call:
                 self.continuation.restart()
         self._scan = StreamScan(self.life.meter, self.continuation.told, resumed=self.life.begun)
         self._stream, self._brought, self._status = False, 0, 200
-        self._fields = b""
+        self._fields, self._size = b"", 0
         self._collected: list[bytes] = []
-        self._size = 0
 
     def _deadline_ms(self) -> int:
         waits, limit = self._front.waits, self.life.deadline - self._front.now()
