@@ -1,6 +1,7 @@
 """The emulated backend: step times of the planner, lateness, memory, words, cold start."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -171,6 +172,14 @@ def test_logprobs_are_those_of_an_even_choice() -> None:
     chosen, top = sample.logprobs
     assert chosen == pytest.approx(top[0][1])
     assert [word for word, _ in top] == [sample.token, vocabulary.words[0]]
+
+
+def test_a_prompts_tokens_are_as_likely_as_any_word() -> None:
+    vocabulary = Vocabulary.read(demo.FOLDER)
+    entry = replace(request("a", [5, 6, 7, 8]), prompt_logprobs=2)
+    even = -math.log(len(vocabulary.words))
+    candidates = [(word, even) for word in vocabulary.words[:2]]
+    assert vocabulary.scores(Chunk(entry, 1, 3, True)) == [(even, 1, candidates)] * 2
 
 
 @pytest.mark.parametrize(
