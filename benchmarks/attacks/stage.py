@@ -199,10 +199,10 @@ def stage(models: Sequence[Model] = tuple(Model), limits: Mapping[str, Any] = _N
 def _worker(folder: Path, model: Model, port: int, hop_key: bytes) -> WorkerProcess:
     place = folder / f"{model}-{time.monotonic_ns()}"
     place.mkdir()
-    config = {"service": f"default/{model}", "name": f"{model}-0", "served_names": [model.value, f"default/{model}"]}
-    listen = {"host": "127.0.0.1", "port": port}
+    names = {"service": f"default/{model}", "name": f"{model}-0", "served_names": [model.value, f"default/{model}"]}
+    config = names | {"listen": {"host": "127.0.0.1", "port": port}, "anonymous": False, "engine": _ENGINES[model]}
     with on_core(CORE):
-        return WorkerProcess(place, None, config | {"listen": listen, "engine": _ENGINES[model]}, {}, hop_key)
+        return WorkerProcess(place, None, config, {}, hop_key)
 
 
 def _places(gateway: Contestant, workers: Mapping[Model, int]) -> dict[Port, int]:
