@@ -44,7 +44,9 @@ SENT = (
     ("websocket: wrong frames", "a ping of 126"),
     ("grammar: multipleOf", "multipleOf 5e+06"),
     ("worker: bodies", "8 MB of arrays"),
-    ("worker: tokens", "wrong signature"),
+    ("worker: WebSocket", "empty fragments"),
+    ("worker: tokens", "expires at Infinity"),
+    ("admin: bodies and heads", "headers without end"),
     ("admin: bodies and heads", "8 MB of brackets"),
 )
 """One of each way in which something is used up."""
