@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.chart.rendering import CHART, ROOT, helm
+from tests.chart.rendering import CHART, ROOT, helm, rendered, template
+from tools.dashboards.rules import RUNBOOKS
 
 VALUES = (CHART / "values.yaml").read_text()
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
@@ -63,12 +64,31 @@ def test_the_install_page_has_a_row_for_every_value() -> None:
         ("monitoring.labels.team=7", "team"),
         ("autoscaler.resources.request.cpu=1", "request"),
         ("paceline-crds.install=false", "install"),
+        ("gateway.replicas=0", "replicas"),
+        ("gateway.resources.requests.cpu=lots", "cpu"),
+        ("gateway.resources.limits.memory=2GB", "memory"),
+        ("operator.resources.limits.memory=-1Gi", "memory"),
+        ("prometheus.storage=much", "storage"),
+        ("monitoring.runbooks=wiki/runbooks", "runbooks"),
     ],
 )
 def test_what_cannot_be_right_is_refused_and_named(said: str, names: str, tool: str) -> None:
     done = helm("template", "paceline", str(CHART), "--set", said, tool=tool)
     assert done.returncode != 0
     assert names in done.stderr.partition("paceline:")[2]
+
+
+@pytest.mark.real
+def test_alerts_and_panels_link_to_the_runbooks_that_an_install_names() -> None:
+    wiki = "https://wiki.example.com/paceline"
+    chart = template("--set", f"monitoring.runbooks={wiki}")
+    rules = "".join(chart.one("ConfigMap", "paceline-prometheus-rules")["data"].values())
+    board = "".join(chart.one("ConfigMap", "paceline-dashboard-service")["data"].values())
+    assert f"{wiki}/PacelineServiceDown.md" in rules
+    assert f"{wiki}/PacelineScaleStuck.md" in board
+    assert "paceline.dev/docs" not in rules + board
+    plain = "".join(rendered().one("ConfigMap", "paceline-prometheus-rules")["data"].values())
+    assert f"{RUNBOOKS}/PacelineServiceDown.md" in plain
 
 
 def _listed(line: str) -> bool:

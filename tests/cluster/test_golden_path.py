@@ -7,6 +7,7 @@ asserted about how long anything takes: what has to come is waited for, within a
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import httpx
 import pytest
 from openai import OpenAI
 from tests.cluster.harness.commands import Kubectl
+from tests.cluster.harness.up import INSTALL
 from tests.cluster.harness.workbench import Workbench
 from tests.cluster.traffic import Kind, streams, traffic
 from tools.dashboards import boards, queries
@@ -32,7 +34,6 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(420)]
 
 ROOT = Path(__file__).parents[2]
 SYSTEM, HOME = "paceline-system", "default"
-IMAGE = "localhost/paceline:test"
 BUSY: dict[str, Any] = {
     "apiVersion": "paceline.dev/v1alpha1",
     "kind": "InferenceService",
@@ -93,10 +94,10 @@ def story(cluster: Workbench) -> Iterator[Story]:
 
 
 def test_helm_installs_paceline(story: Story) -> None:
-    images = [f"--set={part}.image={IMAGE}" for part in ("operator", "autoscaler", "gateway", "worker", "prometheus")]
+    """By the line that `make cluster` prints, and sizes for a small machine."""
     small = ("--set=gateway.resources.requests.cpu=50m", "--set=gateway.settleSeconds=2")
-    words = (f"--namespace={SYSTEM}", "--wait", "--timeout=120s", *small, *images)
-    story.bench.helm()("install", "paceline", str(ROOT / "charts" / "paceline"), *words, limit_s=150)
+    _, *words = shlex.split(INSTALL.replace("charts/paceline", str(ROOT / "charts" / "paceline")))
+    story.bench.helm()(*words, *small, limit_s=150)
 
 
 def test_the_example_of_make_up_becomes_ready(story: Story) -> None:

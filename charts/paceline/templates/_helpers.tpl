@@ -48,3 +48,8 @@ labels:
 http://paceline-prometheus.{{ .Release.Namespace }}.svc:9090
 {{- end -}}
 {{- end }}
+
+{{- /* A file of rules or a dashboard, whose runbooks are read where this install says. */ -}}
+{{- define "paceline.withRunbooks" -}}
+{{- .root.Files.Get .path | replace "https://paceline.dev/docs/runbooks/" (printf "%s/" .root.Values.monitoring.runbooks) -}}
+{{- end }}
