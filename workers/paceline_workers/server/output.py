@@ -30,18 +30,22 @@ class Piece:
 
 
 class Output:
-    """One sequence's output so far. `include_stop`: the stop string or token that ends it belongs to its text."""
+    """One sequence's output so far, behind the prompt `before`.
 
-    def __init__(
+    `include_stop`: the stop string or token that ends it belongs to its text.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a request says of its text
         self,
         decode: Decode,
         *,
+        before: Sequence[int] = (),
         stops: Sequence[str] = (),
         include_stop: bool = False,
         min_tokens: int = 0,
         filters: Filters | None = None,
     ) -> None:
-        self._detokenizer = Detokenizer(decode)
+        self._detokenizer = Detokenizer(decode, before)
         self._stops = StopMatcher(stops, included=include_stop)
         self._include_stop = include_stop
         self._stoppable = bool(stops)

@@ -40,9 +40,13 @@ class Tokenizer:
         self._inner = inner
         self._threads = TextThreads()
         self._bytes = _byte_level() if _is_byte_level(inner) else {}
+        self.drops_first_blank = not self._bytes and _drops_first_blank(inner)
+        """Whether a text that begins with a blank is told without it, as by SentencePiece."""
         self._longest = longest_token(inner, frozenset(self._bytes))
         self._segments = Segments(inner, exact=self._longest is not None)
         self.special_tokens = _special_tokens(settings)
+        added = inner.get_added_tokens_decoder()
+        self.special_ids = frozenset(token for token, entry in added.items() if entry.special)
         self.size: int = inner.get_vocab_size(with_added_tokens=True)
 
     @classmethod
@@ -122,26 +126,14 @@ class Tokenizer:
     def special(self, text: str) -> int | None:
         """The id of a special token; None for any other text."""
         token = self._inner.token_to_id(text)
-        added = None if token is None else self._inner.get_added_tokens_decoder().get(token)
-        return token if added is not None and added.special else None
+        return token if token in self.special_ids else None
 
     def decoder(self, kept: Sequence[str]) -> Decode:
         """`decode`, but the special tokens `kept` are not left out: each stands between the texts around it."""
-        special = {token: name for name in kept if (token := self.special(name)) is not None}
-        if not special:
+        left_out = self.special_ids - {self._inner.token_to_id(name) for name in kept}
+        if left_out == self.special_ids:
             return self.decode
-
-        def decode(ids: Sequence[int]) -> str:
-            if special.keys().isdisjoint(ids):
-                return self.decode(ids)
-            parts, begin = [], 0
-            for at, token in enumerate(ids):
-                if token in special:
-                    parts += [self.decode(ids[begin:at]), special[token]]
-                    begin = at + 1
-            return "".join([*parts, self.decode(ids[begin:])])
-
-        return decode
+        return lambda ids: self.decode_all([token for token in ids if token not in left_out])
 
     async def spell(self, ids: Sequence[int]) -> str:
         """Text of ids with special tokens as their names, off the loop: a list may be long."""
@@ -163,7 +155,7 @@ class Tokenizer:
             return bytes.fromhex(piece[3:5])
         if self._bytes and all(character in self._bytes for character in piece):
             return bytes(self._bytes[character] for character in piece)
-        return piece.replace("▁", " ").encode()
+        return piece.encode() if self._bytes else piece.replace("▁", " ").encode()
 
     def close(self) -> None:
         """End the threads."""
@@ -198,6 +190,11 @@ def _slices(texts: Sequence[str]) -> Iterator[list[str]]:
 
 def _is_byte_level(inner: tokenizers.Tokenizer) -> bool:
     return inner.decoder is not None and b'"ByteLevel"' in inner.decoder.__getstate__()
+
+
+def _drops_first_blank(inner: tokenizers.Tokenizer) -> bool:
+    word = next((token for piece, token in inner.get_vocab().items() if piece.startswith("▁")), None)
+    return word is not None and not inner.decode([word]).startswith(" ")
 
 
 def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:

@@ -5,8 +5,9 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from paceline_workers.server.openai.answers import LOWEST, Kind, PromptLogprobs, TokenBytes
+from paceline_workers.server.openai.answers import LOWEST, Kind, PromptLogprobs
 from paceline_workers.server.openai.prompt_logprobs import PromptScores
+from paceline_workers.server.openai.token_texts import TokenTexts
 from paceline_workers.server.output import Logprob, Piece
 
 TEXT = Kind("cmpl", "text_completion", "text_completion")
@@ -37,19 +38,18 @@ class TextChoice(Struct, frozen=True):
 
 
 class CompletionShape:
-    """Plain text behind `echo`, the prompt's own. `token_bytes` is None when no logprobs were asked for.
+    """Plain text behind `echo`, the prompt's own. `texts` is None when no logprobs were asked for.
 
     `prompt`: whose tokens stand in the logprobs before the answer's.
     """
 
     def __init__(
-        self, index: int, token_bytes: TokenBytes | None, echo: str = "", prompt: PromptScores | None = None
+        self, index: int, texts: TokenTexts | None, echo: str = "", prompt: PromptScores | None = None
     ) -> None:
         self._index = index
-        self._token_bytes = token_bytes
+        self._texts = texts
         self._echo = echo
         self._prompt = prompt
-        self._offset = 0
 
     def opening(self) -> list[Any]:
         """The prompt, if it is wanted again."""
@@ -66,10 +66,11 @@ class CompletionShape:
 
     def skip(self, text: str, ids: Sequence[int], finish: str) -> None:  # noqa: ARG002 - offsets count the tokens' own texts
         """Offsets go on behind these tokens, and those of the prompt before them."""
-        if self._prompt is not None:
-            self._offset += sum(len(self._text(token)) for token in self._prompt.ids)
-            self._prompt = None
-        self._offset += sum(len(self._text(token)) for token in ids)
+        before = self._prompt.ids if self._prompt else ()
+        self._prompt = None
+        if self._texts is not None:
+            for token in (*before, *ids):
+                self._texts.add(token)
 
     def whole(self, pieces: Sequence[Piece]) -> TextChoice:
         """The text in one."""
@@ -77,30 +78,32 @@ class CompletionShape:
         return TextChoice(self._index, text, self._logprobs(pieces, self._prompt), pieces[-1].finish)
 
     def _logprobs(self, pieces: Sequence[Piece], prompt: PromptScores | None = None) -> TextLogprobs | None:
-        if self._token_bytes is None:
+        if self._texts is None:
             return None
         out = TextLogprobs([], [], [], [])
         for token, score in prompt.entries() if prompt else ():
-            self._add(out, token, score)
+            _add(out, self._texts, token, score)
         for piece in pieces:
             for token, (logprob, top) in zip(piece.ids, piece.logprobs, strict=False):
-                self._add(out, token, (logprob, top))
+                _add(out, self._texts, token, (logprob, top))
         return out
 
-    def _add(self, out: TextLogprobs, token: int, score: Logprob | None) -> None:
-        text = self._text(token)
-        out.text_offset.append(self._offset)
-        out.tokens.append(text)
-        self._offset += len(text)
-        if score is None:
-            out.token_logprobs.append(None)
-            out.top_logprobs.append(None)
-            return
+
+def _add(out: TextLogprobs, texts: TokenTexts, token: int, score: Logprob | None) -> None:
+    """What is told of a token; of candidates that have one name, the token itself or else the likeliest counts."""
+    name = texts.name(token)
+    out.text_offset.append(texts.offset)
+    out.tokens.append(name)
+    if score is None:
+        out.token_logprobs.append(None)
+        out.top_logprobs.append(None)
+    else:
         logprob, top = score
         out.token_logprobs.append(max(logprob, LOWEST))
-        out.top_logprobs.append({self._text(other): max(value, LOWEST) for other, value in top})
-
-    def _text(self, token: int) -> str:
-        if self._token_bytes is None:
-            return ""
-        return self._prompt.name(token) if self._prompt else self._token_bytes(token).decode(errors="replace")
+        named: dict[str, float] = {}
+        for other, value in top:
+            named.setdefault(texts.name(other), max(value, LOWEST))
+        if token in dict(top):
+            named[name] = max(logprob, LOWEST)
+        out.top_logprobs.append(named)
+    texts.add(token)

@@ -35,6 +35,7 @@ from paceline_workers.server.openai.resumes import resumed, split
 from paceline_workers.server.openai.sampled import followed, sampling
 from paceline_workers.server.openai.served import ServedModel, ToolParsing
 from paceline_workers.server.openai.token_ids import WithTokenIds, as_id
+from paceline_workers.server.openai.token_texts import TokenTexts
 from paceline_workers.server.openai.tool_answers import ToolShape
 from paceline_workers.server.output import Output, Piece
 from paceline_workers.server.tools.alternative import alternative
@@ -177,14 +178,15 @@ async def completion_job(model: ServedModel, asked: Asked) -> Job:
     most = default if request.limit is None else request.limit
     how = Encoding(request.add_special_tokens, request.truncation(context, most), min(most, 1))
     all_ids = await ids_of(model.tokenizer, request.prompt, context, "prompt", how)
-    token_bytes = None if request.logprobs is None else _token_bytes(model, request)
     logprobs = -1 if request.logprobs is None else request.logprobs
 
     def shape(index: int, scores: Sequence[PromptLogprob], ids: list[int], echo: str) -> Shape:
-        echoed = PromptScores(ids, scores, logprobs, token_bytes) if request.echo and token_bytes else None
-        made: Shape = CompletionShape(index, token_bytes, echo, echoed)
+        names, echoed = _token_bytes(model, request), request.echo and logprobs >= 0
+        texts = _token_texts(model, request, () if request.echo else ids) if logprobs >= 0 else None
+        scored = PromptScores(ids, scores, logprobs, names) if echoed else None
+        made: Shape = CompletionShape(index, texts, echo, scored)
         if request.prompt_logprobs is not None:
-            own = PromptScores(ids, scores, request.prompt_logprobs, _token_bytes(model, request))
+            own = PromptScores(ids, scores, request.prompt_logprobs, names)
             made = WithPromptLogprobs(made, own)
         return WithTokenIds(made, ids) if request.return_token_ids else made
 
@@ -213,6 +215,12 @@ def _chat_shape(index: int, token_bytes: TokenBytes | None, tools: ToolParsing |
 def _token_bytes(model: ServedModel, request: GenerateRequest) -> TokenBytes:
     """What `logprobs` call a token."""
     return as_id if request.return_tokens_as_token_ids else model.tokenizer.token_bytes
+
+
+def _token_texts(model: ServedModel, request: CompletionRequest, before: Sequence[int]) -> TokenTexts:
+    """What the tokens of an answer behind `before` add to its text."""
+    as_ids, special = request.return_tokens_as_token_ids, not request.skip_special_tokens
+    return TokenTexts(model.tokenizer, before, special=special, as_ids=as_ids)
 
 
 def _echo(model: ServedModel, given: Input, echo: bool) -> str:
@@ -353,6 +361,7 @@ def _choices(
             filters = model.filters() if model.filters else None
             output = Output(
                 decode,
+                before=submit.prompt,
                 stops=request.stop,
                 include_stop=request.include_stop_str_in_output,
                 min_tokens=request.min_tokens,

@@ -1,0 +1,60 @@
+"""What each token of a completion adds to its text: the `tokens` and `text_offset` of OpenAI's `logprobs`.
+
+A token's bytes go through one UTF-8 decoder, so a token that is half a character adds nothing and the one that ends it
+adds the character. Where the tokenizer's decoder drops the blank that begins a text, the first token adds its bytes
+without it. Special tokens that the text leaves out keep their names and take no place in it.
+
+Invariant: the tokens that are shown, put together, are the text. Known holes: bytes that are no UTF-8 may become more
+or fewer U+FFFD in the text than here; a prompt that is echoed with a blank of its own in front, which its tokenizer
+drops, is one character longer than its tokens.
+"""
+
+import codecs
+from collections.abc import Sequence
+
+from paceline_workers.server.detokenize import recent
+from paceline_workers.server.openai.token_ids import as_id
+from paceline_workers.server.tokenizer import Tokenizer
+
+_utf8 = codecs.getincrementaldecoder("utf-8")
+
+
+class TokenTexts:
+    """The tokens of one text in order. `before`: those of a prompt that the text goes on and does not hold."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, before: Sequence[int] = (), *, special: bool = False, as_ids: bool = False
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._special = special
+        self._as_ids = as_ids
+        self._begun = not tokenizer.drops_first_blank
+        self._open = b""
+        self.offset = 0
+        for token in recent(tokenizer.decode_all if special else tokenizer.decode, before):
+            self.add(token)
+        self.offset = 0
+
+    def name(self, token: int) -> str:
+        """What `token` is called if it comes next."""
+        if self._as_ids:
+            return as_id(token).decode()
+        return self._tokenizer.token_text(token) if self._left_out(token) else self._added(token)[0]
+
+    def add(self, token: int) -> None:
+        """It has come: the next one begins where it ends."""
+        if self._left_out(token):
+            return
+        text, self._open = self._added(token)
+        self.offset += len(text)
+        self._begun = self._begun or bool(text or self._open or self._tokenizer.token_bytes(token))
+
+    def _left_out(self, token: int) -> bool:
+        return not self._special and token in self._tokenizer.special_ids
+
+    def _added(self, token: int) -> tuple[str, bytes]:
+        """The text that `token` ends or adds, and the bytes of a character that it leaves open."""
+        raw = self._tokenizer.token_bytes(token)
+        decoder = _utf8("replace")
+        text = decoder.decode(self._open + (raw if self._begun else raw.removeprefix(b" ")))
+        return text, decoder.getstate()[0]
