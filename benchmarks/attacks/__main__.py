@@ -6,6 +6,7 @@ workers share core 1, attacker and neighbour core 0.
 """
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -39,10 +40,13 @@ def main() -> None:
 
 def measure(kinds: Sequence[Kind], *, quick: bool) -> Measured:
     """Rows, and every case."""
+    load = [os.getloadavg()]
     with stage() as ready:
         rounds.warm(ready)
         found = [rounds.attacked(ready, kind, kind.cases[:1] if quick else kind.cases) for kind in kinds]
-        return rounds.rows(found), {"kinds": {one.kind.name: one.json() for one in found}, "restarts": ready.restarts}
+    load.append(os.getloadavg())
+    kept = {"kinds": {one.kind.name: one.json() for one in found}, "restarts": ready.restarts}
+    return rounds.rows(found), kept | {"load_averages": load}
 
 
 def _wanted(kind: Kind, words: Sequence[str]) -> bool:
