@@ -7,7 +7,9 @@ from paceline_core.errors import InvalidInput
 from paceline_planner.dtypes import Dtype
 from paceline_planner.shapes.model import ModelShape
 
-SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
+SUPPORTED = ("llama", "mistral", "ministral", "qwen2", "qwen3")
+MISTRAL = ("mistral", "ministral")
+"""The same; the second names the types of its layers."""
 
 _MOST, _MOST_LAYERS = 1 << 31, 10_000
 _DTYPES = {"float32": Dtype.FP32, "bfloat16": Dtype.BF16, "float16": Dtype.FP16}
@@ -22,7 +24,7 @@ def from_config(config: Mapping[str, Any], *, name: str = "") -> ModelShape:
     kind = _architecture(config)
     heads, hidden = _count(config, "num_attention_heads"), _count(config, "hidden_size")
     dtype = _dtype(config)
-    attention_bias = _flag(config, "attention_bias") and kind != "mistral"
+    attention_bias = _flag(config, "attention_bias") and kind not in MISTRAL
     return ModelShape(
         name=name or str(config.get("_name_or_path") or kind),
         layers=_count(config, "num_hidden_layers", most=_MOST_LAYERS),

@@ -73,9 +73,14 @@ def test_a_bias_that_the_config_does_not_know_is_named(folder: Path) -> None:
 
 
 def test_buffers_and_a_tied_output_matrix_are_left_aside(folder: Path) -> None:
-    more = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8), "lm_head.weight": torch.ones(1, 64)}
-    tensors(folder, lambda held: held.update(more))
+    buffer = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8)}
+    tensors(folder, lambda held: held.update({**buffer, "lm_head.weight": held["model.embed_tokens.weight"].clone()}))
     assert load(folder).facts.limits.max_model_len
+
+
+def test_an_output_matrix_of_another_shape_is_named_although_the_config_ties_it(folder: Path) -> None:
+    tensors(folder, lambda held: held.update({"lm_head.weight": torch.ones(1, 64)}))
+    assert "lm_head.weight has shape [1, 64], config.json makes it [211, 64]" in refusal(folder)
 
 
 def test_a_tensor_of_another_shape_is_named_with_both_shapes(folder: Path) -> None:

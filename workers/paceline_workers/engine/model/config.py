@@ -1,10 +1,11 @@
 """What config.json says beyond the shape: norms, rotary embedding, windows; and beside it what generation_config says.
 
-Both spellings of the rotary fields are read: `rope_theta` with `rope_scaling`, and `rope_parameters` with all in one.
+Both spellings of the rotary fields are read: `rope_theta` with `rope_scaling`, and `rope_parameters` with all in one,
+perhaps for each type of layer. Where a file has both, `rope_scaling` counts, as in `transformers`.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from paceline_workers.engine.model.files import read_object
 from paceline_workers.engine.model.generation import Generation
 from paceline_workers.engine.model.generation import read as read_generation
 from paceline_workers.engine.model.rope import Rope
-from paceline_workers.engine.model.windows import sights
+from paceline_workers.engine.model.windows import FULL, SLIDING, sights
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +52,18 @@ def _parse(data: Mapping[str, Any], generation: Generation) -> ModelConfig:
     eps = data.get("rms_norm_eps", 1e-6)
     if not isinstance(eps, float | int) or not 0 < eps < math.inf:
         raise InvalidInput("rms_norm_eps", f"{eps!r} is not a positive number")
-    rope = _rope(data, shape)
-    shape = replace(shape, max_context=rope.context)
-    return ModelConfig(shape, float(eps), rope, sights(data, shape.layers), generation)
+    seen = sights(data, shape.layers)
+    rope = _rope(data, shape, {SLIDING if sight.window else FULL for sight in seen})
+    return ModelConfig(replace(shape, max_context=rope.context), float(eps), rope, seen, generation)
 
 
-def _rope(data: Mapping[str, Any], shape: ModelShape) -> Rope:
-    field = "rope_parameters" if data.get("rope_parameters") else "rope_scaling"
-    scaling = data.get(field) or {}
-    if not isinstance(scaling, dict):
-        raise InvalidInput(field, f"{scaling!r} is not an object")
+def _rope(data: Mapping[str, Any], shape: ModelShape, types: Set[str]) -> Rope:
+    field = "rope_scaling" if data.get("rope_scaling") else "rope_parameters"
+    scaling = _of_all_layers(field, data.get(field) or {}, types)
     if "original_max_position_embeddings" in data:
         scaling = {**scaling, "original_max_position_embeddings": data["original_max_position_embeddings"]}
-    if data.get("partial_rotary_factor", scaling.get("partial_rotary_factor", 1.0)) != 1.0:
+    rotated = [each.get("partial_rotary_factor") for each in (data, scaling)]
+    if any(factor not in (None, 1.0) for factor in rotated):
         raise InvalidInput("partial_rotary_factor", "partly rotated heads are not supported")
     theta = scaling.get("rope_theta", data.get("rope_theta", 10000.0))
     if isinstance(theta, bool) or not isinstance(theta, float | int):
@@ -73,3 +73,16 @@ def _rope(data: Mapping[str, Any], shape: ModelShape) -> Rope:
         return Rope.of(kind, shape.head_dim, float(theta), shape.max_context, scaling)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise InvalidInput(field, f"{kind!r} with {scaling} cannot be used: {error}") from None
+
+
+def _of_all_layers(field: str, scaling: object, types: Set[str]) -> Mapping[str, Any]:
+    """The parameters, or those of the layers' types where they are given for each: the same for all."""
+    if not isinstance(scaling, dict):
+        raise InvalidInput(field, f"{scaling!r} is not an object")
+    if not any(isinstance(value, dict) for value in scaling.values()):
+        return scaling
+    first, *others = (scaling.get(name) for name in sorted(types))
+    if not isinstance(first, dict) or any(other != first for other in others):
+        words = f"must give the same parameters to layers of {' and '.join(sorted(types))}; others are not supported"
+        raise InvalidInput(field, words)
+    return first

@@ -7,12 +7,14 @@ as one ragged batch.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
+from paceline_core.telemetry import get_logger
+from paceline_planner.shapes import ModelShape
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.batch import Batch
 from paceline_workers.engine.model.config import ModelConfig
@@ -21,6 +23,7 @@ from paceline_workers.engine.model.rope import rotate
 from paceline_workers.engine.model.weights import Weights
 from paceline_workers.engine.scheduling import Plan
 
+_log = get_logger(__name__)
 BUFFERS = ("rotary_emb.inv_freq",)
 """What old checkpoints hold beside weights; it is computed from the config."""
 
@@ -114,15 +117,34 @@ class _Step:
 def load(config: ModelConfig, weights: Weights, products: Products, progress: Callable[[], None]) -> Decoder:
     """Build the decoder from a folder's tensors; `progress` is called after each layer and may raise."""
     shape, source = config.shape, _Source(config, weights, products)
-    embedding = weights.take("model.embed_tokens.weight", shape.vocab, shape.hidden)
+    embedding, head = _vocabulary(weights, shape)
     layers = []
     for index in range(shape.layers):
         layers.append(_layer(source, f"model.layers.{index}."))
         progress()
-    head = embedding if shape.tied else weights.take("lm_head.weight", shape.vocab, shape.hidden)
     norm = source.norm("model.norm", shape.hidden)
-    weights.check_others([*BUFFERS, "lm_head.weight"] if shape.tied else BUFFERS)
-    return Decoder(config, embedding, tuple(layers), norm, products.linear(head, shared=shape.tied))
+    weights.check_others(BUFFERS)
+    tied = head is embedding
+    config = replace(config, shape=replace(shape, tied=tied))
+    return Decoder(config, embedding, tuple(layers), norm, products.linear(head, shared=tied))
+
+
+def _vocabulary(weights: Weights, shape: ModelShape) -> tuple[Tensor, Tensor]:
+    """Embedding and output matrix; one tensor where they are tied.
+
+    As in `transformers`, files that hold two different ones are believed against `tie_word_embeddings`, and files with
+    one of the two names have the tied matrix there.
+    """
+    names, size = ("model.embed_tokens.weight", "lm_head.weight"), (shape.vocab, shape.hidden)
+    if shape.tied and not all(map(weights.has, names)):
+        only = weights.take(names[0] if weights.has(names[0]) else names[1], *size)
+        return only, only
+    embedding, head = (weights.take(name, *size) for name in names)
+    if shape.tied and torch.equal(embedding, head):
+        return embedding, embedding
+    if shape.tied:
+        _log.warning("tie_word_embeddings is true, but lm_head.weight is another matrix; it is used")
+    return embedding, head
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Which layers see only a sliding window of the tokens before them, as config.json says it for each architecture.
 
-Mistral: all layers, unless `sliding_window` is null (absent: 4,096, as `transformers` assumes). Qwen2 and Qwen3: with
+Mistral: those that `layer_types` lists, without it all layers, unless `sliding_window` is null (absent: 4,096, as
+`transformers` assumes). Qwen2 and Qwen3: with
 `use_sliding_window`, those that `layer_types` lists, else those from `max_window_layers` (28) on. Llama: none.
 A window that the configuration asks for narrows the layers that see more, and leaves its first tokens in their sight.
 """
@@ -9,11 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from paceline_core.errors import InvalidInput
+from paceline_planner.shapes import MISTRAL
 from paceline_workers.engine.memory.sight import Sight
 
 _WINDOW = 4096
 _FIRST_LAYER = 28
-_TYPES = ("full_attention", "sliding_attention")
+FULL, SLIDING = "full_attention", "sliding_attention"
+_TYPES = (FULL, SLIDING)
 
 
 def sights(data: Mapping[str, Any], layers: int) -> tuple[Sight, ...]:
@@ -23,9 +26,7 @@ def sights(data: Mapping[str, Any], layers: int) -> tuple[Sight, ...]:
 
 def _windows(data: Mapping[str, Any], layers: int) -> tuple[int | None, ...]:
     kind = data["model_type"]
-    if kind == "mistral":
-        return (_size(data),) * layers
-    if kind == "llama" or not _used(data) or (size := _size(data)) is None:
+    if kind == "llama" or (kind not in MISTRAL and not _used(data)) or (size := _size(data)) is None:
         return (None,) * layers
     return tuple(size if slides else None for slides in _sliding(data, layers))
 
@@ -46,6 +47,8 @@ def _used(data: Mapping[str, Any]) -> bool:
 
 def _sliding(data: Mapping[str, Any], layers: int) -> list[bool]:
     types = data.get("layer_types")
+    if types is None and data["model_type"] in MISTRAL:
+        return [True] * layers
     if types is None:
         first = data.get("max_window_layers", _FIRST_LAYER)
         if not _counts(first, at_least=0):
@@ -53,7 +56,7 @@ def _sliding(data: Mapping[str, Any], layers: int) -> list[bool]:
         return [layer >= first for layer in range(layers)]
     if not isinstance(types, list) or len(types) != layers or any(name not in _TYPES for name in types):
         raise InvalidInput("layer_types", f"must name one of {', '.join(_TYPES)} for each of the {layers} layers")
-    return [name == _TYPES[1] for name in types]
+    return [name == SLIDING for name in types]
 
 
 def _counts(value: object, *, at_least: int) -> bool:
