@@ -108,7 +108,7 @@ def test_a_missing_or_malformed_count_is_refused_by_name(field: str, bad: object
 @pytest.mark.parametrize(
     ("change", "field", "fix"),
     [
-        ({"model_type": "gemma3"}, "model_type", "use one of llama, mistral, qwen2, qwen3"),
+        ({"model_type": "gemma3"}, "model_type", "use one of llama, mistral, ministral, qwen2, qwen3"),
         ({"model_type": None}, "model_type", "use one of"),
         ({"quantization_config": {"bits": 4}}, "quantization_config", "use the original weights"),
         ({"torch_dtype": "float64"}, "dtype", "use one of float32, bfloat16, float16"),
