@@ -93,6 +93,7 @@ CASES: dict[str, dict[str, Case]] = {
         "echo": (True, {"messages": TURNS} | HALF),
         "tools": ([TOOL], {}),
         "tool_choice": ("required", {"tools": [TOOL]}),
+        "include_reasoning": (False, {"chat_template": "{{ messages[0].content }}</think><think>"}),
         "parallel_tool_calls": (False, {"tools": [TOOL], "tool_choice": "required"}),
     },
     Route.COMPLETIONS: BOTH

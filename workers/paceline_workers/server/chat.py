@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from paceline_core.errors import Code, InvalidInput, RequestError
 from paceline_workers.files import read_text
+from paceline_workers.server.reasoning import Reasoning, begun, reasoning_of
 from paceline_workers.server.template_environment import FAULTS, Compiled, Now, Refused, compiled
 from paceline_workers.server.tokenizer import read_json
 from paceline_workers.server.tools.calls import Form
@@ -62,6 +63,7 @@ class ChatTemplate:
         tried: bool = True,
     ) -> None:
         self._special_tokens = dict(special_tokens)
+        self.reasoning = reasoning_of(source)
         try:
             self._template = self._for_tools = compiled(source, now)
             if tried:
@@ -101,6 +103,10 @@ class ChatTemplate:
     def form(self) -> Form | None:
         """How its model writes calls; None where tools cannot be offered."""
         return form_of(self.render)
+
+    def begun(self, prompt: str, continued: str | None) -> Reasoning | None:
+        """How the reasoning of an answer to `prompt` begins, None without. `continued`: the message that it goes on."""
+        return begun(self.reasoning, prompt, continued) if self.reasoning else None
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), how: Rendering = PLAIN) -> str:
         """The prompt, by default ready for the assistant's turn. Raises RequestError when the template refuses it."""

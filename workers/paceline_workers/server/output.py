@@ -13,6 +13,7 @@ from paceline_workers.messages import PromptLogprob, Timing, Tokens
 from paceline_workers.server.detokenize import Decode, Detokenizer
 from paceline_workers.server.filters.hook import Filters
 from paceline_workers.server.gate import RETRY_AFTER_S
+from paceline_workers.server.reasoning import Reasoning, Splitter
 from paceline_workers.server.stops import StopMatcher
 
 Logprob = tuple[float, list[tuple[int, float]]]
@@ -20,19 +21,24 @@ Logprob = tuple[float, list[tuple[int, float]]]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """New output. `ids` begin at `position`; `finish` is "" while running, else stop, length or content_filter."""
+    """New output. `ids` begin at `position`; `finish` is "" while running, else stop, length or content_filter.
+
+    `reasoning` stands before `text`.
+    """
 
     text: str
     position: int
     ids: list[int]
     finish: str
     logprobs: list[Logprob]
+    reasoning: str = ""
 
 
 class Output:
     """One sequence's output so far, behind the prompt `before`.
 
-    `include_stop`: the stop string or token that ends it belongs to its text.
+    `include_stop`: the stop string or token that ends it belongs to its text. Stop strings are looked for behind the
+    reasoning; filters judge it too, apart from the text.
     """
 
     def __init__(  # noqa: PLR0913 - what a request says of its text
@@ -44,6 +50,9 @@ class Output:
         include_stop: bool = False,
         min_tokens: int = 0,
         filters: Filters | None = None,
+        reasoning: Reasoning | None = None,
+        reasoning_filters: Filters | None = None,
+        tell_reasoning: bool = True,
     ) -> None:
         self._detokenizer = Detokenizer(decode, before)
         self._stops = StopMatcher(stops, included=include_stop)
@@ -51,6 +60,12 @@ class Output:
         self._stoppable = bool(stops)
         self._min_tokens = min_tokens
         self._filters = filters or Filters()
+        self._splitter = Splitter(reasoning)
+        self._reasoning_filters = reasoning_filters or Filters()
+        self._reasoning = ""
+        self._tell_reasoning = tell_reasoning
+        self.reasons = reasoning is not None
+        self.reasoning_tokens = 0
         self._ids: list[int] = []
         self._logprobs: list[Logprob] = []
         self.prompt_logprobs: list[PromptLogprob] = []
@@ -66,22 +81,22 @@ class Output:
             text += self._text(frame)
             finish = self._finish(frame)
             if finish:
-                rest = self._stops.feed(self._detokenizer.flush()) + self._stops.flush()
-                text += self._filters.feed(rest, last=True)
+                text += self._rest()
                 finish = self.stopped or finish
                 break
-        return self._piece(text, finish) if text or finish else None
+        return self._piece(text, finish) if text or finish or self._reasoning else None
 
     def replay(self, ids: Sequence[int], finish: str = "") -> str:
         """Take in what an earlier life of this sequence has given out: its text. `finish` as with the last frame."""
         piece = self.feed([Tokens("", self.tokens, list(ids), finish)])
-        self._ids, self._logprobs = [], []
+        self._ids, self._logprobs, self._reasoning = [], [], ""
         return piece.text if piece else ""
 
     @property
     def stopped(self) -> str:
         """The finish reason if a filter or a stop string has ended the text, else ""."""
-        return "content_filter" if self._filters.ended else "stop" if self._stops.matched else ""
+        filtered = self._filters.ended or self._reasoning_filters.ended
+        return "content_filter" if filtered else "stop" if self._stops.matched else ""
 
     def _text(self, frame: Tokens) -> str:
         """Certain text of a frame; token by token, so that it does not depend on how tokens come in frames."""
@@ -93,14 +108,37 @@ class Output:
             self._ids.append(token)
             if index < shown:
                 self._logprobs += frame.logprobs[index : index + 1]
-                text += self._filters.feed(self._certain([token]))
+                text += self._filters.feed(self._certain(token))
             if self.stopped:
                 break
         return text
 
-    def _certain(self, ids: Sequence[int]) -> str:
-        new = self._detokenizer.feed(ids)
+    def _certain(self, token: int) -> str:
+        new = self._detokenizer.feed([token])
+        if not self._splitter.outside:
+            new = self._split(*self._splitter.feed(new))
         return self._stops.feed(new) if self._stoppable and self.tokens > self._min_tokens else new
+
+    def _split(self, reasoning: str, content: str) -> str:
+        """The content; a token counts as reasoning if the text is within it behind the token, or the token ends it."""
+        ended = self._splitter.outside
+        if self._splitter.inside or reasoning or (ended and self.reasoning_tokens):
+            self.reasoning_tokens += 1
+        self._think(reasoning, last=ended)
+        return content
+
+    def _think(self, text: str, *, last: bool) -> None:
+        told = self._reasoning_filters.feed(text, last=last)
+        self._reasoning += told if self._tell_reasoning else ""
+
+    def _rest(self) -> str:
+        """What was held back, once no token follows."""
+        rest = self._detokenizer.flush()
+        if not self._splitter.outside:
+            (thought, said), (late, words) = self._splitter.feed(rest), self._splitter.flush()
+            self._think(thought + late, last=True)
+            rest = said + words
+        return self._filters.feed(self._stops.feed(rest) + self._stops.flush(), last=True)
 
     def _finish(self, frame: Tokens) -> str:
         self.cached = frame.cached or self.cached
@@ -112,8 +150,8 @@ class Output:
         return frame.finish
 
     def _piece(self, text: str, finish: str) -> Piece:
-        piece = Piece(text, self.tokens - len(self._ids), self._ids, finish, self._logprobs)
-        self._ids, self._logprobs = [], []
+        piece = Piece(text, self.tokens - len(self._ids), self._ids, finish, self._logprobs, self._reasoning)
+        self._ids, self._logprobs, self._reasoning = [], [], ""
         return piece
 
 

@@ -128,6 +128,13 @@ class Tokenizer:
         token = self._inner.token_to_id(text)
         return token if token in self.special_ids else None
 
+    def grammar_token(self, text: str) -> int | None:
+        """The id of a token that a grammar must name: a special one, or `<...>`, which llguidance takes for one."""
+        token = self._inner.token_to_id(text)
+        if token is None or token not in self._inner.get_added_tokens_decoder():
+            return None
+        return token if text.startswith("<") and text.endswith(">") else self.special(text)
+
     def decoder(self, kept: Sequence[str]) -> Decode:
         """`decode`, but the special tokens `kept` are not left out: each stands between the texts around it."""
         left_out = self.special_ids - {self._inner.token_to_id(name) for name in kept}

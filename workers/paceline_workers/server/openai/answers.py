@@ -23,6 +23,12 @@ class CachedTokens(Struct, frozen=True):
     cached_tokens: int
 
 
+class OutputDetails(Struct, frozen=True):
+    """What the output tokens were for; the markers around reasoning count as such."""
+
+    reasoning_tokens: int
+
+
 class Usage(Struct, frozen=True):
     """OpenAI's token counts of one request."""
 
@@ -30,12 +36,15 @@ class Usage(Struct, frozen=True):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: CachedTokens
+    completion_tokens_details: OutputDetails | UnsetType = UNSET
 
     @classmethod
     def of(cls, prompt: int, cached: int, outputs: Sequence[Output]) -> "Usage":
         """Counts so far: `prompt` tokens, of which so many were found cached, and the output of all choices."""
         tokens = sum(output.tokens for output in outputs)
-        return cls(prompt, tokens, prompt + tokens, CachedTokens(cached))
+        reasoned = OutputDetails(sum(output.reasoning_tokens for output in outputs))
+        details = reasoned if any(output.reasons for output in outputs) else UNSET
+        return cls(prompt, tokens, prompt + tokens, CachedTokens(cached), details)
 
 
 class PromptCandidate(Struct, frozen=True):

@@ -33,6 +33,13 @@ class Delta(Struct, frozen=True):
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
     tool_calls: list[ToolCall] | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+
+    @classmethod
+    def thought(cls, text: str) -> "Delta":
+        """Reasoning, by the name that most clients know and by vLLM's newer one."""
+        return cls(reasoning_content=text, reasoning=text)
 
 
 class Candidate(Struct, frozen=True):
@@ -76,6 +83,15 @@ class AssistantMessage(Struct, frozen=True):
     content: str | None
     refusal: None = None
     tool_calls: list[ToolCall] | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, pieces: Sequence[Piece], content: str, calls: list[ToolCall]) -> "AssistantMessage":
+        """Its content is null if there is none, but reasoning or calls are."""
+        thought = "".join(piece.reasoning for piece in pieces) or UNSET
+        told = content or (None if calls or thought else "")
+        return cls("assistant", told, None, calls or UNSET, thought, thought)
 
 
 class ChatChoice(Struct, frozen=True):
@@ -100,10 +116,13 @@ class ChatShape:
         return [ChatChunk(self._index, Delta(role="assistant", content=""))]
 
     def chunks(self, piece: Piece) -> list[Any]:
-        """A piece of content; and the finish reason, with nothing to add."""
+        """A piece of reasoning, one of content; and the finish reason, with nothing to add."""
         chunks = []
+        if piece.reasoning:
+            chunks.append(ChatChunk(self._index, Delta.thought(piece.reasoning), self._logprobs([piece])))
         if piece.text:
-            chunks.append(ChatChunk(self._index, Delta(content=piece.text), self._logprobs([piece])))
+            logprobs = None if piece.reasoning else self._logprobs([piece])
+            chunks.append(ChatChunk(self._index, Delta(content=piece.text), logprobs))
         if piece.finish:
             chunks.append(ChatChunk(self._index, Delta(), None, piece.finish))
         return chunks
@@ -113,7 +132,7 @@ class ChatShape:
 
     def whole(self, pieces: Sequence[Piece]) -> ChatChoice:
         """The message in one."""
-        message = AssistantMessage("assistant", "".join(piece.text for piece in pieces))
+        message = AssistantMessage.of(pieces, "".join(piece.text for piece in pieces), [])
         return ChatChoice(self._index, message, self._logprobs(pieces), pieces[-1].finish)
 
     def _logprobs(self, pieces: Sequence[Piece]) -> ChatLogprobs | None:

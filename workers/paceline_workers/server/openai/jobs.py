@@ -38,6 +38,8 @@ from paceline_workers.server.openai.token_ids import WithTokenIds, as_id
 from paceline_workers.server.openai.token_texts import TokenTexts
 from paceline_workers.server.openai.tool_answers import ToolShape
 from paceline_workers.server.output import Output, Piece
+from paceline_workers.server.reasoning import Reasoning
+from paceline_workers.server.reasoning_grammar import after_reasoning
 from paceline_workers.server.tools.alternative import alternative
 
 INLINE = 1024
@@ -110,6 +112,8 @@ class _Wanted:
     prompt_text: str | UnsetType = UNSET
     grammar: str = ""
     alternative: Callable[[str], str] | None = None
+    reasoning: Reasoning | None = None
+    tell_reasoning: bool = True
 
 
 async def chat_job(model: ServedModel, asked: Asked) -> Job:
@@ -121,10 +125,11 @@ async def chat_job(model: ServedModel, asked: Asked) -> Job:
     model = model.with_template(request.chat_template)
     tools = model.parser(request.offered, request.forced, request.most_calls)
     text, ids = await _chat_prompt(model, request, asked)
+    reasoning = model.template.begun(text, request.continued) if model.template else None
     max_tokens = room(len(ids), request.limit, asked.caller.max_tokens, context, "messages")
     token_bytes = _token_bytes(model, request) if request.logprobs else None
     logprobs = request.top_logprobs if request.logprobs else -1
-    decode = model.tokenizer.decoder(tools.form.markers) if tools else model.tokenizer.decode
+    markers = (*(tools.form.markers if tools else ()), *(reasoning.markers if reasoning else ()))
 
     def shape(index: int, _scores: Sequence[PromptLogprob]) -> Shape:
         made = _chat_shape(index, token_bytes, tools)
@@ -135,19 +140,32 @@ async def chat_job(model: ServedModel, asked: Asked) -> Job:
         [_Prompt(ids, max_tokens, shape)],
         logprobs,
         CHAT,
-        decode if request.skip_special_tokens else model.tokenizer.decode_all,
+        model.tokenizer.decoder(markers) if request.skip_special_tokens else model.tokenizer.decode_all,
         ids if request.return_token_ids else UNSET,
         text if request.return_prompt_text else UNSET,
-        alternative=_or_calls(model, request, tools),
+        alternative=_followed_as(model, request, tools, reasoning),
+        reasoning=reasoning,
+        tell_reasoning=request.include_reasoning,
     )
     return await _job(model, request, asked, resume, wanted)
+
+
+def _followed_as(
+    model: ServedModel, request: ChatRequest, tools: ToolParsing | None, reasoning: Reasoning | None
+) -> Callable[[str], str] | None:
+    """What makes of the grammar of an answer one of the whole text."""
+    or_calls = _or_calls(model, request, tools)
+    if reasoning is None:
+        return or_calls
+    begun, special = reasoning, model.tokenizer.grammar_token
+    return lambda answer: after_reasoning(or_calls(answer) if or_calls else answer, begun, special)
 
 
 def _or_calls(model: ServedModel, request: ChatRequest, tools: ToolParsing | None) -> Callable[[str], str] | None:
     """What makes of the grammar of an answer one that also takes calls; None where none may come or they must."""
     if tools is None or request.forced is not None:
         return None
-    special = model.tokenizer.special
+    special = model.tokenizer.grammar_token
     return partial(
         alternative, syntax=tools.form.syntax, schemas=request.schemas, special=special, most=request.most_calls
     )
@@ -237,7 +255,7 @@ async def _job(
     name = secrets.token_hex(12)
     wanted = replace(wanted, grammar=await _grammar(model, request, asked, wanted))
     submits = _submits(model, request, asked, name, wanted)
-    choices = tuple(_choices(model, request, submits, asked.started, wanted.decode))
+    choices = tuple(_choices(model, request, submits, asked.started, wanted))
     identity, created = f"{wanted.kind.id_prefix}-{name}", int(model.clock.utc().timestamp())
     if resume:
         choices = await resumed(choices, resume, asked.started, model.tokenizer.size)
@@ -352,20 +370,22 @@ def _choices(
     request: GenerateRequest,
     submits: Iterable[tuple[_Prompt, Submit]],
     started: Started,
-    decode: Decode,
+    wanted: _Wanted,
 ) -> Iterator[Choice]:
     """The candidates of each prompt in turn, numbered prompt * n + choice as OpenAI does."""
     for place, (prompt, submit) in enumerate(submits):
         first: Output | None = None
         for one in _sequences(submit, request, started):
-            filters = model.filters() if model.filters else None
             output = Output(
-                decode,
+                wanted.decode,
                 before=submit.prompt,
                 stops=request.stop,
                 include_stop=request.include_stop_str_in_output,
                 min_tokens=request.min_tokens,
-                filters=filters,
+                filters=model.filters() if model.filters else None,
+                reasoning=wanted.reasoning,
+                reasoning_filters=model.filters() if model.filters else None,
+                tell_reasoning=wanted.tell_reasoning,
             )
             first = output if first is None or request.stream else first
             yield Choice(one, output, prompt.shape(place * request.n + one.choice, first.prompt_logprobs))

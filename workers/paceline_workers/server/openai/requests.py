@@ -210,6 +210,12 @@ class ChatRequest(GenerateRequest, TemplateFields):
     reasoning_effort: Effort | None = None
     return_prompt_text: bool = False
     echo: bool = False
+    include_reasoning: bool = True
+
+    @property
+    def continued(self) -> str | None:
+        """The message that the answer goes on, None where it begins one."""
+        return self.messages[-1].content if self.continue_final_message else None
 
     @property
     def echoed(self) -> str:

@@ -47,9 +47,12 @@ class ToolShape:
         return [ChatChunk(self._index, Delta(role="assistant", content=""))]
 
     def chunks(self, piece: Piece) -> list[Any]:
-        """A chunk for each content and each call; and the finish reason."""
+        """A chunk for the reasoning, each content and each call; and the finish reason."""
         self._untold.append(piece)
-        chunks: list[Any] = [
+        chunks: list[Any] = []
+        if piece.reasoning:
+            chunks.append(ChatChunk(self._index, Delta.thought(piece.reasoning), self._logprobs()))
+        chunks += [
             ChatChunk(self._index, self._delta(part), self._logprobs())
             for part in self._parts(piece.text, piece.finish)
         ]
@@ -62,11 +65,11 @@ class ToolShape:
         self._calls += sum(isinstance(part, Call) for part in self._parts(text, finish))
 
     def whole(self, pieces: Sequence[Piece]) -> ChatChoice:
-        """The message in one; without text its content is null if there are calls."""
+        """The message in one."""
         parts = self._parts("".join(piece.text for piece in pieces), pieces[-1].finish)
         calls = [self._call(part) for part in parts if isinstance(part, Call)]
         content = "".join(part for part in parts if isinstance(part, str))
-        message = AssistantMessage("assistant", content or (None if calls else ""), None, calls or UNSET)
+        message = AssistantMessage.of(pieces, content, calls)
         self._untold, self._calls = list(pieces), len(calls)
         return ChatChoice(self._index, message, self._logprobs(), self._reason(pieces[-1].finish))
 

@@ -1,7 +1,7 @@
 """Structured output beside tools: a grammar of either the answer that is asked for or calls in the model's own form.
 
 The text is llguidance's dialect of Lark, made here alone; a client cannot send this kind. Each schema is on a line of
-its own, where the engine checks it. A marker that is a special token is named by its id, any other is spelled out.
+its own, where the engine checks it. A marker that is such a token is named by its id, any other is spelled out.
 Known hole: where calls have no marker (Llama), an answer whose schema fits a call too is read as a call.
 """
 
@@ -13,7 +13,7 @@ from paceline_workers.server.tools.calls import Syntax
 from paceline_workers.server.tools.forced import Schemas, any_call
 
 Special = Callable[[str], int | None]
-"""The id of a special token, None for any other text."""
+"""The id of a token that a grammar names by it, None for any other text."""
 _SPACES = {"x-guidance": {"whitespace_pattern": " ?"}}
 _OBJECT: Mapping[str, Any] = {"type": "object"}
 
@@ -23,17 +23,27 @@ def alternative(answer: str, syntax: Syntax, schemas: Schemas, special: Special,
 
     Raises ValueError where `answer` is of another kind.
     """
-    kind, _, text = answer.partition(":")
-    if kind not in ("json", "json_schema", "regex"):
+    rule = rule_of(answer)
+    if rule is None:
         raise ValueError("only JSON and regular expressions can be followed beside `tools`")
-    rule = _regex(text) if kind == "regex" else _json(_schema(text))
     return "calls:" + "\n".join(
         ["start: answer | calls", f"answer: {rule}", *_calls(syntax, schemas, special, most > 1)]
     )
 
 
+def rule_of(answer: str) -> str | None:
+    """The grammar of JSON or a regular expression as what stands behind the name of a rule; None for another kind.
+
+    Raises ValueError for what is no schema.
+    """
+    kind, _, text = answer.partition(":")
+    if kind == "regex":
+        return _regex(text)
+    return _json(_schema(text)) if kind in ("json", "json_schema") else None
+
+
 def _calls(syntax: Syntax, schemas: Schemas, special: Special, many: bool) -> Iterator[str]:
-    opening, middle, closing = (_spelled(text, special) for text in (syntax.opening, syntax.middle, syntax.closing))
+    opening, middle, closing = (spelled(text, special) for text in (syntax.opening, syntax.middle, syntax.closing))
     if syntax.named:
         yield "calls: call" + ("+" if many else "")
         yield "call: " + " | ".join(f"call_{place}" for place in range(len(schemas)))
@@ -51,14 +61,14 @@ def _calls(syntax: Syntax, schemas: Schemas, special: Special, many: bool) -> It
     yield f"one: {_json(any_call(schemas, syntax.key))}"
 
 
-def _spelled(text: str, special: Special) -> str:
-    """A marker and the line ends around it."""
+def spelled(text: str, special: Special) -> str:
+    """A marker and the line ends around it, as a grammar writes them."""
     marker = text.strip()
     token = special(marker) if marker else None
     if token is None:
         return json.dumps(text) if text else ""
     before, after = text.split(marker)
-    return " ".join(part for part in (_spelled(before, special), f"<[{token}]>", _spelled(after, special)) if part)
+    return " ".join(part for part in (spelled(before, special), f"<[{token}]>", spelled(after, special)) if part)
 
 
 def _schema(text: str) -> Any:

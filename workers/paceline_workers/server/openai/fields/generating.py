@@ -71,6 +71,7 @@ GENERATING_FIELDS: tuple[Field, ...] = (
         "cache_salt", GENERATING, VLLM,
         "up to 1,024 characters; keys and values are shared only among requests of a tenant with the same one",
     ),
+    served("include_reasoning", CHAT, VLLM, "false: the model reasons, and the answer does not tell what"),
     # How long the answer may be
     served("max_tokens", CHAT, BOTH, "default: what the context leaves"),
     served(
@@ -195,7 +196,6 @@ GENERATING_FIELDS: tuple[Field, ...] = (
     refused("prompt_embeds", COMPLETIONS, VLLM, "a prompt is text or token ids", []),
     refused("logprob_token_ids", GENERATING, VLLM, "log-probabilities of these tokens alone"),
     refused("thinking_token_budget", GENERATING, VLLM, "how many tokens the model thinks", -1),
-    refused("include_reasoning", CHAT, VLLM, "whether its thoughts are told", True),
     refused("watermarking", GENERATING, VLLM, "marks in the choice of tokens", False),
     refused("repetition_detection", GENERATING, VLLM, "ends texts that repeat themselves", {}),
     refused("kv_transfer_params", GENERATING, VLLM, "keys and values from another engine", {}),

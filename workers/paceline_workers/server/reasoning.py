@@ -1,0 +1,110 @@
+"""A model's reasoning, split off its text by the markers around it. Pure.
+
+Which markers a model writes is told by its chat template, which names them. Where the reasoning begins is told by the
+prompt's end: a template may open it (DeepSeek R1), close it at once (Qwen 3 without thinking), or leave both to the
+model, whose answer then begins with the opening marker or has no reasoning. What follows the closing marker is content,
+whatever it holds. No character is dropped but the markers and blanks before the opening one.
+Known holes: an answer that closes what nothing opened is content. Channels (gpt-oss) and reasoning that ends with a
+phrase (Apriel) are not split.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from paceline_workers.server.tools.calls import marked
+
+_MARKERS = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+    ("<mm:think>", "</mm:think>"),
+)
+
+
+class Begin(StrEnum):
+    """Where a text begins: before reasoning that may or may not come, within it, or behind it."""
+
+    UNKNOWN = "unknown"
+    INSIDE = "inside"
+    OUTSIDE = "outside"
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """The markers of a model's reasoning, and where one answer's text begins."""
+
+    opening: str
+    closing: str
+    begin: Begin = Begin.UNKNOWN
+
+    @property
+    def markers(self) -> tuple[str, str]:
+        """Both; they may be special tokens."""
+        return self.opening, self.closing
+
+
+def reasoning_of(template: str) -> Reasoning | None:
+    """The markers that a chat template's source names; None where it names none."""
+    found = (pair for pair in _MARKERS if pair[0] in template and pair[1] in template)
+    return next((Reasoning(*pair) for pair in found), None)
+
+
+def begun(markers: Reasoning, prompt: str, continued: str | None = None) -> Reasoning | None:
+    """How an answer to `prompt` begins, None where it has no reasoning. `continued`: the message that it goes on."""
+    text = (prompt if continued is None else continued).rstrip()
+    opened, closed = text.rfind(markers.opening), text.rfind(markers.closing)
+    if text.endswith(markers.opening) or (continued is not None and opened > closed):
+        return Reasoning(*markers.markers, Begin.INSIDE)
+    if text.endswith(markers.closing) or continued:
+        return None
+    return markers
+
+
+class Splitter:
+    """Feed text; take reasoning and content out. The result does not depend on how the text was cut into pieces."""
+
+    def __init__(self, reasoning: Reasoning | None) -> None:
+        self._begin = Begin.OUTSIDE if reasoning is None else reasoning.begin
+        self._opening, self._closing = ("", "") if reasoning is None else reasoning.markers
+        self._held = ""
+
+    @property
+    def outside(self) -> bool:
+        """No reasoning follows."""
+        return self._begin is Begin.OUTSIDE
+
+    @property
+    def inside(self) -> bool:
+        """The opening marker is complete, the closing one is not."""
+        return self._begin is Begin.INSIDE
+
+    def feed(self, text: str) -> tuple[str, str]:
+        """What is certain to be reasoning now, and what is certain to be content."""
+        self._held += text
+        if self._begin is Begin.UNKNOWN:
+            self._open()
+        return self._split() if self._begin is not Begin.UNKNOWN else ("", "")
+
+    def flush(self) -> tuple[str, str]:
+        """The text is over: the rest of both."""
+        held, self._held = self._held, ""
+        return (held, "") if self.inside else ("", held)
+
+    def _open(self) -> None:
+        words = self._held.lstrip()
+        if words.startswith(self._opening):
+            self._begin, self._held = Begin.INSIDE, words[len(self._opening) :]
+        elif not self._opening.startswith(words):
+            self._begin = Begin.OUTSIDE
+
+    def _split(self) -> tuple[str, str]:
+        reasoning = ""
+        if self._begin is Begin.INSIDE:
+            found = marked(self._held, self._closing, final=False)
+            reasoning = self._held[: found.content]
+            if found.start is None:
+                self._held = self._held[found.content :]
+                return reasoning, ""
+            self._begin, self._held = Begin.OUTSIDE, self._held[found.start :]
+        content, self._held = self._held, ""
+        return reasoning, content
