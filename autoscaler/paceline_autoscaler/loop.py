@@ -7,10 +7,11 @@ what it told in force: it may still raise replicas, and removes none until it is
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from paceline_autoscaler import series
+from paceline_autoscaler.ended_workers import EndedWorkers
 from paceline_autoscaler.isolations import event
 from paceline_autoscaler.measures import Measures
 from paceline_autoscaler.nouns import Goal
@@ -31,6 +32,9 @@ LEASE_TTL_S = 15.0
 RENEW_S = 5.0
 LEAST_PAUSE_S = 0.1
 SWEEP_S = 600.0
+UNMADE_PAUSE_S = 0.5
+UNMADE_S = 10.0
+"""How long after its first pass a service without Deployments is looked at again so soon."""
 _AT_ONCE = 16
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -38,12 +42,13 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Senses:
-    """Everything that is heard and measured. `bell` is rung when a request is held."""
+    """Everything that is heard and measured. `bell` is rung when a request is held or a service is new."""
 
     gateways: Gateways
     workers: Workers
     measures: Measures
     bell: asyncio.Event
+    ended: EndedWorkers = field(default_factory=EndedWorkers)
 
 
 class Autoscaler:
@@ -59,6 +64,7 @@ class Autoscaler:
         self._world = World()
         self._subjects: dict[Key, Subject] = {}
         self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._unmade: dict[Key, float] = {}
         self._swept_at: float | None = None
         self.passed_at = desk.clock.monotonic()
 
@@ -96,11 +102,14 @@ class Autoscaler:
         began = self._desk.clock.monotonic()
         if not self._world.known or not await self._may_write():
             self._senses.gateways.isolations.take()
+            self._senses.ended.take()
             self._drop(list(self._subjects) if self._candidate.elsewhere else [])
             self._swept_at, self.passed_at = None, began
             return
         for service, told in self._senses.gateways.isolations.take():
             await self._cluster.event(event(service, told))
+        for ended in self._senses.ended.take():
+            await self._cluster.event(ended)
         goals = dict(self._world.goals)
         gone = [key for key in self._subjects if not self._still(key)]
         self._drop(gone)
@@ -116,13 +125,17 @@ class Autoscaler:
     def on_workers(self, event: WatchEvent[ServiceEndpoints]) -> None:
         """Take one event of the watch on workers, and follow who is there."""
         self._note(WORKERS, event)
+        self._senses.ended.on_workers(event, self._world.workers)
         self._world.on_workers(event)
         self._senses.workers.follow(self._world.workers.values())
 
     def on_service(self, event: WatchEvent[Manifest]) -> None:
         """Take one event of the watch on services."""
+        known = len(self._world.uids)
         self._note(SERVICES, event)
         self._world.on_service(event)
+        if len(self._world.uids) > known:
+            self._senses.bell.set()  # a new one gets its status at once
 
     def on_profile(self, event: WatchEvent[Manifest]) -> None:
         """Take one event of the watch on profiles."""
@@ -156,14 +169,23 @@ class Autoscaler:
     async def _pause(self) -> None:
         """An interval, or until the bell rings; always a little, so that a bell that rings on cannot spin the loop."""
         await self._desk.clock.sleep(LEAST_PAUSE_S)
-        await first(self._desk.clock.sleep(max(self._interval_s - LEAST_PAUSE_S, 0.0)), self._senses.bell.wait())
+        await first(self._desk.clock.sleep(max(self.pause_s() - LEAST_PAUSE_S, 0.0)), self._senses.bell.wait())
+
+    def pause_s(self) -> float:
+        """Seconds until the next pass; fewer while Deployments of a new service are about to be made."""
+        now = self._desk.clock.monotonic()
+        self._unmade = {key: since for key, since in self._unmade.items() if key in self._world.goals}
+        soon = any(now - since < UNMADE_S for since in self._unmade.values())
+        return min(self._interval_s, UNMADE_PAUSE_S) if soon else self._interval_s
 
     async def _pass(self, key: Key, goal: Goal) -> None:
         async with self._gate:
             try:
                 subject = await self._subject(key)
                 scales = await self._desk.actuator.scales(goal)
+                self._unmade.pop(key, None)
             except NotFound:
+                self._unmade.setdefault(key, self._desk.clock.monotonic())
                 return  # the Deployments are not made yet
             except Forbidden as error:
                 await self._refused(key, error)

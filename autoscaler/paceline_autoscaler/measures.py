@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from paceline_autoscaler.nouns import Attainment, Goal, Target, Verdicts
-from paceline_autoscaler.source import Answer, MetricsSource, Question, Value, observed, verdicts
+from paceline_autoscaler.source import Answer, MetricsSource, Question, Value, cause_of, observed, verdicts
 from paceline_core.clock import Clock
 from paceline_core.registry.enums import QueryResult, RequestClass, Verdict
 from paceline_core.telemetry import Metrics, get_logger
@@ -58,9 +58,9 @@ class Measures:
         if found is None:
             return None
         if self._clock.monotonic() - found.at > _ROUNDS * self._interval_s:
-            return Attainment(QueryResult.STALE, WINDOW_S)
+            return Attainment(QueryResult.STALE, WINDOW_S, (), self._source.address, "it was not asked lately")
         rows = judged(found.answer) if isinstance(found.answer, Value) else ()
-        return Attainment(found.answer.result, WINDOW_S, rows)
+        return Attainment(found.answer.result, WINDOW_S, rows, self._source.address, cause_of(found.answer))
 
     def quantiles(self, service: str) -> Mapping[Target, float]:
         """What each promised quantile was, in seconds, where it is known."""

@@ -151,11 +151,16 @@ class Verdicts:
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """The metrics source's word on the promise. `verdicts` is empty unless `result` is VALUE."""
+    """The metrics source's word on the promise. `verdicts` is empty unless `result` is VALUE.
+
+    `source` names it by its address; `cause`: why it told no value.
+    """
 
     result: QueryResult
     window_s: float
     verdicts: tuple[Verdicts, ...] = ()
+    source: str = ""
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import httpx
 
 from paceline_autoscaler.actuator import Actuator
 from paceline_autoscaler.config import AutoscalerConfig
+from paceline_autoscaler.ended_workers import EndedWorkers
 from paceline_autoscaler.ledger import Ledger
 from paceline_autoscaler.loop import Autoscaler, Senses
 from paceline_autoscaler.measures import Measures
@@ -66,7 +67,8 @@ async def assembled(config: AutoscalerConfig, site: Site) -> AsyncIterator[tuple
         gateways = Gateways(config.gateways, link, desk.now, bell.set)
         source = _source(config, scrapes, gateways, site.clock)
         measures = Measures(source, site.clock, metrics, max(config.interval_s, MEASURE_S))
-        senses = Senses(gateways, Workers(link), measures, bell)
+        ended = EndedWorkers()
+        senses = Senses(gateways, Workers(link, ended.on_load), measures, bell, ended)
         yield Autoscaler(config.name, site.cluster, senses, desk, config.interval_s), desk
 
 

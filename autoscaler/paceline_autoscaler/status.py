@@ -21,7 +21,7 @@ from paceline_autoscaler.freeze import frozen
 from paceline_autoscaler.nouns import Decision, Gap, Observation, Target, Verdicts
 from paceline_autoscaler.policies.guards import budget_words, cost_per_hour, why_hold
 from paceline_core.objects.status import ServiceStatus
-from paceline_core.registry.enums import QueryResult, ReplicaState, ScaleLimit, ScaleReason
+from paceline_core.registry.enums import ReplicaState, ScaleLimit, ScaleReason
 from paceline_core.units import brief, duration
 
 OVERDUE = 3.0
@@ -116,10 +116,11 @@ def _scaling(standing: Standing) -> Status:
 
 
 def _promise(standing: Standing) -> str:
-    """`ttft p95 420ms/500ms` of the target nearest to breach; empty where nothing was measured."""
+    """`ttft p95 420ms/500ms` of the target nearest to breach; `ttft p95 -/500ms` of the first before any is."""
     shares = {target: seconds / target.seconds for target, seconds in standing.quantiles.items()}
     if not shares:
-        return ""
+        first = next(iter(standing.observation.goal.targets), None)
+        return "" if first is None else f"{first.metric} p{round(first.quantile * 100)} -/{brief(first.seconds)}"
     worst = max(shares, key=lambda target: shares[target])
     quantile = f"p{round(worst.quantile * 100)}"
     return f"{worst.metric} {quantile} {brief(rounded(max(standing.quantiles[worst], 0.0)))}/{brief(worst.seconds)}"
@@ -174,7 +175,7 @@ def _slo_met(standing: Standing) -> Fact:
         met = burn <= 1
         return ("True", "Met", "every budget lasts its window") if met else ("False", "Burning", "a budget burns")
     if Gap.ATTAINMENT in standing.latest.gaps:
-        return "Unknown", "NotMeasured", f"the metrics source answers {_answer(standing)}"
+        return "Unknown", "NotMeasured", _unmeasured(standing)
     return "Unknown", "TooFewRequests", "too few requests were judged lately"
 
 
@@ -188,7 +189,7 @@ def _metrics_fresh(standing: Standing) -> Fact:
         Gap.ENDPOINTS: f"the list of workers is not current{_because(standing, Gap.ENDPOINTS)}",
         Gap.OBJECTS: f"the objects are not current{_because(standing, Gap.OBJECTS)}",
         Gap.LOAD: "not every ready replica tells its load",
-        Gap.ATTAINMENT: f"the metrics source answers {_answer(standing)}",
+        Gap.ATTAINMENT: _unmeasured(standing),
     }
     message = ", ".join(told[gap] for gap in gaps)
     return "False", f"{gaps[0].value.capitalize()}Missing", f"{message}; nothing is scaled down meanwhile"
@@ -243,9 +244,14 @@ def _frozen(standing: Standing) -> Fact:
     return "False", "NotFrozen", "no freeze is in force"
 
 
-def _answer(standing: Standing) -> str:
+def _unmeasured(standing: Standing) -> str:
+    """`the metrics source http://prometheus:9090 answers error (unreachable: Connection refused)`."""
     attainment = standing.observation.attainment
-    return (attainment.result if attainment is not None else QueryResult.EMPTY).value
+    if attainment is None:
+        return "the metrics source has not been asked yet"
+    source = f" {attainment.source}" if attainment.source else ""
+    cause = f" ({attainment.cause})" if attainment.cause else ""
+    return f"the metrics source{source} answers {attainment.result.value}{cause}"
 
 
 def rounded(value: float, figures: int = 2) -> float:

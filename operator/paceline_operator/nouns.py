@@ -15,6 +15,7 @@ from paceline_core.workload import Verdict
 
 MANAGER = "paceline-operator"
 REPLICAS_MANAGER = "paceline-replicas"
+SCALER = "paceline-autoscaler"
 
 Place = tuple[str, Key]
 """A child's kind and key."""
@@ -62,7 +63,7 @@ class Replicas:
     """A Deployment's counts. `total` holds old and new pods, not `terminating` ones.
 
     `shared`: another manager owns `.spec.replicas`, so that an apply may leave it out. `trouble`: what the Deployment's
-    own conditions say (FailedCreate, ProgressDeadlineExceeded).
+    own conditions say (FailedCreate, ProgressDeadlineExceeded). `scaled_by`: who set `desired`, if none of ours did.
     """
 
     desired: int
@@ -75,6 +76,7 @@ class Replicas:
     observed_generation: int
     shared: bool
     trouble: Trouble | None = None
+    scaled_by: str = ""
 
     @property
     def observed(self) -> bool:
@@ -107,7 +109,8 @@ class Live:
     """One object as it was seen. `content` is JSON of all that a plan compares; `fingerprint` stands for it.
 
     `inputs` is the annotation of that name; `replicas` is for Deployments alone. `changed_by`: the manager of the last
-    change, nothing when that is us or is not known.
+    change, nothing when that is us or is not known. `additions`: what others added to a Deployment, each as manager and
+    fields.
     """
 
     kind: str
@@ -121,6 +124,7 @@ class Live:
     pool: str = ""
     replicas: Replicas | None = None
     changed_by: str = ""
+    additions: tuple[tuple[str, str], ...] = ()
 
     @property
     def place(self) -> Place:
@@ -132,7 +136,8 @@ class Live:
 class Facts:
     """What a service's spec amounts to, as far as its status goes; plain words, so that it is cheap to keep.
 
-    `pools`: those that are to run; `workload`: somebody else's Deployment that serves instead.
+    `pools`: those that are to run; `workload`: somebody else's Deployment that serves instead. Of a spec that is not
+    accepted, the revision, the name and the bounds are those told last.
     """
 
     generation: int
@@ -142,6 +147,9 @@ class Facts:
     accepted: Verdict
     fits: Verdict
     workload: str = ""
+    served_name: str = ""
+    min_replicas: int = 0
+    max_replicas: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +176,15 @@ class Settled:
 class Memo:
     """What to keep between two plans of one service: when it was first seen, when its status was last written.
 
-    `judged` is kept only until the service is settled, since it is large: what was judged, and how.
+    `judged` is kept only until the service is settled, since it is large: what was judged, and how. `seen`: by child
+    its uid, its desired replicas and what others added, as far as Events have told them; None before the first plan.
     """
 
     since: float
     written: float | None = None
     settled: Settled | None = None
     judged: tuple[tuple[object, ...], Judgement] | None = None
+    seen: Mapping[Place, tuple[str, int, tuple[tuple[str, str], ...]]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

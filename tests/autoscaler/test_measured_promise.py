@@ -21,6 +21,7 @@ from paceline_autoscaler.source import (
     Sample,
     Stale,
     Value,
+    cause_of,
 )
 from paceline_core.clock import ManualClock
 from paceline_core.registry.enums import QueryResult
@@ -32,6 +33,8 @@ COUNTS = Value((Sample({**LABELS, "verdict": "good"}, 95), Sample({**LABELS, "ve
 
 class Source:
     """A metrics source with prepared answers."""
+
+    address = "http://prometheus:9090"
 
     def __init__(self, answer: Callable[[Question], Answer]) -> None:
         self._answer = answer
@@ -63,7 +66,7 @@ async def test_a_round_brings_verdicts_and_quantiles() -> None:
     assert asking.attainment("default/chat") is None
     await asking.round([goal()])
     assert asking.attainment("default/chat") == Attainment(
-        QueryResult.VALUE, WINDOW_S, (Verdicts(INTERACTIVE, "ttft_p95", 95, 5),)
+        QueryResult.VALUE, WINDOW_S, (Verdicts(INTERACTIVE, "ttft_p95", 95, 5),), Source.address
     )
     assert asking.quantiles("default/chat") == {goal().targets[0]: 0.42}
     assert asking.age_s("default/chat") == 1.0
@@ -75,7 +78,9 @@ async def test_a_round_brings_verdicts_and_quantiles() -> None:
 async def test_every_other_answer_is_passed_on_as_what_it_is(answer: Answer) -> None:
     asking = measures(Source(lambda _: answer))
     await asking.round([goal()])
-    assert asking.attainment("default/chat") == Attainment(answer.result, WINDOW_S)
+    assert asking.attainment("default/chat") == Attainment(
+        answer.result, WINDOW_S, (), Source.address, cause_of(answer)
+    )
     assert asking.quantiles("default/chat") == {}
     assert asking.age_s("default/chat") is None
 

@@ -22,6 +22,7 @@ from paceline_autoscaler.source import (
     Quantile,
     Stale,
     Value,
+    cause_of,
     observed,
     verdicts,
 )
@@ -175,10 +176,22 @@ async def test_nonsense_is_an_error(page: Page, body: str) -> None:
     assert answer.kind is ErrorKind.MALFORMED
 
 
-async def test_a_port_nobody_listens_on_is_an_error() -> None:
-    answer = await PrometheusSource(f"http://127.0.0.1:{free_port()}").ask(VERDICTS)
+async def test_a_port_nobody_listens_on_is_an_error_in_the_same_words_each_time() -> None:
+    source = PrometheusSource(f"http://user:secret@127.0.0.1:{free_port()}")
+    answer = await source.ask(VERDICTS)
     assert isinstance(answer, Error)
     assert answer.kind is ErrorKind.UNREACHABLE
+    assert answer.detail == "[Errno 111] Connection refused"
+    assert await source.ask(VERDICTS) == answer
+    assert "secret" not in source.address
+    assert cause_of(answer) == "unreachable: [Errno 111] Connection refused"
+
+
+async def test_a_name_that_does_not_resolve_is_told_without_addresses_in_memory() -> None:
+    answer = await PrometheusSource("http://nowhere.invalid:9090", deadline_s=10.0).ask(VERDICTS)
+    assert isinstance(answer, Error)
+    assert " at 0x" not in answer.detail
+    assert "nowhere.invalid" in answer.detail
 
 
 async def test_a_silent_server_costs_no_more_than_the_deadline(page: Page) -> None:

@@ -269,6 +269,13 @@ def test_a_held_request_wakes_a_sleeping_service_whatever_else_is_missing(policy
     assert (decision.replicas, decision.reason) == (1, ScaleReason.WAKE)
 
 
+def test_a_wake_without_a_waiting_request_speaks_of_none_that_waits() -> None:
+    asleep = observation(goal=SLEEPY, demand=demand(0.5), pools=(PoolView("main", 0),))
+    decision = decided(asleep)
+    assert decision.reason is ScaleReason.WAKE
+    assert decision.sentence == "0→1: requests arrive, and nothing runs"
+
+
 def test_a_sleeping_service_sleeps_on() -> None:
     asleep = observation(
         goal=SLEEPY, demand=demand(0.0), pools=(PoolView("main", 0),), attainment=answered(QueryResult.EMPTY)

@@ -12,7 +12,7 @@ from tests.autoscaler.test_scaling_goals import manifest
 
 from paceline_autoscaler.actuator import Actuator
 from paceline_autoscaler.ledger import Ledger, read, replay
-from paceline_autoscaler.loop import LEASE, LEASE_TTL_S, Autoscaler, Senses
+from paceline_autoscaler.loop import LEASE, LEASE_TTL_S, UNMADE_PAUSE_S, UNMADE_S, Autoscaler, Senses
 from paceline_autoscaler.measures import Measures
 from paceline_autoscaler.now import anchored
 from paceline_autoscaler.signals import Gateways, Workers
@@ -20,7 +20,7 @@ from paceline_autoscaler.source import Answer, Growth, Question, Sample, Value
 from paceline_autoscaler.subject import Desk
 from paceline_core.clock import ManualClock, rfc3339
 from paceline_core.errors import Conflict, Unreachable
-from paceline_core.kube import Endpoint, Gone, Key, Listed, Lost, ScaleTarget, ServiceEndpoints, ServiceRef
+from paceline_core.kube import Changed, Endpoint, Gone, Key, Listed, Lost, ScaleTarget, ServiceEndpoints, ServiceRef
 from paceline_core.telemetry import Metrics
 
 KEY = Key("default", "chat")
@@ -32,6 +32,8 @@ SLO = {"interactive": {"slo": {"ttft": {"p95": "500ms"}}}}
 
 class Kept:
     """A source that says the promise is kept."""
+
+    address = "http://prometheus:9090"
 
     async def ask(self, question: Question) -> Answer:
         labels = {"class": "interactive", "slo": "ttft_p95", "verdict": "good"}
@@ -447,3 +449,38 @@ async def turns() -> None:
     """Let every task go as far as it can without the clock."""
     for _ in range(200):
         await asyncio.sleep(0)
+
+
+async def test_a_new_service_is_passed_at_once_and_again_soon_until_its_deployments_are_made(rig: Rig) -> None:
+    assert not rig.bell.is_set()
+    rig.autoscaler.on_workers(Listed(()))
+    rig.autoscaler.on_service(Listed((manifest(classes=SLO),)))
+    assert rig.bell.is_set()
+    await rig.autoscaler.step()
+    assert rig.cluster.statuses == []
+    assert rig.autoscaler.pause_s() == UNMADE_PAUSE_S
+    rig.cluster.move(POOL, 1)
+    await rig.autoscaler.step()
+    _, status = rig.cluster.statuses[-1]
+    assert (status["scaling"]["desired"], status["scaling"]["promise"]) == (1, "ttft p95 -/500ms")
+    assert status["cost"] == {"perHour": "0.00"}
+    assert rig.autoscaler.pause_s() == 5.0
+
+
+async def test_a_service_that_never_gets_deployments_does_not_keep_the_loop_busy(rig: Rig) -> None:
+    rig.autoscaler.on_workers(Listed(()))
+    rig.autoscaler.on_service(Listed((manifest(classes=SLO),)))
+    await rig.autoscaler.step()
+    rig.clock.advance(UNMADE_S)
+    assert rig.autoscaler.pause_s() == 5.0
+
+
+async def test_a_worker_that_ended_is_told_by_the_leading_autoscaler_once(rig: Rig) -> None:
+    await rig.start()
+    await rig.seconds(1, ready=1)
+    row = Endpoint("main-0", *PLACE, "10.1.0.0", 9000, True, restarts=1, ended="out of memory")
+    rig.autoscaler.on_workers(Changed(ServiceEndpoints(KEY, (row,))))
+    await rig.autoscaler.step()
+    await rig.autoscaler.step()
+    told = [event.message for event in rig.cluster.events if event.reason == "WorkerEnded"]
+    assert told == ["Worker main-0 of pool main ended (out of memory) and is started again; restart 1."]

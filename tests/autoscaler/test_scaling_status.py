@@ -102,6 +102,16 @@ def test_missing_answers_are_said_and_not_taken_for_a_kept_promise(result: Query
     assert "nothing is scaled down" in row["message"]
 
 
+def test_a_source_that_fails_is_named_with_its_address_and_the_cause() -> None:
+    failed = replace(answered(QueryResult.ERROR), source="http://prometheus:9090", cause="unreachable: refused")
+    status = told(observation(attainment=failed), quantiles={})
+    said = "The metrics source http://prometheus:9090 answers error (unreachable: refused)"
+    assert message(status, "SLOMet") == f"{said}."
+    assert message(status, "MetricsFresh") == f"{said}; nothing is scaled down meanwhile."
+    unasked = told(observation(attainment=None), quantiles={})
+    assert message(unasked, "MetricsFresh").startswith("The metrics source has not been asked yet")
+
+
 @pytest.mark.parametrize(
     ("seen", "reason"),
     [
@@ -219,7 +229,7 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
 
 def test_nothing_measured_is_left_out_and_not_zero() -> None:
     status = told(observation(attainment=answered(QueryResult.ERROR)), quantiles={})
-    assert status["scaling"]["promise"] == ""
+    assert status["scaling"]["promise"] == "ttft p95 -/500ms"
     assert "burn" not in status["scaling"]
     assert status["slo"][0].keys() == {"class", "metric", "quantile", "target"}
 

@@ -46,7 +46,7 @@ def _asleep(picture: Picture, proposal: Proposal) -> Proposal:
         if not any(wishes[column.goal.name] for column in group.columns):
             wishes[first] = 1
     held = sum(max(cls.held, cls.queued) for cls in picture.observation.demand.classes)
-    body = f"{counted(held, 'request')} waiting for the first replica"
+    body = f"{counted(held, 'request')} waiting for the first replica" if held else "requests arrive, and nothing runs"
     return replace(proposal, wishes=wishes, reason=ScaleReason.WAKE, body=body)
 
 

@@ -1,6 +1,6 @@
 """The workers: who they are from the endpoints watch, how they are from their own load streams."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from paceline_autoscaler.nouns import WorkerLoad
 from paceline_autoscaler.signals.streams import Streams
@@ -12,10 +12,10 @@ SILENCE_S = 12.0
 
 
 class Workers:
-    """Load reports of every worker of every service."""
+    """Load reports of every worker of every service; `on_load` gets each line."""
 
-    def __init__(self, link: Link) -> None:
-        self._streams = Streams(LoadReport, link, lambda _: None)
+    def __init__(self, link: Link, on_load: Callable[[LoadReport], None] = lambda _: None) -> None:
+        self._streams = Streams(LoadReport, link, on_load)
 
     def follow(self, services: Iterable[ServiceEndpoints]) -> None:
         """These are the workers now; who has no address yet cannot be heard."""

@@ -11,6 +11,7 @@ from paceline_autoscaler.source.answers import (
     Sample,
     Stale,
     Value,
+    cause_of,
 )
 from paceline_autoscaler.source.embedded import EmbeddedSource
 from paceline_autoscaler.source.prometheus import PrometheusSource
@@ -32,6 +33,7 @@ __all__ = [
     "Sample",
     "Stale",
     "Value",
+    "cause_of",
     "observed",
     "promql",
     "verdicts",

@@ -13,6 +13,8 @@ from typing import Protocol
 from paceline_autoscaler.source.questions import Question
 from paceline_core.registry.enums import QueryResult
 
+CAUSE_LIMIT = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -84,6 +86,25 @@ class Error:
 Answer = Value | Empty | NaN | Stale | Partial | Error
 
 
+def cause_of(answer: Answer) -> str:
+    """Why there is no value, in words that stay the same while the cause does; empty where there is nothing to add."""
+    match answer:
+        case Error(kind, detail):
+            return _short(f"{kind.value}: {detail}")
+        case Partial(warnings):
+            return _short("; ".join(warnings))
+        case Empty():
+            return "it knows no such series"
+        case Stale():
+            return "its newest sample is too old"
+    return ""
+
+
+def _short(words: str) -> str:
+    text = " ".join(words.split())
+    return text if len(text) <= CAUSE_LIMIT else f"{text[: CAUSE_LIMIT - 1]}…"
+
+
 def judge(samples: Sequence[Sample], age_s: float | None, stale_after_s: float) -> Answer:
     """Which of the answers these samples are; `age_s` None: the source has never seen the series."""
     if age_s is None:
@@ -97,7 +118,12 @@ def judge(samples: Sequence[Sample], age_s: float | None, stale_after_s: float) 
 
 
 class MetricsSource(Protocol):
-    """Where attainment comes from. `ask` has a deadline of its own and never raises."""
+    """Where attainment comes from. `ask` has a deadline of its own and never raises; `address` is for people."""
+
+    @property
+    def address(self) -> str:
+        """Its URL without credentials, or what is scraped in place of one."""
+        ...
 
     async def ask(self, question: Question) -> Answer:
         """One of the six answers."""

@@ -41,6 +41,11 @@ class EmbeddedSource:
         self._histories: dict[str, History] = {}
         self._faults: dict[str, str] = {}
 
+    @property
+    def address(self) -> str:
+        """What is scraped, and not where: that stands in each cause."""
+        return "of own scrapes of the gateways"
+
     async def run(self) -> None:
         """Scrape for ever."""
         while True:

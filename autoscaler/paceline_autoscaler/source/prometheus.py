@@ -7,21 +7,25 @@ Hole: a server that dribbles bytes holds its thread past the deadline; at most `
 """
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from urllib3.util.retry import Retry
 
-from paceline_autoscaler.source.answers import Answer, Error, ErrorKind, Partial, Sample, judge
+from paceline_autoscaler.source.answers import CAUSE_LIMIT, Answer, Error, ErrorKind, Partial, Sample, judge
 from paceline_autoscaler.source.questions import Question, promql, selector
 
 OUTSTANDING = 8
 _AGE = "paceline_age"
+_OBJECT = re.compile(r"<[^>]* at 0x[0-9a-f]+>:? ?|HTTPS?Connection(?:Pool)?\([^)]*\): ")
+_CONNECTING = "Failed to establish a new connection: "
 _NO_RETRIES = Retry(0, read=False)
 
 
@@ -33,6 +37,12 @@ class PrometheusSource:
         self._deadline_s = deadline_s
         self._stale_after_s = stale_after_s
         self._free = threading.BoundedSemaphore(OUTSTANDING)
+
+    @property
+    def address(self) -> str:
+        """The URL that is asked, without user and password."""
+        parts = urlsplit(self._url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
     async def ask(self, question: Question) -> Answer:
         """One of the six answers."""
@@ -88,7 +98,7 @@ class PrometheusSource:
             except (requests.JSONDecodeError, KeyError, TypeError, ValueError) as error:
                 return Error(ErrorKind.MALFORMED, repr(error)[:200])
             except requests.RequestException as error:
-                return Error(ErrorKind.UNREACHABLE, repr(error)[:200])
+                return Error(ErrorKind.UNREACHABLE, _reason(error))
 
     def _read(self, result: list[dict[str, Any]], warnings: list[str]) -> Answer:
         if warnings:
@@ -96,6 +106,13 @@ class PrometheusSource:
         samples = [Sample(item["metric"], float(item["value"][1])) for item in result if _AGE not in item["metric"]]
         ages = [float(item["value"][1]) for item in result if _AGE in item["metric"]]
         return judge(samples, max(ages[0], 0.0) if ages else None, self._stale_after_s)
+
+
+def _reason(error: requests.RequestException) -> str:
+    """The innermost cause, without addresses in memory: a status must not change with every try."""
+    inner = getattr(error.args[0], "reason", None) if error.args else None
+    text = _OBJECT.sub("", str(inner or error)).removeprefix(_CONNECTING)
+    return text[:CAUSE_LIMIT]
 
 
 def _settle(answered: "asyncio.Future[Answer]", answer: Answer) -> None:

@@ -90,7 +90,9 @@ WatchEvent = Listed[T] | Changed[T] | Gone[T] | Lost
 class Endpoint:
     """One worker of a service. `ready` is its readiness probe's word; `created` is RFC 3339 UTC, if known.
 
-    `metrics_port` is known in local mode alone: elsewhere Prometheus finds it by its name.
+    `metrics_port` is known in local mode alone: elsewhere Prometheus finds it by its name. `restarts`: how often its
+    process was started again, `ended`: why it ended last; `disruption`: who takes it away without being asked by its
+    Deployment, and why. Of workers that are read from EndpointSlices none of the three is known.
     """
 
     name: str
@@ -103,14 +105,18 @@ class Endpoint:
     terminating: bool = False
     created: str | None = None
     metrics_port: int = 0
+    restarts: int = 0
+    ended: str = ""
+    disruption: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceEndpoints:
-    """All workers of one service, ready or not."""
+    """All workers of one service, ready or not; `failed` are those that ended for good and whose objects remain."""
 
     service: Key
     endpoints: tuple[Endpoint, ...]
+    failed: tuple[Endpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,20 +20,24 @@ from paceline_core.kube.cluster import (
     WatchEvent,
 )
 from paceline_core.kube.podname import pool_and_track
+from paceline_core.launch.ended import how_it_ended
 from paceline_core.objects.naming import LABEL_POOL, LABEL_REVISION, LABEL_SERVICE, LABEL_TRACK, STABLE
 
 PORT_NAME: Final = "http"
 PORT: Final = 8000
+WORDS_LIMIT: Final = 300
+"""Characters of what is told of an end."""
 Workers = tuple[Endpoint, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one object tells: some workers of one service."""
+    """What one object tells: some workers of one service, and those of them that ended for good."""
 
     service: Key
     name: str
     workers: Workers
+    failed: Workers = ()
 
 
 class Roster:
@@ -41,7 +45,7 @@ class Roster:
 
     def __init__(self, read: Callable[[Manifest], Entry | None]) -> None:
         self._read = read
-        self._entries: dict[Key, dict[str, Workers]] = {}
+        self._entries: dict[Key, dict[str, Entry]] = {}
         self._told: dict[Key, ServiceEndpoints] = {}
 
     def take(self, event: WatchEvent[Manifest]) -> Iterator[WatchEvent[ServiceEndpoints]]:
@@ -59,7 +63,7 @@ class Roster:
     def _list(self, items: tuple[Manifest, ...]) -> Listed[ServiceEndpoints]:
         self._entries = {}
         for entry in filter(None, map(self._read, items)):
-            self._entries.setdefault(entry.service, {})[entry.name] = entry.workers
+            self._entries.setdefault(entry.service, {})[entry.name] = entry
         self._told = {service: self._made(service) for service in self._entries}
         return Listed(tuple(self._told.values()))
 
@@ -71,7 +75,7 @@ class Roster:
         if gone:
             entries.pop(entry.name, None)
         else:
-            entries[entry.name] = entry.workers
+            entries[entry.name] = entry
         yield from self._news(entry.service)
 
     def _news(self, service: Key) -> Iterator[WatchEvent[ServiceEndpoints]]:
@@ -88,11 +92,12 @@ class Roster:
 
     def _made(self, service: Key) -> ServiceEndpoints:
         best: dict[str, Endpoint] = {}
-        for _, workers in sorted(self._entries[service].items()):
-            for worker in workers:
-                if worker.name not in best or (worker.ready and not best[worker.name].ready):
-                    best[worker.name] = worker
-        return ServiceEndpoints(service, tuple(best[name] for name in sorted(best)))
+        entries = [entry for _, entry in sorted(self._entries[service].items())]
+        for worker in (worker for entry in entries for worker in entry.workers):
+            if worker.name not in best or (worker.ready and not best[worker.name].ready):
+                best[worker.name] = worker
+        failed = tuple(worker for entry in entries for worker in entry.failed)
+        return ServiceEndpoints(service, tuple(best[name] for name in sorted(best)), failed)
 
 
 def read_slice(manifest: Manifest) -> Entry | None:
@@ -108,15 +113,19 @@ def read_slice(manifest: Manifest) -> Entry | None:
 
 
 def read_pod(manifest: Manifest) -> Entry | None:
-    """A Pod as a worker; one that has ended tells of none, and one without an address has an empty host."""
+    """A Pod as a worker; one that has ended is none any more, and one without an address has an empty host."""
     metadata, status = manifest["metadata"], manifest.get("status") or {}
     labels = metadata.get("labels") or {}
     service = labels.get(LABEL_SERVICE)
     if not service:
         return None
-    ended = status.get("phase") in {"Failed", "Succeeded"}
-    workers = () if ended else (_from_pod(manifest, labels, status),)
-    return Entry(Key(metadata["namespace"], service), metadata["name"], workers)
+    phase, worker = status.get("phase"), _from_pod(manifest, labels, status)
+    return Entry(
+        Key(metadata["namespace"], service),
+        metadata["name"],
+        () if phase in {"Failed", "Succeeded"} else (worker,),
+        (worker,) if phase == "Failed" else (),
+    )
 
 
 def _from_slice(service: str, item: Mapping[str, Any], port: int) -> Endpoint:
@@ -154,7 +163,34 @@ def _from_pod(manifest: Manifest, labels: Mapping[str, str], status: Mapping[str
         ready=ready and not terminating,
         terminating=terminating,
         created=metadata.get("creationTimestamp"),
+        restarts=sum(container.get("restartCount", 0) for container in status.get("containerStatuses") or ()),
+        ended=_ended(status),
+        disruption=_disruption(status),
     )
+
+
+def _ended(status: Mapping[str, Any]) -> str:
+    """Why the container ended that ended last."""
+    states = [
+        found
+        for container in status.get("containerStatuses") or ()
+        for state in ("state", "lastState")
+        if (found := (container.get(state) or {}).get("terminated"))
+    ]
+    last = max(states, key=lambda found: found.get("finishedAt") or "", default=None)
+    return "" if last is None else how_it_ended(last)[:WORDS_LIMIT]
+
+
+def _disruption(status: Mapping[str, Any]) -> str:
+    """`DeletionByTaintManager: ...` where Kubernetes takes the pod away, `Evicted: ...` where its node does."""
+    for found in status.get("conditions") or ():
+        if found.get("type") == "DisruptionTarget" and found.get("status") == "True":
+            return _words(found)
+    return _words(status) if status.get("phase") == "Failed" else ""
+
+
+def _words(found: Mapping[str, Any]) -> str:
+    return ": ".join(part for part in (found.get("reason"), found.get("message")) if part)[:WORDS_LIMIT]
 
 
 def _pod_port(manifest: Manifest) -> int:

@@ -36,7 +36,8 @@ class LoadReport(Message):
     """How one worker is. Token counts are prompt tokens not yet computed; `slots` bounds running requests.
 
     `gateways` read this stream now, the reader included; each keeps at most its share of the slots in flight.
-    `cleared`: the last suspects (`wire.SUSPECT`) that have got on here.
+    `cleared`: the last suspects (`wire.SUSPECT`) that have got on here. `engine_restarts`: how often another engine was
+    started in the place of one that had ended.
     """
 
     worker: str
@@ -53,5 +54,6 @@ class LoadReport(Message):
     step_time: StepTime
     max_model_len: int
     gateways: int = 1
+    engine_restarts: int = 0
     cleared: tuple[str, ...] = ()
     prefix: PrefixDelta = PrefixDelta()

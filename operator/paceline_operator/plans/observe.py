@@ -11,9 +11,10 @@ from typing import Any
 import orjson
 
 from paceline_core.kube.cluster import Key, Manifest
-from paceline_core.launch import in_manifest_words
+from paceline_core.launch import how_it_ended
 from paceline_core.objects.naming import LABEL_POOL
-from paceline_operator.nouns import MANAGER, REPLICAS_MANAGER, Live, Owner, Replicas, Trouble
+from paceline_operator.nouns import MANAGER, REPLICAS_MANAGER, SCALER, Live, Owner, Replicas, Trouble
+from paceline_operator.plans.additions import additions
 from paceline_operator.plans.marks import INPUTS, MANAGED_BY, OURS
 
 _LEFT_OUT = frozenset(("apiVersion", "kind", "metadata", "status"))
@@ -38,6 +39,7 @@ def observe_child(manifest: Manifest) -> Live:
         pool=labels.get(LABEL_POOL, ""),
         replicas=_replicas(manifest) if kind == "Deployment" else None,
         changed_by=_changed_by(metadata),
+        additions=additions(metadata) if kind == "Deployment" else (),
     )
 
 
@@ -84,6 +86,7 @@ def _replicas(manifest: Manifest) -> Replicas:
         generation=metadata.get("generation", 0),
         observed_generation=status.get("observedGeneration", 0),
         shared=any(_owns_replicas(entry) for entry in metadata.get("managedFields") or ()),
+        scaled_by=_scaled_by(metadata),
         trouble=next(_complaints(status), None),
     )
 
@@ -93,6 +96,14 @@ def _owns_replicas(entry: Mapping[str, Any]) -> bool:
         return False
     fields = entry.get("fieldsV1") or {}
     return "f:replicas" in (fields.get("f:spec") or {})
+
+
+def _scaled_by(metadata: Mapping[str, Any]) -> str:
+    """Who set the replicas last, if it is none of ours."""
+    found = [entry for entry in metadata.get("managedFields") or () if _owns_replicas(entry)]
+    latest: Manifest = max(found, key=lambda entry: entry.get("time", ""), default={})
+    manager = str(latest.get("manager", ""))
+    return "" if manager in {REPLICAS_MANAGER, SCALER} else manager
 
 
 def _complaints(status: Mapping[str, Any]) -> Iterator[Trouble]:
@@ -127,19 +138,9 @@ def _waiting(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         waiting = (container.get("state") or {}).get("waiting") or {}
         reason = waiting.get("reason", "")
         if reason == "CrashLoopBackOff":
-            yield reason, _last_line(container)
+            yield reason, how_it_ended((container.get("lastState") or {}).get("terminated") or {})
         elif reason.startswith(("Err", "ImagePull", "Invalid", "Create", "Run")):
             yield reason, waiting.get("message", "")
-
-
-def _last_line(container: Mapping[str, Any]) -> str:
-    ended = (container.get("lastState") or {}).get("terminated") or {}
-    if ended.get("reason") == "OOMKilled":
-        return "the worker used more memory than its limit and was killed (OOMKilled)"
-    lines = [line for line in (ended.get("message") or "").splitlines() if line.strip()]
-    if lines:
-        return in_manifest_words(lines[-1].strip())
-    return f"the worker ended with exit code {ended.get('exitCode', 'unknown')}; see its log"
 
 
 def _brief(message: str) -> str:

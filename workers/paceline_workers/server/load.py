@@ -63,7 +63,9 @@ class LoadBoard:
                 changed = self._prefixes.cached(event.prefix_added, event.prefix_evicted)
                 self._update(_beaten(self.report, event), changed=changed)
             case EngineState() if self.report.state is not WorkerState.DRAINING:
-                self._update(self.report.model_copy(update={"state": _STATES[event]}))
+                again = event is EngineState.LOADING and self.report.state is WorkerState.FAILED
+                restarts = self.report.engine_restarts + again
+                self._update(self.report.model_copy(update={"state": _STATES[event], "engine_restarts": restarts}))
 
     def on_prompt(self, keys: Collection[str], step: int) -> None:
         """A prompt with these prefix keys begins (1) or has ended (-1)."""

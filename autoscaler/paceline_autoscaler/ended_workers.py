@@ -1,0 +1,91 @@
+"""Workers and engines that ended, and pods that were lost, as Events. Pure.
+
+What the list of workers shows now is compared with what it showed before: more restarts, a disruption, a failed pod, or
+a worker that vanished without having been told to end. An engine's end is told by its worker's own load stream. Each
+end is told once; the recorder of Events counts those that repeat and bounds what is written about one service.
+Holes: a worker that is deleted by hand drains and is not told from one that a scale-down chose; what ended while nobody
+led, or while the watch was lost, is not told.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+from paceline_core.kube import Changed, Endpoint, Event, Gone, Key, Listed, ServiceEndpoints
+from paceline_core.kube.cluster import WatchEvent
+from paceline_core.wire import LoadReport
+
+WAITING = 64
+"""Events not told yet, over all services; older ones are dropped."""
+KIND = "InferenceService"
+GRACEFUL = ("EvictionByEvictionAPI", "PreemptionByScheduler")
+"""Disruptions that let a worker finish its streams."""
+
+
+class EndedWorkers:
+    """What is to be told; `take` empties it."""
+
+    def __init__(self) -> None:
+        self._engines: dict[tuple[str, str], int] = {}
+        self._waiting: deque[Event] = deque(maxlen=WAITING)
+
+    def on_workers(self, event: WatchEvent[ServiceEndpoints], known: Mapping[Key, ServiceEndpoints]) -> None:
+        """One event of the watch on workers; `known` is what was known before it."""
+        match event:
+            case Changed(now):
+                self._compare(known.get(now.service), now)
+            case Gone(last):
+                self._compare(known.get(last.service), ServiceEndpoints(last.service, ()))
+            case Listed(items):
+                alive = {(str(item.service), worker.name) for item in items for worker in item.endpoints}
+                self._engines = {place: count for place, count in self._engines.items() if place in alive}
+
+    def on_load(self, report: LoadReport) -> None:
+        """A line of a worker's load stream."""
+        place, count = (report.service, report.worker), report.engine_restarts
+        if count > self._engines.get(place, count):
+            said = f"The engine of worker {report.worker} ended and another one was started; see its log."
+            self._waiting.append(Event(KIND, Key.parse(report.service), "Warning", "EngineEnded", said))
+        self._engines[place] = count
+
+    def _compare(self, before: ServiceEndpoints | None, now: ServiceEndpoints) -> None:
+        if before is None:
+            return
+        self._waiting.extend(ends(before, now))
+        for name in {worker.name for worker in before.endpoints} - {worker.name for worker in now.endpoints}:
+            self._engines.pop((str(now.service), name), None)
+
+    def take(self) -> list[Event]:
+        """What waits to be told."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        return waiting
+
+
+def ends(before: ServiceEndpoints, after: ServiceEndpoints) -> Iterator[Event]:
+    """What became of each worker that was there before."""
+    there = {worker.name: worker for worker in after.endpoints}
+    failed = {worker.name: worker for worker in after.failed}
+    for old in before.endpoints:
+        new = there.get(old.name)
+        if new is not None:
+            yield from _of_one(before.service, old, new)
+        elif not old.terminating and not old.disruption and (old.host or old.name in failed):
+            yield _lost(before.service, old, failed.get(old.name))
+
+
+def _of_one(service: Key, old: Endpoint, new: Endpoint) -> Iterator[Event]:
+    if new.restarts > old.restarts:
+        why = f" ({new.ended})" if new.ended else ""
+        said = f"Worker {new.name} of pool {new.pool} ended{why} and is started again; restart {new.restarts}."
+        yield Event(KIND, service, "Warning", "WorkerEnded", said)
+    if new.disruption and not old.disruption:
+        graceful = new.disruption.startswith(GRACEFUL)
+        said = f"Worker {new.name} of pool {new.pool} is taken away ({new.disruption})"
+        end = "; it finishes its streams." if graceful else "."
+        yield Event(KIND, service, "Normal" if graceful else "Warning", "WorkerEvicted", f"{said}{end}")
+
+
+def _lost(service: Key, old: Endpoint, failed: Endpoint | None) -> Event:
+    why = (failed.disruption or failed.ended) if failed is not None else "its pod was removed without being told to end"
+    said = f"Worker {old.name} of pool {old.pool} is lost{f' ({why})' if why else ''}."
+    return Event(KIND, service, "Warning", "WorkerLost", said)

@@ -1,0 +1,120 @@
+"""Workers, engines and pods that ended become Events, each once, and what ends as it should does not."""
+
+from dataclasses import replace
+from typing import Any
+
+from tests.autoscaler.talkers import load_report
+
+from paceline_autoscaler.ended_workers import WAITING, EndedWorkers
+from paceline_core.kube import Changed, Endpoint, Gone, Key, Listed, Lost, ServiceEndpoints
+from paceline_core.kube.roster import Roster, read_pod
+
+KEY = Key("default", "chat")
+WORKER = Endpoint("chat-main-1", "main", "stable", "r1", "10.1.0.1", 8000, ready=True)
+
+
+def told(*steps: tuple[Endpoint, ...], failed: tuple[Endpoint, ...] = ()) -> list[tuple[str, str, str]]:
+    """The Events of a watch that shows these workers one after another."""
+    ended = EndedWorkers()
+    known: dict[Key, ServiceEndpoints] = {}
+    for index, workers in enumerate(steps):
+        last = failed if index == len(steps) - 1 else ()
+        now = ServiceEndpoints(KEY, workers, last)
+        ended.on_workers(Changed(now) if workers or last else Gone(now), known)
+        known = {KEY: now}
+    return [(event.type, event.reason, event.message) for event in ended.take()]
+
+
+def test_a_worker_that_ended_and_is_started_again_is_told_with_the_cause() -> None:
+    again = replace(WORKER, restarts=1, ended="out of memory", ready=False)
+    said = "Worker chat-main-1 of pool main ended (out of memory) and is started again; restart 1."
+    assert told((WORKER,), (again,), (replace(again, ready=True),)) == [("Warning", "WorkerEnded", said)]
+
+
+def test_a_worker_that_drains_and_goes_is_no_event() -> None:
+    assert told((WORKER,), (replace(WORKER, terminating=True, ready=False),), ()) == []
+
+
+def test_a_pod_that_vanishes_without_being_told_to_end_is_lost_unless_it_never_ran() -> None:
+    said = "Worker chat-main-1 of pool main is lost (its pod was removed without being told to end)."
+    assert told((WORKER,), ()) == [("Warning", "WorkerLost", said)]
+    assert told((replace(WORKER, host=""),), ()) == []
+
+
+def test_a_failed_pod_is_lost_with_its_nodes_words() -> None:
+    evicted = replace(WORKER, disruption="Evicted: the node was low on memory", ready=False)
+    said = "Worker chat-main-1 of pool main is lost (Evicted: the node was low on memory)."
+    assert told((WORKER,), (), failed=(evicted,)) == [("Warning", "WorkerLost", said)]
+
+
+def test_a_disruption_is_told_once_and_says_whether_streams_are_finished() -> None:
+    tainted = replace(WORKER, disruption="DeletionByTaintManager: NoExecute", terminating=True)
+    drained = replace(WORKER, disruption="EvictionByEvictionAPI: evicting", terminating=True)
+    assert told((WORKER,), (tainted,), (tainted,), ()) == [
+        (
+            "Warning",
+            "WorkerEvicted",
+            "Worker chat-main-1 of pool main is taken away (DeletionByTaintManager: NoExecute).",
+        )
+    ]
+    ((kind, _, said),) = told((WORKER,), (drained,), ())
+    assert (kind, said.endswith("; it finishes its streams.")) == ("Normal", True)
+
+
+def test_what_is_first_seen_or_listed_again_tells_nothing() -> None:
+    ended = EndedWorkers()
+    old = replace(WORKER, restarts=7, ended="x")
+    ended.on_workers(Listed((ServiceEndpoints(KEY, (old,)),)), {})
+    ended.on_workers(Changed(ServiceEndpoints(KEY, (old,))), {})
+    ended.on_workers(Lost("gone"), {KEY: ServiceEndpoints(KEY, (old,))})
+    ended.on_workers(Listed(()), {KEY: ServiceEndpoints(KEY, (old,))})
+    assert ended.take() == []
+
+
+def test_an_engine_that_ended_is_told_by_its_workers_own_count() -> None:
+    ended = EndedWorkers()
+    for count in (2, 2, 3, 3, 0, 1):
+        ended.on_load(load_report("chat-main-1", engine_restarts=count))
+    said = [(event.reason, event.message) for event in ended.take()]
+    message = "The engine of worker chat-main-1 ended and another one was started; see its log."
+    assert said == [("EngineEnded", message)] * 2
+    assert ended.take() == []
+
+
+def test_what_waits_to_be_told_is_bounded() -> None:
+    ended = EndedWorkers()
+    for count in range(3 * WAITING):
+        ended.on_load(load_report("chat-main-1", engine_restarts=count))
+    assert len(ended.take()) == WAITING
+
+
+def pod(phase: str = "Running", **status: Any) -> dict[str, Any]:
+    labels = {"paceline.dev/service": "chat", "paceline.dev/pool": "main", "paceline.dev/track": "stable"}
+    metadata = {"name": "chat-main-1", "namespace": "default", "labels": labels}
+    return {"metadata": metadata, "spec": {}, "status": {"phase": phase, "podIP": "10.1.0.1", **status}}
+
+
+def ran(restarts: int, **ended: Any) -> dict[str, Any]:
+    state = {"lastState": {"terminated": ended}} if ended else {}
+    return {"containerStatuses": [{"name": "worker", "restartCount": restarts, **state}]}
+
+
+def test_a_pods_status_is_read_as_kubernetes_writes_it() -> None:
+    roster, ended = Roster(read_pod), EndedWorkers()
+    known: dict[Key, ServiceEndpoints] = {}
+    disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": "node is gone"}
+    for item in (
+        Listed((pod(**ran(0)),)),
+        Changed(pod(**ran(1, exitCode=137, reason="OOMKilled", finishedAt="2026-01-01T00:00:00Z"))),
+        Changed(pod("Failed", conditions=[disrupted], **ran(1))),
+    ):
+        for event in roster.take(item):
+            ended.on_workers(event, known)
+            assert not isinstance(event, Lost)
+            items = event.items if isinstance(event, Listed) else (event.item,)
+            known = {one.service: one for one in items}
+    killed = "the worker used more memory than its limit and was killed (OOMKilled)"
+    assert [(event.reason, event.message) for event in ended.take()] == [
+        ("WorkerEnded", f"Worker chat-main-1 of pool main ended ({killed}) and is started again; restart 1."),
+        ("WorkerLost", "Worker chat-main-1 of pool main is lost (DeletionByPodGC: node is gone)."),
+    ]
