@@ -34,11 +34,18 @@ class PoolCounts:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What runs, and where it is asked."""
+    """What runs, where and by which name it is asked, and the bounds of replicas over all pools.
+
+    `rolling_out`: the revision of the spec, where another one (`revision`) still serves.
+    """
 
     revision: str
     endpoint: str
     emulated: bool
+    served_name: str = ""
+    min_replicas: int = 0
+    max_replicas: int = 0
+    rolling_out: str = ""
 
 
 VALID = Verdict("True", "Valid", "The object is valid and its parts were started.")
@@ -60,10 +67,14 @@ def sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
 
 
-def readiness(ready: int, desired: int, trouble: Verdict) -> Verdict:
-    """Whether requests are answered, however many replicas are still to come; if not, what `trouble` says of it."""
+def readiness(ready: int, desired: int, trouble: Verdict, serving: str = "") -> Verdict:
+    """Whether requests are answered, however many replicas are still to come; if not, what `trouble` says of it.
+
+    `serving`: a clause about the revision that answers, where it is not the one of the spec.
+    """
     if ready:
-        return Verdict("True", "WorkersReady", f"{of_replicas(ready, desired)} ready for requests.")
+        clause = f"; {serving}" if serving else ""
+        return Verdict("True", "WorkersReady", f"{of_replicas(ready, desired)} ready for requests{clause}.")
     if desired:
         cause = f": {trouble.reason}" if trouble.status == "True" else ""
         return Verdict("False", "NoWorkerReady", f"No worker is ready yet (0 of {desired}){cause}; requests are held.")
@@ -110,8 +121,12 @@ def workload(pools: Sequence[PoolCounts], desired: int, run: Run, verdicts: Mapp
             {"name": pool.name, "ready": pool.ready, "starting": pool.starting, "draining": pool.draining}
             for pool in pools
         ],
+        "poolNames": ", ".join(pool.name for pool in pools),
         "endpoint": run.endpoint,
         "emulated": run.emulated,
+        "servedName": run.served_name,
+        "minReplicas": run.min_replicas,
+        "maxReplicas": run.max_replicas,
     }
 
 

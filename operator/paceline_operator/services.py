@@ -27,7 +27,7 @@ from paceline_operator.queue import Item, Urgency
 from paceline_operator.world import World
 
 ROUNDS = 4
-CROWD = 32
+CROWD = 12
 """So many services that start at once are one crowd, until all but as many have been told of."""
 STRANGER_S = 15.0
 _log = get_logger(__name__)

@@ -33,6 +33,7 @@ def busy() -> dict[str, Any]:
         conditions=[{**ready, "lastTransitionTime": "2026-01-31T10:00:00Z"}],
         workload={
             "summary": "2/2",
+            "servedName": "chat",
             "revision": "abcdefghij",
             "endpoint": "http://gw/v1",
             "pools": [{"name": "main", "ready": 2}],
@@ -53,14 +54,14 @@ def busy() -> dict[str, Any]:
 
 
 def test_the_table_has_the_columns_of_kubectl_get() -> None:
-    assert header()[2:] == ("MODEL", "READY", "DESIRED", "SLO", "BURN", "REASON", "COST/H", "AGE")
+    assert header()[2:] == ("MODEL", "SERVED", "READY", "DESIRED", "SLO", "BURN", "REASON", "COST/H", "AGE")
     assert cells(busy(), NOW) == (
-        "team", "chat", "builtin://demo", "2/2", "2", "ttft p95 420/500ms", "0.4", "demand", "7.50", "45m",
+        "team", "chat", "builtin://demo", "chat", "2/2", "2", "ttft p95 420/500ms", "0.4", "demand", "7.50", "45m",
     )  # fmt: skip
 
 
 def test_what_nobody_wrote_yet_is_empty() -> None:
-    assert cells(document(), NOW)[3:9] == ("",) * 6
+    assert cells(document(), NOW)[3:10] == ("",) * 7
 
 
 def test_a_table_is_as_wide_as_its_widest_cells() -> None:

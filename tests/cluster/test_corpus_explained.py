@@ -20,7 +20,15 @@ pytestmark = pytest.mark.real
 
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 STATUS = {
-    "workload": {"summary": "2/3", "pools": [{"name": "main", "ready": 2, "starting": 1}]},
+    "workload": {
+        "summary": "2/3",
+        "servedName": "chat-7b",
+        "pools": [{"name": "main", "ready": 2, "starting": 1}],
+        "poolNames": "main",
+        "minReplicas": 1,
+        "maxReplicas": 4,
+        "endpoint": "http://gateway.paceline-system/v1",
+    },
     "scaling": {"desired": 3, "promise": "ttft p95 420/500ms", "burn": 0.4, "reason": "demand"},
     "cost": {"perHour": "7.50"},
 }
@@ -86,10 +94,14 @@ def test_explain_says_what_a_field_is_for(apiserver: Workbench, api: httpx.Clien
 
 def test_the_columns_of_a_service_show_its_state(apiserver: Workbench, chat: Document) -> None:
     head, line = apiserver.kubectl.within(NAMESPACE)("get", "pisvc", "columns").splitlines()
-    assert head.split() == ["NAME", "MODEL", "READY", "DESIRED", "SLO", "BURN", "REASON", "COST/H", "AGE"]
+    assert head.split() == ["NAME", "MODEL", "SERVED", "READY", "DESIRED", "SLO", "BURN", "REASON", "COST/H", "AGE"]
     cells = re.split(r"\s{2,}", line)
-    assert cells[:-1] == ["columns", "builtin://demo", "2/3", "3", "ttft p95 420/500ms", "0.4", "demand", "7.50"]
+    shown = ["columns", "builtin://demo", "chat-7b", "2/3", "3", "ttft p95 420/500ms", "0.4", "demand", "7.50"]
+    assert cells[:-1] == shown
     assert re.fullmatch(r"\d+s", cells[-1])
+    head, line = apiserver.kubectl.within(NAMESPACE)("get", "pisvc", "columns", "-o", "wide").splitlines()
+    assert head.split()[-4:] == ["MIN", "MAX", "POOLS", "ENDPOINT"]
+    assert line.split()[-4:] == ["1", "4", "main", "http://gateway.paceline-system/v1"]
 
 
 def test_all_kinds_are_listed_by_their_category(apiserver: Workbench, chat: Document) -> None:

@@ -104,8 +104,8 @@ def test_the_example_of_make_up_becomes_ready(story: Story) -> None:
     story.bench.kubectl("apply", "-f", str(ROOT / "examples" / "chat.yaml"))
     story.kubectl("wait", "--for=condition=Ready", "pisvc/chat", "--timeout=90s", limit_s=100)
     columns, row = story.kubectl("get", "pisvc", "chat").splitlines()
-    assert columns.split() == ["NAME", "MODEL", "READY", "DESIRED", "SLO", "BURN", "REASON", "COST/H", "AGE"]
-    assert row.split()[1:3] == ["builtin://demo", "1/1"]
+    assert columns.split() == ["NAME", "MODEL", "SERVED", "READY", "DESIRED", "SLO", "BURN", "REASON", "COST/H", "AGE"]
+    assert row.split()[1:4] == ["builtin://demo", "demo", "1/1"]
 
 
 def test_the_official_client_streams_tokens_through_the_gateways_service(story: Story) -> None:

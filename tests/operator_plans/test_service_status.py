@@ -1,9 +1,11 @@
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
 from tests.operator_plans.plan_factories import EARLY, EMULATE, LATE, LOST, POOL, Operator, condition, service
 
+from paceline_cli.view.columns import cells, header
 from paceline_core.kube.cluster import Key
 from paceline_core.objects import InferenceService, read
 from paceline_operator.nouns import Plan, Trouble
@@ -248,9 +250,9 @@ NEVER: dict[str, Any] = {}
     [
         (saying(), saying(), 100.0, None, None),
         (NEVER, saying(), 0.0, None, HOLD_S),
-        (NEVER, saying(), 2.0, None, HOLD_S - 2.0),
+        (NEVER, saying(), 0.5, None, HOLD_S - 0.5),
         (NEVER, saying(), 9.0, None, 0.0),
-        (NEVER, saying(ready="True", summary="1/2"), 1.0, None, HOLD_S - 1.0),
+        (NEVER, saying(ready="True", summary="1/2"), 0.25, None, HOLD_S - 0.25),
         (NEVER, saying(ready="True", summary="1/1", progressing="False"), 0.0, None, 0.0),
         (NEVER, saying(accepted="False"), 0.0, None, 0.0),
         (saying(), saying(summary="1/4"), 100.0, 99.5, COALESCE_S - 0.5),
@@ -267,12 +269,96 @@ def test_news_is_written_at_once_and_counters_a_little_later(
     assert status_due(before, after, now=now, held_until=HOLD_S, written=written) == due
 
 
+def test_a_first_status_fills_every_column_of_the_operator_at_once_although_nothing_is_ready() -> None:
+    operator, manifest = Operator(), service()
+    operator.namespace()
+    operator.step(manifest)
+    operator.now = HOLD_S
+    assert operator.step(manifest).status is not None
+    found = cells(manifest, datetime.fromisoformat(EARLY))
+    filled = dict(zip(header(), found, strict=True))
+    assert {title: filled[title] for title in ("MODEL", "SERVED", "READY")} == {
+        "MODEL": "builtin://demo",
+        "SERVED": "chat",
+        "READY": "0/1",
+    }
+
+
 def test_a_status_that_must_wait_asks_to_be_looked_at_again() -> None:
     operator, manifest = Operator(), service()
     operator.namespace()
     plan = operator.step(manifest)
     assert plan.status is None
     assert plan.again_s == HOLD_S
+
+
+def test_the_wide_columns_hold_the_name_the_bounds_and_the_pools() -> None:
+    pools = [
+        {**POOL, "replicas": {"min": 2, "max": 5}},
+        {"name": "edge", "accelerator": "cpu", "replicas": {"min": 0, "max": 3}},
+    ]
+    scene = Scene(model={"source": "builtin://demo", "servedName": "acme/chat-7b"}, pools=pools)
+    workload = scene.manifest["status"]["workload"]
+    assert workload["servedName"] == "acme/chat-7b"
+    assert (workload["minReplicas"], workload["maxReplicas"], workload["poolNames"]) == (2, 8, "main, edge")
+    scene.manifest["spec"]["pools"] = [{"name": "main", "accelerator": "h1000"}]
+    scene.manifest["metadata"]["generation"] = 2
+    scene.look()
+    assert scene.said("Accepted")[1] == "UnknownAccelerator"
+    workload = scene.manifest["status"]["workload"]
+    assert (workload["servedName"], workload["minReplicas"], workload["maxReplicas"]) == ("acme/chat-7b", 2, 8)
+
+
+def test_after_an_edit_the_status_speaks_of_the_pods_that_serve_until_all_are_new() -> None:
+    scene = Scene()
+    old = scene.manifest["status"]["workload"]["revision"]
+    scene.deployment(2, 2)
+    scene.look()
+    scene.manifest["spec"]["engine"] = {"emulate": EMULATE}
+    scene.manifest["metadata"]["generation"] = 2
+    told = []
+    for counts in ((2, 0, 2), (3, 1, 2), (2, 2, 1), (2, 2, 2)):
+        scene.look()
+        scene.deployment(2, *counts)
+        scene.look()
+        workload = scene.manifest["status"]["workload"]
+        told.append((workload["revision"] == old, workload["emulated"]))
+    assert told == [(True, False), (True, False), (False, True), (False, True)]
+
+
+def test_ready_names_the_revision_that_serves_while_another_one_comes() -> None:
+    scene = Scene()
+    old = scene.manifest["status"]["workload"]["revision"]
+    scene.manifest["spec"]["engine"] = {"emulate": EMULATE}
+    scene.manifest["metadata"]["generation"] = 2
+    scene.look()
+    scene.deployment(1, 2, 1, 1)
+    scene.look()
+    new = scene.said("Progressing")[2].rsplit(" ", 1)[1].removesuffix(".")
+    assert new != old
+    assert scene.said("Ready")[2] == (
+        f"1 of 1 replica is ready for requests; revision {old} serves until revision {new} has replaced it."
+    )
+    assert scene.manifest["status"]["workload"]["summary"] == "1/1"
+
+
+def test_a_spec_that_is_not_accepted_leaves_the_revision_that_serves_in_the_status() -> None:
+    scene = Scene()
+    old = scene.manifest["status"]["workload"]["revision"]
+    scene.manifest["spec"]["pools"] = [{"name": "main", "accelerator": "h1000"}]
+    scene.manifest["metadata"]["generation"] = 2
+    scene.look()
+    said = scene.said("Ready")[2]
+    assert said == f"1 of 1 replica is ready for requests; revision {old} of the last accepted spec serves."
+
+
+def test_a_rollout_that_ends_at_zero_is_not_told_as_one_of_no_replicas() -> None:
+    scene = Scene()
+    scene.deployment(2, 3, 1, 2)
+    scene.look()
+    assert scene.said("Progressing")[1] == "RollingOut"
+    scene.deployment(0, 0)
+    assert [event.reason for event in scene.look().events] == []
 
 
 def test_in_a_crowd_a_first_not_ready_waits_longer_and_ready_does_not() -> None:

@@ -54,15 +54,16 @@ async def test_a_service_gets_its_children_and_its_deployment_the_least_replicas
     assert children[MAIN]["spec"]["replicas"] == 2
 
 
-async def test_a_first_start_tells_no_events_and_a_child_made_again_does() -> None:
+async def test_a_first_creation_is_told_once_and_a_child_made_again_too() -> None:
     api = FakeApi()
     api.put(service())
     rig = await Rig(api).start()
     await rig.settle()
-    assert rig.told == []
+    everything = "Created Service chat-workers, PodDisruptionBudget chat-workers, Deployment chat-main."
+    assert [event.message for event in rig.told] == [everything]
     api.remove(*MAIN)
     await rig.settle()
-    assert [event.reason for event in rig.told] == ["Created"]
+    assert [event.message for event in rig.told] == [everything, "Created Deployment chat-main."]
 
 
 async def test_services_that_start_together_are_told_of_late_and_one_alone_is_not() -> None:

@@ -57,7 +57,9 @@ def status(  # noqa: PLR0913, PLR0917 - what it speaks of
 ) -> dict[str, Any]:
     """What the operator says; `now` is RFC 3339 UTC, `before` the conditions it wrote last."""
     pools = [PoolCounts(name, c.ready, c.starting, c.draining) for name, c in observed.pools.items()]
-    run, verdicts = Run(service.revision, endpoint, service.emulated), _verdicts(observed, accepted)
+    least, most = sum(pool.min for pool in service.pools), sum(pool.max for pool in service.pools)
+    run = Run(service.revision, endpoint, service.emulated, service.model.served_name, least, most)
+    verdicts = _verdicts(observed, accepted)
     return {
         "observedGeneration": 1,
         "conditions": conditions(verdicts, before, now),

@@ -11,7 +11,7 @@ from paceline_core.objects.crd import crd
 
 @cache
 def header() -> tuple[str, ...]:
-    """NAMESPACE, NAME, then MODEL READY DESIRED SLO BURN REASON COST/H AGE."""
+    """NAMESPACE, NAME, then MODEL SERVED READY DESIRED SLO BURN REASON COST/H AGE."""
     return ("NAMESPACE", "NAME", *(title.upper() for title, _, _ in _columns()))
 
 
@@ -36,7 +36,8 @@ def age(since: str | None, now: datetime) -> str:
 @cache
 def _columns() -> tuple[tuple[str, str, str], ...]:
     (version,) = crd(InferenceService)["spec"]["versions"]
-    return tuple((column["name"], column["type"], column["jsonPath"]) for column in version["additionalPrinterColumns"])
+    shown = (column for column in version["additionalPrinterColumns"] if not column.get("priority"))
+    return tuple((column["name"], column["type"], column["jsonPath"]) for column in shown)
 
 
 def _at(document: Any, path: str) -> Any:

@@ -14,12 +14,16 @@ _AGE: Final = ("Age", "date", ".metadata.creationTimestamp")
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """How a kind is addressed, and its columns: (title, type, JSONPath), each a scalar that one writer owns."""
+    """How a kind is addressed, and its columns: (title, type, JSONPath), each a scalar that one writer owns.
+
+    `wide`: columns that `-o wide` adds.
+    """
 
     plural: str
     short: str
     columns: tuple[tuple[str, str, str], ...]
     scope: str = "Namespaced"
+    wide: tuple[tuple[str, str, str], ...] = ()
 
 
 _NAMES: Final = {
@@ -28,6 +32,7 @@ _NAMES: Final = {
         "pisvc",
         (
             ("Model", "string", ".spec.model.source"),
+            ("Served", "string", ".status.workload.servedName"),
             ("Ready", "string", ".status.workload.summary"),
             ("Desired", "integer", ".status.scaling.desired"),
             ("SLO", "string", ".status.scaling.promise"),
@@ -35,6 +40,12 @@ _NAMES: Final = {
             ("Reason", "string", ".status.scaling.reason"),
             ("Cost/h", "string", ".status.cost.perHour"),
             _AGE,
+        ),
+        wide=(
+            ("Min", "integer", ".status.workload.minReplicas"),
+            ("Max", "integer", ".status.workload.maxReplicas"),
+            ("Pools", "string", ".status.workload.poolNames"),
+            ("Endpoint", "string", ".status.workload.endpoint"),
         ),
     ),
     "Tenant": _Names(
@@ -73,7 +84,8 @@ def crd_name(kind: type[Object]) -> str:
 def crd(kind: type[Object]) -> dict[str, Any]:
     """The whole definition, ready to be written as YAML."""
     names = _NAMES[kind.__name__]
-    columns = [{"name": title, "type": type_, "jsonPath": path} for title, type_, path in names.columns]
+    columns = [_column(column) for column in names.columns]
+    columns += [{**_column(column), "priority": 1} for column in names.wide]
     version = {
         "name": VERSION,
         "served": True,
@@ -100,6 +112,11 @@ def crd(kind: type[Object]) -> dict[str, Any]:
             "versions": [version],
         },
     }
+
+
+def _column(column: tuple[str, str, str]) -> dict[str, Any]:
+    title, type_, path = column
+    return {"name": title, "type": type_, "jsonPath": path}
 
 
 def judged(kind: type[Object]) -> Schema:

@@ -41,14 +41,22 @@ class Workload(Part):
 
     summary: ShortText = ""
     """Ready of desired replicas, like 3/4; then `emulated` where steps are padded, and the reason of a trouble."""
+    served_name: ShortText = ""
+    """Name that requests put into `model`."""
     revision: ShortText = ""
-    """Revision that is served."""
+    """Revision of the pods that serve; that of the spec once a rollout is complete."""
     canary: ShortText = ""
     """Revision on trial; empty when there is none."""
     shares: Annotated[dict[str, Annotated[int, Field(ge=0, le=100)]], bounded(2)] = {}
     """Traffic in percent per track: stable, canary."""
     pools: Annotated[tuple[PoolState, ...], bounded(8), keyed("name")] = ()
     """Replicas per pool."""
+    pool_names: Annotated[str, Field(max_length=256)] = ""
+    """Names of the pools, separated by commas."""
+    min_replicas: Count | None = None
+    """Fewest replicas over all pools."""
+    max_replicas: Count | None = None
+    """Most replicas over all pools."""
     endpoint: Annotated[str, Field(max_length=512)] = ""
     """URL of the OpenAI API for this service."""
     emulated: bool = False

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from paceline_operator.plans.status import CONDITIONS
 
-HOLD_S: Final = 3.0
+HOLD_S: Final = 1.0
 TURN_S: Final = 0.1
 COALESCE_S: Final = 2.0
 

@@ -38,7 +38,7 @@ from paceline_operator.plans.children import (
 from paceline_operator.plans.devices import device_marks
 from paceline_operator.plans.drift import differs
 from paceline_operator.plans.due import hold_s, status_due
-from paceline_operator.plans.events import events
+from paceline_operator.plans.events import events, seen_of
 from paceline_operator.plans.judge import judge, refusal
 from paceline_operator.plans.marks import RENDERED
 from paceline_operator.plans.namespace import missing, strangers
@@ -107,12 +107,13 @@ def _said(view: View, memo: Memo, work: _Work) -> Plan:
     held_until = memo.since + hold_s(view.crowd)
     wait_s = status_due(before, after, now=view.now, held_until=held_until, written=memo.written)
     written = after if wait_s == 0 else None
+    memo = replace(memo, seen=seen_of(view), written=view.now if written else memo.written)
     return Plan(
         actions=work.actions,
         status=written,
         events=events(view, before, written, work.actions, repairs=work.repairs),
         again_s=min((wait for wait in (wait_s or None, work.again_s) if wait is not None), default=None),
-        memo=replace(memo, written=view.now) if written else memo,
+        memo=memo,
     )
 
 
@@ -145,15 +146,33 @@ def _facts(view: View, judgement: Judgement, accepted: Verdict | None = None) ->
     """A service that is not accepted goes on with the revision that runs."""
     service = judgement.resolved
     runs = judgement.runs and accepted is None
-    workload = (view.service.get("status") or {}).get("workload") or {}
+    generation = view.service["metadata"].get("generation", 0)
+    workload = (service.runtime.workload or "") if service else ""
+    if service is None or not runs:
+        told = (view.service.get("status") or {}).get("workload") or {}
+        return Facts(
+            generation=generation,
+            revision=told.get("revision", ""),
+            pools=(),
+            emulated=told.get("emulated", False),
+            accepted=accepted or judgement.accepted,
+            fits=judgement.fits,
+            workload=workload,
+            served_name=told.get("servedName", ""),
+            min_replicas=told.get("minReplicas", 0),
+            max_replicas=told.get("maxReplicas", 0),
+        )
     return Facts(
-        generation=view.service["metadata"].get("generation", 0),
-        revision=service.revision if service and runs else workload.get("revision", ""),
-        pools=tuple(pool.name for pool in service.pools) if service and runs else (),
-        emulated=service.emulated if service and runs else workload.get("emulated", False),
-        accepted=accepted or judgement.accepted,
+        generation=generation,
+        revision=service.revision,
+        pools=tuple(pool.name for pool in service.pools),
+        emulated=service.emulated,
+        accepted=judgement.accepted,
         fits=judgement.fits,
-        workload=(service.runtime.workload or "") if service else "",
+        workload=workload,
+        served_name=service.model.served_name,
+        min_replicas=sum(pool.min for pool in service.pools),
+        max_replicas=sum(pool.max for pool in service.pools),
     )
 
 

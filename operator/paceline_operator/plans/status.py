@@ -83,15 +83,15 @@ def status(view: View, facts: Facts, outlook: Outlook) -> Status:
     standing = _standing(view, facts, dict(outlook.coming))
     before = view.service.get("status") or {}
     degraded = _degraded(standing, view.troubles, outlook.foreign)
+    run = _run(view, facts, standing, pending=outlook.pending)
     verdicts = {
         "Accepted": facts.accepted,
-        "Ready": _ready(standing, facts, degraded),
+        "Ready": _ready(standing, facts, run, degraded),
         "Progressing": _progressing(standing, facts, outlook, began=rolls(before)),
         "ModelFits": facts.fits,
         "Degraded": degraded,
     }
     said = conditions(verdicts, before.get("conditions") or (), view.time)
-    run = Run(facts.revision, view.settings.endpoint, facts.emulated)
     fresh = standing.observed and not outlook.pending
     return {
         "observedGeneration": facts.generation,
@@ -130,10 +130,34 @@ def _counts(name: str, live: Live | None, coming: int) -> PoolCounts:
     return PoolCounts(name, counts.ready, max(starting, 0), counts.terminating)
 
 
-def _ready(standing: _Standing, facts: Facts, degraded: Verdict) -> Verdict:
+def _run(view: View, facts: Facts, standing: _Standing, *, pending: bool) -> Run:
+    """Until every pod is a new one, the revision that was served before an edit is the one that is told."""
+    told = (view.service.get("status") or {}).get("workload") or {}
+    before = told.get("revision") or facts.revision
+    replaced = facts.revision == before or not (standing.ready and (pending or standing.rolling))
+    return Run(
+        revision=facts.revision if replaced else before,
+        endpoint=view.settings.endpoint,
+        emulated=facts.emulated if replaced else told.get("emulated", False),
+        served_name=facts.served_name,
+        min_replicas=facts.min_replicas,
+        max_replicas=facts.max_replicas,
+        rolling_out="" if replaced else facts.revision,
+    )
+
+
+def _ready(standing: _Standing, facts: Facts, run: Run, degraded: Verdict) -> Verdict:
     if not standing.seen and facts.accepted.status == "False" and not facts.pools:
         return _NOTHING_RUNS
-    return readiness(standing.ready, standing.desired, degraded)
+    return readiness(standing.ready, standing.desired, degraded, _serving(facts, run))
+
+
+def _serving(facts: Facts, run: Run) -> str:
+    if run.rolling_out:
+        return f"revision {run.revision} serves until revision {run.rolling_out} has replaced it"
+    if not facts.pools and not facts.workload and run.revision:
+        return f"revision {run.revision} of the last accepted spec serves"
+    return ""
 
 
 def rolls(before: Mapping[str, Any]) -> bool:

@@ -47,7 +47,19 @@ def test_kubectl_finds_the_plugin(apiserver: Workbench, namespace: str, chat: Do
         env=environment, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     head, line = done.stdout.splitlines()
-    assert head.split() == ["NAMESPACE", "NAME", "MODEL", "READY", "DESIRED", "SLO", "BURN", "REASON", "COST/H", "AGE"]
+    assert head.split() == [
+        "NAMESPACE",
+        "NAME",
+        "MODEL",
+        "SERVED",
+        "READY",
+        "DESIRED",
+        "SLO",
+        "BURN",
+        "REASON",
+        "COST/H",
+        "AGE",
+    ]
     assert line.split()[:6] == [namespace, "chat", "builtin://demo", "2/3", "3", "demand"]
 
 

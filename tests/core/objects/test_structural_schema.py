@@ -119,8 +119,10 @@ def test_every_column_shows_one_scalar_of_the_schema(kind: type[Object]) -> None
 
 def test_the_columns_of_a_service_tell_its_promise_and_its_cost() -> None:
     version = crd(KINDS["InferenceService"])["spec"]["versions"][0]
-    names = [column["name"].upper() for column in version["additionalPrinterColumns"]]
-    assert names == ["MODEL", "READY", "DESIRED", "SLO", "BURN", "REASON", "COST/H", "AGE"]
+    columns = version["additionalPrinterColumns"]
+    names = [column["name"].upper() for column in columns if "priority" not in column]
+    assert names == ["MODEL", "SERVED", "READY", "DESIRED", "SLO", "BURN", "REASON", "COST/H", "AGE"]
+    assert [column["name"] for column in columns if column.get("priority") == 1] == ["Min", "Max", "Pools", "Endpoint"]
 
 
 @every_kind
