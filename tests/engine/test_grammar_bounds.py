@@ -22,6 +22,7 @@ COSTLY = [
         schema({"type": "object", "properties": {"price": {"multipleOf": 10.0007}}}),
         "`properties.price.multipleOf` is 1",
     ),
+    (schema({"properties": {"default": BIG, "enum": {"properties": {"examples": BIG}}}}), "properties.examples.multi"),
     (schema({"anyOf": [{"items": {"multipleOf": 99_991}}]}), "`anyOf[0].items.multipleOf`"),
     (schema({"type": "integer", "allOf": [{"multipleOf": 9973}, {"multipleOf": 9967}]}), "no common multiple"),
     (schema({"multipleOf": 97, "$ref": "#/$defs/a", "$defs": {"a": {"multipleOf": 1009}}}), "no common multiple"),

@@ -19,6 +19,7 @@ Known hole: a grammar may lead to where nothing can follow (a property that no v
 """
 
 import json
+import re
 import time
 from collections.abc import Callable
 from functools import cache
@@ -27,6 +28,7 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from paceline_workers.engine.sampling.grammar_bounds import lark_fault, regex_fault, schema_fault
+from paceline_workers.engine.sampling.schemas import place, readable
 
 LONGEST = 1 << 16
 """Characters of a grammar."""
@@ -43,6 +45,7 @@ FIRST_S = 0.025
 """Of CPU time for the first mask, which no limit of the library bounds: 0.1 s where a text of a million letters is
 forced, and all choices of a request need it in one step. Common grammars take less than 1 ms."""
 _DEEPEST = 64
+_UNFOLLOWED = re.compile(r'Unimplemented keys: \["([^"]+)"')
 _SPACES: Any = {"whitespace_pattern": " ?"}
 NOTHING = "NoExtensionBias"
 """The library's word for: no byte may come next, and the text may not end."""
@@ -60,7 +63,7 @@ def check(grammar: str, tokenizer: LLTokenizer | None = None, cpu: Callable[[], 
     except ValueError as error:
         return str(error)
     if wrong:
-        return "; ".join(notes)
+        return _placed("; ".join(notes), grammar)
     if any("no tokenizer" in note for note in notes) and not grammar.startswith("calls:"):
         return "a grammar must not name special tokens"
     return _stuck(matcher(tokenizer or _bytes(), grammar), cpu)
@@ -111,6 +114,14 @@ def _refuse(fault: str) -> None:
         raise ValueError(fault)
 
 
+def _placed(notes: str, grammar: str) -> str:
+    """Why a grammar is wrong, with the path of a schema's keyword that the library does not follow."""
+    kind, _, text = grammar.partition(":")
+    keyword = _UNFOLLOWED.search(notes)
+    path = place(json.loads(text), keyword[1]) if keyword and kind == "json_schema" else ""
+    return f"no grammar can hold `{path}`; leave it out" if path else notes
+
+
 def _stuck(begin: LLMatcher, cpu: Callable[[], float]) -> str:
     """Why no text can even begin, or not soon enough; "" if one can."""
     begun = cpu()
@@ -142,6 +153,7 @@ def _schema(text: str) -> str:
         raise ValueError("the schema must be a JSON object")  # noqa: TRY004 - it is the value that is wrong
     if _depth(schema) > _DEEPEST:
         raise ValueError(f"the schema is nested deeper than {_DEEPEST} levels")
+    schema = readable(schema)
     _refuse(schema_fault(schema))
     return json.dumps(schema)
 

@@ -12,6 +12,8 @@ from decimal import Decimal
 from math import lcm
 from typing import Any
 
+from paceline_workers.engine.sampling.schemas import NAMED, QUOTED
+
 MULTIPLE = 10_000
 """Of `multipleOf`, without its decimal point: 0.05 counts as 5. 50 ms on one core."""
 LITERAL = 8_192
@@ -21,7 +23,6 @@ REPEATS = 100_000
 OPTIONAL = 480
 """Properties of an object that are not required: any of them may come next, in four ways each, and the library follows
 2,000 at one place. Reading 2,000 of them takes 0.4 s, and then no text gets beyond the first brace."""
-_QUOTED = {"const", "default", "enum", "examples"}
 _JOINS = {"$ref", "anyOf", "oneOf"}
 _NUMBER = re.compile(r'"multipleOf"\s*:\s*(\d[\d.]*(?:[eE][+-]?\d+)?)')
 _COUNT = re.compile(r"\{(\d*)(?:,(\d*))?\}")
@@ -92,14 +93,15 @@ def repeats(expression: str) -> int:
 
 def _nodes(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Every object of a schema and the path before its keys, without those that it quotes."""
-    left: list[tuple[str, Any]] = [("", schema)]
+    left: list[tuple[str, Any, bool]] = [("", schema, False)]
     while left:
-        path, node = left.pop()
+        path, node, named = left.pop()
         if isinstance(node, dict):
             yield path, node
-            left += [(f"{path}{key}.", inner) for key, inner in node.items() if key not in _QUOTED]
+            inner = [(key, value) for key, value in node.items() if named or key not in QUOTED]
+            left += [(f"{path}{key}.", value, not named and key in NAMED) for key, value in inner]
         elif isinstance(node, list):
-            left += [(f"{path[:-1]}[{index}].", inner) for index, inner in enumerate(node)]
+            left += [(f"{path[:-1]}[{index}].", value, False) for index, value in enumerate(node)]
 
 
 def _text_fault(path: str, node: Mapping[str, Any]) -> str:
