@@ -16,7 +16,8 @@ from paceline_workers.server.chat import ChatTemplate
 from paceline_workers.server.openai.embeddings import embedding_job
 from paceline_workers.server.openai.events import Events
 from paceline_workers.server.openai.fields import FIELDS, Route, Support
-from paceline_workers.server.openai.jobs import GENERATING, Asked, Job
+from paceline_workers.server.openai.generating import GENERATING
+from paceline_workers.server.openai.jobs import Asked, Job
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.tokenizer import Tokenizer
 

@@ -153,7 +153,7 @@ def test_an_output_goes_on_at_any_token_as_if_it_had_never_stopped(
     whole = "".join(piece.text for piece in pieces)
     for piece in pieces[:-1]:
         told, resumed = piece.position + len(piece.ids), output()
-        before = resumed.replay(ids[:told])
+        before = resumed.replay(ids[:told]).text
         rest = fed(resumed, [[frame] for frame in frames_of(told)])
         assert before + "".join(piece.text for piece in rest) == whole
         assert (rest[0].position, resumed.tokens) == (told, pieces[-1].position + len(pieces[-1].ids))

@@ -15,8 +15,9 @@ from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Started, Submit
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.chat import ChatTemplate, Rendering
+from paceline_workers.server.openai.chats import chat_job
 from paceline_workers.server.openai.embeddings import embedding_job
-from paceline_workers.server.openai.jobs import Asked, Job, chat_job, completion_job
+from paceline_workers.server.openai.jobs import Asked, Job, completion_job
 from paceline_workers.server.openai.lengths import Truncation
 from paceline_workers.server.openai.prompt_fields import TemplateFields
 from paceline_workers.server.openai.requests import parse

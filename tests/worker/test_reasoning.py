@@ -103,7 +103,8 @@ def test_reasoning_that_does_not_end_is_reasoning_and_can_be_left_untold() -> No
 
 def test_what_was_told_before_a_resumption_is_not_told_again() -> None:
     output = Output(lambda given: "".join(PIECES[token] for token in given), reasoning=MARKERS)
-    assert output.replay([0, 1, 2, 3]) == ""
+    before = output.replay([0, 1, 2, 3])
+    assert (before.reasoning, before.text) == ("so stop it", "")
     piece = output.feed([Tokens("s", 4, [4, 5], "length")])
     assert piece is not None
     assert (piece.reasoning, piece.text, output.reasoning_tokens) == ("", "an", 5)

@@ -130,5 +130,5 @@ def test_the_fingerprint_changes_with_what_the_answer_depends_on() -> None:
 def test_text_that_no_stop_ends_is_the_same_with_it_and_without(stop: str) -> None:
     outputs = [Output(lambda ids: "".join("xyz "[token] for token in ids), stops=[stop or "q"], include_stop=include)
                for include in (False, True)]  # fmt: skip
-    told = [output.replay([0, 1, 3, 2], "length") for output in outputs]
+    told = [output.replay([0, 1, 3, 2], "length").text for output in outputs]
     assert told == ["xy z", "xy z"]

@@ -20,7 +20,7 @@ from paceline_workers.server.conduct import Parts
 from paceline_workers.server.edge import Edge
 from paceline_workers.server.exchange import Exchange
 from paceline_workers.server.generate import generating
-from paceline_workers.server.openai.jobs import chat_job
+from paceline_workers.server.openai.chats import chat_job
 from paceline_workers.server.websocket import SocketRoute
 
 CHAT = "/v1/chat/completions"

@@ -14,7 +14,7 @@ from paceline_workers.server.embed import serve_embeddings
 from paceline_workers.server.evacuation import EvacuateRoute
 from paceline_workers.server.generate import generating
 from paceline_workers.server.load import LoadRoute
-from paceline_workers.server.openai.jobs import GENERATING
+from paceline_workers.server.openai.generating import GENERATING
 from paceline_workers.server.openai.tokenizing import TokenRoute, detokenize, tokenize
 from paceline_workers.server.websocket import SocketRoute, refuse
 from paceline_workers.server.worker import Worker

@@ -16,7 +16,8 @@ from paceline_workers.server import phases, sse
 from paceline_workers.server.conduct import Parts, Serve, failed_when_client_leaves, understood
 from paceline_workers.server.exchange import Exchange
 from paceline_workers.server.openai.events import Events
-from paceline_workers.server.openai.jobs import Asked, MakeJob
+from paceline_workers.server.openai.generating import MakeJob
+from paceline_workers.server.openai.jobs import Asked
 from paceline_workers.server.output import Piece
 from paceline_workers.server.run import Pieces, Run
 from paceline_workers.server.trials import Trial

@@ -86,11 +86,13 @@ class Output:
                 break
         return self._piece(text, finish) if text or finish or self._reasoning else None
 
-    def replay(self, ids: Sequence[int], finish: str = "") -> str:
-        """Take in what an earlier life of this sequence has given out: its text. `finish` as with the last frame."""
-        piece = self.feed([Tokens("", self.tokens, list(ids), finish)])
-        self._ids, self._logprobs, self._reasoning = [], [], ""
-        return piece.text if piece else ""
+    def replay(self, ids: Sequence[int], finish: str = "") -> Piece:
+        """Take in what an earlier life of this sequence has given out: one piece. `finish` as with the last frame."""
+        place = self.tokens
+        piece = self.feed([Tokens("", place, list(ids), finish)])
+        self._ids, self._logprobs = [], []
+        text, reasoning = (piece.text, piece.reasoning) if piece else ("", "")
+        return Piece(text, place, list(ids), finish or self.stopped, [], reasoning)
 
     @property
     def stopped(self) -> str:

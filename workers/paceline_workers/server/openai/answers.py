@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
+from paceline_workers.server import sse
 from paceline_workers.server.output import Output, Piece
 
 LOWEST = -9999.0
@@ -98,13 +99,53 @@ class Shape(Protocol):
         """The choice of each chunk that this piece makes; with its `finish`, the one that ends the stream."""
         ...
 
-    def skip(self, text: str, ids: Sequence[int], finish: str) -> None:
-        """Take in what an earlier life of the stream has written; all of it, if it had come to its `finish`."""
+    def skip(self, piece: Piece) -> None:
+        """Take in what an earlier life of the stream has written; with its `finish`, all of it."""
         ...
 
     def whole(self, pieces: Sequence[Piece]) -> Any:
         """The choice of an answer that is not streamed; the last piece holds the finish reason."""
         ...
+
+
+class AnswerWriter(Protocol):
+    """How one request's answers become bytes: the same id, time and model in each."""
+
+    @property
+    def id(self) -> str:
+        """Of the answer."""
+        ...
+
+    @property
+    def created(self) -> int:
+        """Unix seconds."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """As it was asked for."""
+        ...
+
+    @property
+    def kind(self) -> Kind:
+        """What it is called."""
+        ...
+
+    def events(self, choices: list[Any], usage: Usage | UnsetType | None, *, opening: bool = False) -> list[bytes]:
+        """Server-sent events of what a shape has made of one piece, or of its opening."""
+        ...
+
+    def ending(self, usage: Usage, *, asked: bool) -> bytes:
+        """What stands before the stream's `[DONE]`; `asked`: the client wants to be told its usage."""
+        ...
+
+    def body(self, choices: list[Any], usage: Usage) -> bytes:
+        """The body of an answer that is not streamed."""
+        ...
+
+
+class WritingShape(Shape, AnswerWriter, Protocol):
+    """A shape that writes the whole answer, which has this one choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +165,19 @@ class Writer:
     prompt_text: str | UnsetType = UNSET
     prompt_logprobs: Callable[[], PromptLogprobs] | None = None
 
-    def chunk(self, choices: list[Any], usage: Usage | UnsetType | None = UNSET, *, opening: bool = False) -> bytes:
-        """One event's JSON."""
-        return self._envelope(self.kind.chunk_object, choices, usage, prompt=opening).encode()
+    def events(self, choices: list[Any], usage: Usage | UnsetType | None, *, opening: bool = False) -> list[bytes]:
+        """One for what there is."""
+        if not choices:
+            return []
+        return [sse.event(self._envelope(self.kind.chunk_object, choices, usage, prompt=opening).encode())]
 
-    def whole(self, choices: list[Any], usage: Usage) -> bytes:
+    def ending(self, usage: Usage, *, asked: bool) -> bytes:
+        """The usage in a chunk of its own."""
+        if not asked:
+            return b""
+        return sse.event(self._envelope(self.kind.chunk_object, [], usage, prompt=False).encode())
+
+    def body(self, choices: list[Any], usage: Usage) -> bytes:
         """The body of an answer that is not streamed."""
         answer = self._envelope(self.kind.object, choices, usage, prompt=True)
         if self.prompt_logprobs is not None:

@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 from paceline_workers.server.openai.answers import LOWEST, Kind
 from paceline_workers.server.output import Piece
 
-CHAT = Kind("chatcmpl", "chat.completion", "chat.completion.chunk")
+CHAT = Kind("chatcmpl-", "chat.completion", "chat.completion.chunk")
 
 
 class CalledFunction(Struct, frozen=True):
@@ -127,7 +127,7 @@ class ChatShape:
             chunks.append(ChatChunk(self._index, Delta(), None, piece.finish))
         return chunks
 
-    def skip(self, text: str, ids: Sequence[int], finish: str) -> None:
+    def skip(self, piece: Piece) -> None:
         """A message's pieces do not depend on each other."""
 
     def whole(self, pieces: Sequence[Piece]) -> ChatChoice:

@@ -10,7 +10,7 @@ from paceline_workers.server.openai.prompt_logprobs import PromptScores
 from paceline_workers.server.openai.token_texts import TokenTexts
 from paceline_workers.server.output import Logprob, Piece
 
-TEXT = Kind("cmpl", "text_completion", "text_completion")
+TEXT = Kind("cmpl-", "text_completion", "text_completion")
 
 
 class TextLogprobs(Struct, frozen=True):
@@ -64,12 +64,12 @@ class CompletionShape:
             chunks.append(TextChoice(self._index, "", None, piece.finish))
         return chunks
 
-    def skip(self, text: str, ids: Sequence[int], finish: str) -> None:  # noqa: ARG002 - offsets count the tokens' own texts
+    def skip(self, piece: Piece) -> None:
         """Offsets go on behind these tokens, and those of the prompt before them."""
         before = self._prompt.ids if self._prompt else ()
         self._prompt = None
         if self._texts is not None:
-            for token in (*before, *ids):
+            for token in (*before, *piece.ids):
                 self._texts.add(token)
 
     def whole(self, pieces: Sequence[Piece]) -> TextChoice:

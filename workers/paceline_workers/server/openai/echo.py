@@ -27,9 +27,9 @@ class Echo:
         """As they are."""
         return self._shape.chunks(piece)
 
-    def skip(self, text: str, ids: Sequence[int], finish: str) -> None:
+    def skip(self, piece: Piece) -> None:
         """The text has been told too."""
-        self._shape.skip(text, ids, finish)
+        self._shape.skip(piece)
 
     def whole(self, pieces: Sequence[Piece]) -> Any:
         """The text and the answer as one content."""

@@ -27,9 +27,9 @@ class Events:
     def end(self, spent: Phases) -> bytes:
         """What follows the last finish reason."""
         usage = self._job.usage()
-        asked = sse.event(self._job.writer.chunk([], usage)) if self._job.options.include_usage else b""
+        ending = self._job.writer.ending(usage, asked=self._job.options.include_usage)
         comments = sse.comment("usage", usage) + sse.comment("phases", spent) if self._trusted else b""
-        return comments + asked + sse.DONE
+        return comments + ending + sse.DONE
 
     def _beginning(self) -> bytes:
         """What its prompt is, once."""
@@ -43,8 +43,10 @@ class Events:
         shape = self._job.choices[index].shape
         opening = [] if index in self._opened else shape.opening()
         self._opened.add(index)
-        events = [self._event(opening, opening=True)] if opening else []
-        events += [self._event([choice]) for choice in shape.chunks(piece)]
+        writer = self._job.writer
+        events = writer.events(opening, self._usage(), opening=True)
+        for choice in shape.chunks(piece):
+            events += writer.events([choice], self._usage())
         return b"".join((self._position(index, piece, len(events)), *events))
 
     def _position(self, index: int, piece: Piece, events: int) -> bytes:
@@ -52,9 +54,6 @@ class Events:
             return b""
         alone = len(self._job.choices) == 1
         return sse.position(piece, events) if alone else sse.choice_position(index, piece, events)
-
-    def _event(self, choices: list[object], *, opening: bool = False) -> bytes:
-        return sse.event(self._job.writer.chunk(choices, self._usage(), opening=opening))
 
     def _usage(self) -> Usage | UnsetType | None:
         options = self._job.options

@@ -1,10 +1,9 @@
 """From a request body to a job: what the engine gets, and how its tokens are written back."""
 
 import secrets
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from msgspec import UNSET, UnsetType, structs
 
@@ -12,20 +11,27 @@ from paceline_core.wire import RESUME, Resume
 from paceline_workers.messages import PromptLogprob, Sampling, Started, Submit
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.detokenize import Decode
-from paceline_workers.server.openai.answers import Kind, PromptLogprobs, Shape, TokenBytes, Usage, Writer
+from paceline_workers.server.openai.answers import (
+    AnswerWriter,
+    Kind,
+    PromptLogprobs,
+    Shape,
+    TokenBytes,
+    Usage,
+    Writer,
+    WritingShape,
+)
 from paceline_workers.server.openai.beam_search import searched
 from paceline_workers.server.openai.best import best as best_candidates
 from paceline_workers.server.openai.body import invalid
-from paceline_workers.server.openai.chat_answers import CHAT, ChatShape
+from paceline_workers.server.openai.chat_answers import CHAT
 from paceline_workers.server.openai.choices import Choice
 from paceline_workers.server.openai.completion_answers import TEXT, CompletionShape
-from paceline_workers.server.openai.echo import Echo
 from paceline_workers.server.openai.inputs import Encoding, Input, ids_of, names_of
 from paceline_workers.server.openai.lengths import room
 from paceline_workers.server.openai.prompt_logprobs import PromptScores, WithPromptLogprobs
 from paceline_workers.server.openai.prompt_logprobs import check as check_scores
 from paceline_workers.server.openai.requests import (
-    ChatRequest,
     CompletionRequest,
     GenerateRequest,
     StreamOptions,
@@ -33,14 +39,11 @@ from paceline_workers.server.openai.requests import (
 )
 from paceline_workers.server.openai.resumes import resumed, split
 from paceline_workers.server.openai.sampled import followed, sampling
-from paceline_workers.server.openai.served import ServedModel, ToolParsing
+from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.openai.token_ids import WithTokenIds, as_id
 from paceline_workers.server.openai.token_texts import TokenTexts
-from paceline_workers.server.openai.tool_answers import ToolShape
 from paceline_workers.server.output import Output, Piece
 from paceline_workers.server.reasoning import Reasoning
-from paceline_workers.server.reasoning_grammar import after_reasoning
-from paceline_workers.server.tools.alternative import alternative
 
 INLINE = 1024
 """Tokens of scored prompts that are written down at once: some milliseconds."""
@@ -62,7 +65,7 @@ class Job:
     """One request, understood: `each` prompt has so many of the `choices` in turn, of which the `best` are told."""
 
     choices: tuple[Choice, ...]
-    writer: Writer
+    writer: AnswerWriter
     stream: bool
     options: StreamOptions
     each: int
@@ -82,7 +85,7 @@ class Job:
     def whole(self, pieces: Sequence[Sequence[Piece]]) -> bytes:
         """The body of an answer that is not streamed, from all pieces of each choice."""
         starts = range(0, len(self.choices), self.each)
-        return self.writer.whole([told for start in starts for told in self._told(start, pieces)], self.usage())
+        return self.writer.body([told for start in starts for told in self._told(start, pieces)], self.usage())
 
     def _told(self, start: int, pieces: Sequence[Sequence[Piece]]) -> list[object]:
         """The told choices of the prompt whose candidates begin at `start`."""
@@ -92,7 +95,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class _Prompt:
+class Prompt:
     """Tokens in, tokens out, and how the choice with a certain number is written, with what comes of the prompt."""
 
     ids: list[int]
@@ -101,10 +104,10 @@ class _Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class Wanted:
     """What differs between the routes."""
 
-    prompts: list[_Prompt]
+    prompts: list[Prompt]
     logprobs: int
     kind: Kind
     decode: Decode
@@ -114,76 +117,9 @@ class _Wanted:
     alternative: Callable[[str], str] | None = None
     reasoning: Reasoning | None = None
     tell_reasoning: bool = True
-
-
-async def chat_job(model: ServedModel, asked: Asked) -> Job:
-    """A job from the body of `/v1/chat/completions`. Raises RequestError."""
-    body, resume = split(asked.body, asked.caller.resume)
-    request = parse(ChatRequest, body)
-    context = asked.started.max_model_len
-    model.known(request.model)
-    model = model.with_template(request.chat_template)
-    tools = model.parser(request.offered, request.forced, request.most_calls)
-    text, ids = await _chat_prompt(model, request, asked)
-    reasoning = model.template.begun(text, request.continued) if model.template else None
-    max_tokens = room(len(ids), request.limit, asked.caller.max_tokens, context, "messages")
-    token_bytes = _token_bytes(model, request) if request.logprobs else None
-    logprobs = request.top_logprobs if request.logprobs else -1
-    markers = (*(tools.form.markers if tools else ()), *(reasoning.markers if reasoning else ()))
-
-    def shape(index: int, _scores: Sequence[PromptLogprob]) -> Shape:
-        made = _chat_shape(index, token_bytes, tools)
-        made = Echo(made, request.echoed) if request.echoed else made
-        return WithTokenIds(made) if request.return_token_ids else made
-
-    wanted = _Wanted(
-        [_Prompt(ids, max_tokens, shape)],
-        logprobs,
-        CHAT,
-        model.tokenizer.decoder(markers) if request.skip_special_tokens else model.tokenizer.decode_all,
-        ids if request.return_token_ids else UNSET,
-        text if request.return_prompt_text else UNSET,
-        alternative=_followed_as(model, request, tools, reasoning),
-        reasoning=reasoning,
-        tell_reasoning=request.include_reasoning,
-    )
-    return await _job(model, request, asked, resume, wanted)
-
-
-def _followed_as(
-    model: ServedModel, request: ChatRequest, tools: ToolParsing | None, reasoning: Reasoning | None
-) -> Callable[[str], str] | None:
-    """What makes of the grammar of an answer one of the whole text."""
-    or_calls = _or_calls(model, request, tools)
-    if reasoning is None:
-        return or_calls
-    begun, special = reasoning, model.tokenizer.grammar_token
-    return lambda answer: after_reasoning(or_calls(answer) if or_calls else answer, begun, special)
-
-
-def _or_calls(model: ServedModel, request: ChatRequest, tools: ToolParsing | None) -> Callable[[str], str] | None:
-    """What makes of the grammar of an answer one that also takes calls; None where none may come or they must."""
-    if tools is None or request.forced is not None:
-        return None
-    special = model.tokenizer.grammar_token
-    return partial(
-        alternative, syntax=tools.form.syntax, schemas=request.schemas, special=special, most=request.most_calls
-    )
-
-
-async def _chat_prompt(model: ServedModel, request: ChatRequest, asked: Asked) -> tuple[str, list[int]]:
-    """A chat's prompt as the template writes it, and its ids. Raises RequestError."""
-    context, tokenizer = asked.started.max_model_len, model.tokenizer
-    text = model.render(
-        request.messages, request.offered, request.rendering(request.documents, request.reasoning_effort)
-    )
-    how = Encoding(bool(request.add_special_tokens), request.truncation(context, request.limit or 0))
-    how.check(text, tokenizer, context, "messages")
-    if how.special:
-        ids = await tokenizer.encode(text, special=True)
-    else:
-        ids = await tokenizer.encode_chat(text, request.salt(asked.caller.tenant))
-    return text, how.cut(ids, tokenizer, text=True)
+    identity: str = ""
+    own: list[WritingShape] = field(default_factory=list)
+    """The shape that writes the answer, once it is made, if the route has such a one."""
 
 
 async def completion_job(model: ServedModel, asked: Asked) -> Job:
@@ -199,7 +135,7 @@ async def completion_job(model: ServedModel, asked: Asked) -> Job:
     logprobs = -1 if request.logprobs is None else request.logprobs
 
     def shape(index: int, scores: Sequence[PromptLogprob], ids: list[int], echo: str) -> Shape:
-        names, echoed = _token_bytes(model, request), request.echo and logprobs >= 0
+        names, echoed = token_bytes_of(model, request), request.echo and logprobs >= 0
         texts = _token_texts(model, request, () if request.echo else ids) if logprobs >= 0 else None
         scored = PromptScores(ids, scores, logprobs, names) if echoed else None
         made: Shape = CompletionShape(index, texts, echo, scored)
@@ -209,7 +145,7 @@ async def completion_job(model: ServedModel, asked: Asked) -> Job:
         return WithTokenIds(made, ids) if request.return_token_ids else made
 
     prompts = [
-        _Prompt(
+        Prompt(
             ids,
             room(len(ids), request.limit, default, context, name),
             partial(shape, ids=ids, echo=_echo(model, given if how.truncation is None else ids, request.echo)),
@@ -217,20 +153,10 @@ async def completion_job(model: ServedModel, asked: Asked) -> Job:
         for given, ids, name in zip(request.prompt, all_ids, names_of("prompt", len(all_ids)), strict=True)
     ]
     decode = model.tokenizer.decode if request.skip_special_tokens else model.tokenizer.decode_all
-    return await _job(model, request, asked, resume, _Wanted(prompts, logprobs, TEXT, decode))
+    return await job_of(model, request, asked, resume, Wanted(prompts, logprobs, TEXT, decode))
 
 
-MakeJob = Callable[[ServedModel, Asked], Coroutine[Any, Any, Job]]
-
-GENERATING: Mapping[str, MakeJob] = {"/v1/chat/completions": chat_job, "/v1/completions": completion_job}
-"""The generating routes."""
-
-
-def _chat_shape(index: int, token_bytes: TokenBytes | None, tools: ToolParsing | None) -> Shape:
-    return ToolShape(index, token_bytes, tools) if tools else ChatShape(index, token_bytes)
-
-
-def _token_bytes(model: ServedModel, request: GenerateRequest) -> TokenBytes:
+def token_bytes_of(model: ServedModel, request: GenerateRequest) -> TokenBytes:
     """What `logprobs` call a token."""
     return as_id if request.return_tokens_as_token_ids else model.tokenizer.token_bytes
 
@@ -248,33 +174,37 @@ def _echo(model: ServedModel, given: Input, echo: bool) -> str:
     return given if isinstance(given, str) else model.tokenizer.decode(given)
 
 
-async def _job(
-    model: ServedModel, request: GenerateRequest, asked: Asked, resume: Resume | None, wanted: _Wanted
+async def job_of(
+    model: ServedModel, request: GenerateRequest, asked: Asked, resume: Resume | None, wanted: Wanted
 ) -> Job:
     _check(model, request, wanted, resume)
     name = secrets.token_hex(12)
     wanted = replace(wanted, grammar=await _grammar(model, request, asked, wanted))
     submits = _submits(model, request, asked, name, wanted)
     choices = tuple(_choices(model, request, submits, asked.started, wanted))
-    identity, created = f"{wanted.kind.id_prefix}-{name}", int(model.clock.utc().timestamp())
+    identity, created = wanted.identity or f"{wanted.kind.id_prefix}{name}", int(model.clock.utc().timestamp())
     if resume:
         choices = await resumed(choices, resume, asked.started, model.tokenizer.size)
         identity, created = resume.id, resume.created
-    writer = Writer(
-        identity,
-        created,
-        request.model,
-        wanted.kind,
-        model.fingerprint or UNSET,
-        wanted.prompt_ids,
-        wanted.prompt_text,
-        _chat_scores(model, request, choices[0]) if wanted.kind is CHAT else None,
+    writer: AnswerWriter = (
+        wanted.own[0]
+        if wanted.own
+        else Writer(
+            identity,
+            created,
+            request.model,
+            wanted.kind,
+            model.fingerprint or UNSET,
+            wanted.prompt_ids,
+            wanted.prompt_text,
+            _chat_scores(model, request, choices[0]) if wanted.kind is CHAT else None,
+        )
     )
     each = len(choices) // len(wanted.prompts)
     return Job(choices, writer, request.stream, request.stream_options, each, request.n)
 
 
-async def _grammar(model: ServedModel, request: GenerateRequest, asked: Asked, wanted: _Wanted) -> str:
+async def _grammar(model: ServedModel, request: GenerateRequest, asked: Asked, wanted: Wanted) -> str:
     return await followed(request, asked.started, model.check, asked.caller.tenant, wanted.alternative)
 
 
@@ -282,11 +212,11 @@ def _chat_scores(model: ServedModel, request: GenerateRequest, first: Choice) ->
     """What a chat's whole answer tells of its prompt, beside the choices."""
     if request.prompt_logprobs is None:
         return None
-    scores, names = first.output.prompt_logprobs, _token_bytes(model, request)
+    scores, names = first.output.prompt_logprobs, token_bytes_of(model, request)
     return PromptScores(first.submit.prompt, scores, request.prompt_logprobs, names).told
 
 
-def _check(model: ServedModel, request: GenerateRequest, wanted: _Wanted, resume: Resume | None) -> None:
+def _check(model: ServedModel, request: GenerateRequest, wanted: Wanted, resume: Resume | None) -> None:
     least = min(prompt.max_tokens for prompt in wanted.prompts)
     field, candidates = request.scored
     if field:
@@ -305,8 +235,8 @@ def _check(model: ServedModel, request: GenerateRequest, wanted: _Wanted, resume
 
 
 def _submits(
-    model: ServedModel, request: GenerateRequest, asked: Asked, name: str, wanted: _Wanted
-) -> Iterator[tuple[_Prompt, Submit]]:
+    model: ServedModel, request: GenerateRequest, asked: Asked, name: str, wanted: Wanted
+) -> Iterator[tuple[Prompt, Submit]]:
     """A sequence for each prompt; all have the same seed, so each is answered as if it were asked alone."""
     seed = _seed(model, request, asked.caller)
     how = sampling(request, asked.started, seed, _logprobs(request, wanted.logprobs), model.tokenizer)
@@ -320,7 +250,7 @@ def _submits(
         yield prompt, structs.replace(submit, prefix_keys=told, unsalted=unsalted)
 
 
-def _submit(request: GenerateRequest, caller: Caller, name: str, prompt: _Prompt, how: Sampling) -> Submit:
+def _submit(request: GenerateRequest, caller: Caller, name: str, prompt: Prompt, how: Sampling) -> Submit:
     return Submit(
         id=name,
         prompt=prompt.ids,
@@ -368,9 +298,9 @@ def _seed(model: ServedModel, request: GenerateRequest, caller: Caller) -> int:
 def _choices(
     model: ServedModel,
     request: GenerateRequest,
-    submits: Iterable[tuple[_Prompt, Submit]],
+    submits: Iterable[tuple[Prompt, Submit]],
     started: Started,
-    wanted: _Wanted,
+    wanted: Wanted,
 ) -> Iterator[Choice]:
     """The candidates of each prompt in turn, numbered prompt * n + choice as OpenAI does."""
     for place, (prompt, submit) in enumerate(submits):

@@ -84,9 +84,9 @@ class WithPromptLogprobs:
         """Nor here."""
         return self._shape.chunks(piece)
 
-    def skip(self, text: str, ids: Sequence[int], finish: str) -> None:
+    def skip(self, piece: Piece) -> None:
         """As it is."""
-        self._shape.skip(text, ids, finish)
+        self._shape.skip(piece)
 
     def whole(self, pieces: Sequence[Piece]) -> Any:
         """The choice with them."""

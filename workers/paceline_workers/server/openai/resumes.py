@@ -56,7 +56,7 @@ async def _resumed(choice: Choice, so_far: ResumedChoice, started: Started) -> C
     for start in range(0, len(ids), _BLOCK):
         block, last = ids[start : start + _BLOCK], start + _BLOCK >= len(ids)
         end = finish if last else ""
-        choice.shape.skip(choice.output.replay(block, end), block, end or choice.output.stopped)
+        choice.shape.skip(choice.output.replay(block, end))
         await asyncio.sleep(0)  # a turn for everybody else
     return replace(
         choice,

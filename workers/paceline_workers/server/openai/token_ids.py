@@ -40,10 +40,10 @@ class WithTokenIds:
             self._untold = []
         return chunks
 
-    def skip(self, text: str, ids: Sequence[int], finish: str) -> None:
+    def skip(self, piece: Piece) -> None:
         """These were told, and the prompt's."""
         self._first = False
-        self._shape.skip(text, ids, finish)
+        self._shape.skip(piece)
 
     def whole(self, pieces: Sequence[Piece]) -> Any:
         """All of them."""

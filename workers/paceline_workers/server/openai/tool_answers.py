@@ -4,9 +4,9 @@ Log-probabilities of tokens that are held back come with the next chunk, whateve
 one answer may hold are dropped, as in vLLM.
 """
 
-import secrets
 import string
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 from msgspec import UNSET
@@ -31,9 +31,13 @@ _LETTERS = string.ascii_letters + string.digits
 
 
 class ToolShape:
-    """Deltas of content and of calls. `token_bytes` is None when no logprobs were asked for."""
+    """Deltas of content and of calls. `token_bytes` is None when no logprobs were asked for.
 
-    def __init__(self, index: int, token_bytes: TokenBytes | None, tools: ToolParsing) -> None:
+    The ids of calls follow from the answer's `identity`, so that another worker, which goes on with it, tells the same.
+    """
+
+    def __init__(self, index: int, token_bytes: TokenBytes | None, tools: ToolParsing, identity: str) -> None:
+        self._identity = f"{identity}/{index}"
         self._index = index
         self._token_bytes = token_bytes
         self._form = tools.form
@@ -60,14 +64,15 @@ class ToolShape:
             chunks.append(ChatChunk(self._index, Delta(), self._logprobs() or None, self._reason(piece.finish)))
         return chunks
 
-    def skip(self, text: str, ids: Sequence[int], finish: str) -> None:  # noqa: ARG002 - calls are in the text
+    def skip(self, piece: Piece) -> None:
         """Calls that were told are counted, one that was open stays open."""
-        self._calls += sum(isinstance(part, Call) for part in self._parts(text, finish))
+        self._calls += sum(isinstance(part, Call) for part in self._parts(piece.text, piece.finish))
 
     def whole(self, pieces: Sequence[Piece]) -> ChatChoice:
         """The message in one."""
         parts = self._parts("".join(piece.text for piece in pieces), pieces[-1].finish)
-        calls = [self._call(part) for part in parts if isinstance(part, Call)]
+        found = [part for part in parts if isinstance(part, Call)]
+        calls = [self._call(part, place, told=False) for place, part in enumerate(found)]
         content = "".join(part for part in parts if isinstance(part, str))
         message = AssistantMessage.of(pieces, content, calls)
         self._untold, self._calls = list(pieces), len(calls)
@@ -87,9 +92,10 @@ class ToolShape:
         self._calls += 1
         return Delta(tool_calls=[self._call(part, self._calls - 1)])
 
-    def _call(self, call: Call, index: int | None = None) -> ToolCall:
-        identity = call.id or self._form.call_id("".join(secrets.choice(_LETTERS) for _ in range(24)))
-        return ToolCall(identity, CalledFunction(call.name, call.arguments), UNSET if index is None else index)
+    def _call(self, call: Call, place: int, *, told: bool = True) -> ToolCall:
+        digest = blake2b(f"{self._identity}/{place}".encode(), digest_size=24).digest()
+        identity = call.id or self._form.call_id("".join(_LETTERS[byte % len(_LETTERS)] for byte in digest))
+        return ToolCall(identity, CalledFunction(call.name, call.arguments), place if told else UNSET)
 
     def _reason(self, finish: str) -> str:
         return "tool_calls" if self._calls and finish == "stop" else finish

@@ -1,0 +1,13 @@
+"""The generating routes, and what makes jobs of their bodies."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from paceline_workers.server.openai.chats import chat_job
+from paceline_workers.server.openai.jobs import Asked, Job, completion_job
+from paceline_workers.server.openai.served import ServedModel
+
+MakeJob = Callable[[ServedModel, Asked], Coroutine[Any, Any, Job]]
+
+GENERATING: Mapping[str, MakeJob] = {"/v1/chat/completions": chat_job, "/v1/completions": completion_job}
+"""The generating routes."""
