@@ -1,7 +1,10 @@
 """uvicorn's HTTP/1.1, with bounded heads and turns, and with an error object for what cannot be read.
 
 A read of a client's bytes may hold 37,000 chunks of two bytes or 14,000 pipelined requests: it is parsed by
-SLICE, each in a turn of the loop of its own, and reading stops while some of it waits.
+SLICE, each in a turn of the loop of its own, and reading stops while some of it waits. Of a header or a trailer that is
+not complete the parser holds all that has come, and copies it with each slice; so what yields no body is bounded by
+HEAD_BYTES, within a body too. A request that is not whole MESSAGE_S after it began, or after its connection was made,
+ends the connection: a client without any right could hold as many as it likes otherwise.
 
 A connection that was refused so says so, is read for LINGER_S more, since a close at once would take the answer with
 it, and ends. Known hole: where another answer is on its way over the same connection, it just ends.
@@ -22,6 +25,7 @@ HEAD_BYTES = 64 << 10
 HEADER_COST = 32
 """What each header counts for beyond its text, as at the gateway: so the limit in bytes is one of their number too."""
 LINGER_S = 2.0
+MESSAGE_S = 60.0
 SLICE = 8 << 10
 """Bytes: 1,200 chunks of two, or 450 pipelined requests, take some 10 ms."""
 
@@ -46,14 +50,21 @@ class Protocol(HttpToolsProtocol):
     pending = b""
     _scheduled = False
     _head = _open = 0
-    _in_head = False
+    _in_head = _in_body = False
     _refusal: RequestError | None = None
     _refused = False
+    _limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """asyncio's call."""
         super().connection_made(transport)
         self.flow = _Flow(transport, self._go_on)
+        self._limit = self.loop.call_later(MESSAGE_S, self._late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """asyncio's call."""
+        self._end_limit()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """asyncio's call."""
@@ -87,21 +98,36 @@ class Protocol(HttpToolsProtocol):
             self.transport.resume_reading()
 
     def _take(self, data: bytes) -> None:
-        """Only what comes between two whole headers is counted here."""
+        """Only what comes between two whole headers or two pieces of a body is counted here."""
         if self._refused or self.parser is None:
             return
-        within = self._in_head
+        in_head, in_body = self._in_head, self._in_body
+        self._open += len(data)
         super().data_received(data)
-        if within and self._in_head and not self._refused:
-            self._open += len(data)
-            if self._open > HEAD_BYTES:
-                self._refusal = _too_large()
-                self.send_400_response("")
+        still = (in_head and self._in_head) or (in_body and self._in_body)
+        if still and self._open > HEAD_BYTES and not self._refused:
+            self._refusal = _too_large()
+            self.send_400_response("")
+        waits = self._in_head or self._in_body or self.cycle is None or self.cycle.response_complete
+        if waits and self._limit is None:  # an empty line ends uvicorn's own limit
+            self._limit = self.loop.call_later(MESSAGE_S, self._late)
+
+    def _late(self) -> None:
+        """The client took too long."""
+        self._limit = None
+        if self.transport.get_protocol() is self:
+            self.transport.close()
+
+    def _end_limit(self) -> None:
+        """The request is whole, or the connection is gone."""
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
 
     def on_message_begin(self) -> None:
         """The parser's call."""
         self._head = self._open = 0
-        self._in_head = True
+        self._in_head, self._in_body = True, False
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -116,8 +142,19 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The parser's call."""
-        self._in_head = False
+        self._in_head, self._in_body, self._open = False, True, 0
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """The parser's call."""
+        self._open = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The parser's call."""
+        self._in_body = False
+        self._end_limit()
+        super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words say less than the parser's
         """Answer what cannot be read, if no other answer is in the way, and end the connection."""
@@ -135,8 +172,11 @@ class Protocol(HttpToolsProtocol):
 
     @property
     def _answering(self) -> bool:
+        """Whether an answer is on its way, or the one to this request has gone."""
         cycle = self.cycle
-        return cycle is not None and not cycle.response_complete and (cycle.response_started or not cycle.more_body)
+        if cycle is None or cycle.response_complete:
+            return cycle is not None and self._in_body
+        return cycle.response_started or not cycle.more_body
 
     def _count(self, size: int) -> None:
         self._head += size

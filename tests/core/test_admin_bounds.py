@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from paceline_core.admin_bodies import LIMIT, AdminBodies
 from paceline_core.config import Listen
-from paceline_core.http_protocol import HEAD_BYTES, SLICE
+from paceline_core.http_protocol import HEAD_BYTES, SLICE, Protocol
 from paceline_core.listening import bind
 from paceline_core.serving import admin_server
 
@@ -81,6 +83,106 @@ async def test_a_head_or_body_without_end_is_refused_and_never_held(head: bytes,
         assert await status(place, head, repeated) == refused
     assert app.held <= LIMIT
     assert HEAD_BYTES < LIMIT
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("trailers", [(b"a: ", b"a" * 6000), (b"", b"a: b\r\n" * 1000)], ids=["one", "many"])
+@pytest.mark.parametrize("answered", [False, True])
+async def test_trailers_without_end_are_refused_and_never_held(trailers: tuple[bytes, bytes], answered: bool) -> None:
+    async def refuse(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    first, repeated = trailers
+    async with serving(refuse if answered else Application()) as place:
+        reader, writer = await asyncio.open_connection(*place)
+        writer.write(b"PUT / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\nb\r\n0\r\n" + first)
+        if answered:
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 401 ")
+        told, sent = asyncio.create_task(reader.readline()), 0
+        with contextlib.suppress(ConnectionError):
+            while sent < 4 << 20 and not told.done():
+                writer.write(repeated)
+                sent += len(repeated)
+                await writer.drain()
+        ended, said = told.done(), b"" if answered else b"HTTP/1.1 431"
+        told.cancel()
+        writer.close()
+        assert ended
+        with contextlib.suppress(ConnectionError):
+            assert told.result()[:12] == said
+
+
+class Timers(asyncio.SelectorEventLoop):
+    """A loop that never runs: the calls that were asked for later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.later: list[asyncio.TimerHandle] = []
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        handle = super().call_later(delay, callback, *args, context=context)
+        self.later.append(handle)
+        return handle
+
+
+class Line(asyncio.Transport):
+    """A transport on which nothing happens; `closed` once its protocol has closed it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = False
+        self.protocol: Any = None
+
+    def get_protocol(self) -> Any:
+        return self.protocol
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("sent", "limited"),
+    [
+        ([], True),
+        ([b"\r\n"], True),
+        ([b"GET / HT"], True),
+        ([b"GET / HTTP/1.1\r\nhost: x\r\n"], True),
+        ([b"PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n", b"a"], True),
+        ([b"PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n", b"ab"], False),
+        ([b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"], False),
+        ([b"GET / HTTP/1.1\r\nhost: x\r\n\r\nGET"], True),
+    ],
+)
+def test_a_request_that_is_not_whole_has_one_limit_of_time(sent: list[bytes], limited: bool) -> None:
+    loop, transport = Timers(), Line()
+    try:
+        config = uvicorn.Config(Application(), http=Protocol, ws="none", lifespan="off", log_config=None)
+        transport.protocol = protocol = Protocol(config, ServerState(), {}, loop)
+        protocol.connection_made(transport)
+        for data in sent:
+            protocol.data_received(data)
+        waiting = [handle for handle in loop.later if not handle.cancelled()]
+        assert len(waiting) == limited
+        for handle in waiting:
+            handle._run()
+        assert transport.closed == limited
+        protocol.connection_lost(None)
+        assert all(handle.cancelled() for handle in loop.later if handle not in waiting)
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+    finally:
+        loop.close()
 
 
 @pytest.mark.real
