@@ -10,6 +10,7 @@ is why a first death condemns nobody; a worker in whose place another process li
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeVar
@@ -33,6 +34,7 @@ UNKNOWN_S = 2.5
 BUSY_S = 0.1
 """How long a worker is taken to have another gateway's suspect after it has said so."""
 _SUSPECT, _MOVED, _ENGINE = SUSPECT.encode(), MOVED_HEADER.encode(), MoveReason.ENGINE.encode()
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _DOUBTFUL = frozenset({Loss.CLOSED, Loss.STALE})
 
 
@@ -118,7 +120,7 @@ class Deaths:
         """Of the suspects that a worker says have got on, those of this gateway that have not been accused anew."""
         for gateway, _, name in (name.rpartition("/") for name in names):
             ticket, _, accused = name.partition(".")
-            call = calls.get(int(ticket)) if gateway == self._gateway and ticket.isdigit() else None
+            call = calls.get(int(ticket)) if gateway == self._gateway and _NUMBER.fullmatch(ticket) else None
             if call is not None and call.slot is not None and str(call.slot.accused) == accused:
                 yield call
 

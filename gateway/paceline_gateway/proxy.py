@@ -89,7 +89,8 @@ class Call:
     def diverted(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
         """Another destination of its route takes it."""
         self._next = (desk, admission, ticket)
-        ticket.suspect = self.ticket is not None and self.ticket.suspect
+        if self.ticket is not None:
+            ticket.take_suspicion(self.ticket)
         budget = desk.budget(admission.destination.retry_share)
         self.on(e.Diverted(terms_of(desk, admission, ticket), budget))
 

@@ -61,7 +61,16 @@ def test_a_worker_hears_of_a_suspect_while_certainty_comes_first() -> None:
 
 @pytest.mark.parametrize(
     ("name", "heard"),
-    [("one/7.2", True), ("one/7.1", False), ("other/7.2", False), ("one/8.2", False), ("one/x.2", False), ("", False)],
+    [
+        ("one/7.2", True),
+        ("one/7.1", False),
+        ("other/7.2", False),
+        ("one/8.2", False),
+        ("one/x.2", False),
+        ("one/\u00b2.2", False),
+        (f"one/{'9' * 5000}.2", False),
+        ("", False),
+    ],
 )
 def test_a_gateway_hears_of_its_own_suspects_and_of_their_last_accusation(name: str, heard: bool) -> None:
     call = Caller(suspect(7, accused=2))

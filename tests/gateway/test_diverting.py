@@ -12,7 +12,8 @@ from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, STREAM, Stand, until
 from tests.gateway.worker_double import Script, Seen, WorkerDouble
 
-from paceline_core.wire import StepTime
+from paceline_core.wire import SUSPECT, StepTime
+from paceline_gateway.requests.suspicion import PROOF
 
 pytestmark = pytest.mark.real
 SPARE = "default/spare"
@@ -112,6 +113,19 @@ async def test_what_the_only_worker_of_a_service_fails_before_the_first_byte_is_
         assert await stand.metric("paceline_requests_total", pisvc=name) == ended
         assert await stand.metric("paceline_usage_requests_total", pisvc=name) == ended
         assert await stand.metric("paceline_usage_tokens_total", pisvc=name, kind="output") == 4 * ended
+
+
+async def test_what_a_worker_may_have_died_of_is_on_trial_at_the_next_service_as_it_would_be_at_its_own(
+    stand: Stand, make_worker: MakeWorker
+) -> None:
+    spare, worker = await two_services(stand, make_worker), await make_worker()
+    worker.script = lambda _: Script(dies_after=0)
+    stand.work(worker)
+    await stand.ready()
+    assert await ask(stand) == 200
+    (seen,) = spare.seen
+    assert seen.headers[SUSPECT].partition(".")[2] == f"1;{PROOF}"
+    await nothing_is_left(stand)
 
 
 async def test_another_worker_of_the_service_is_asked_before_another_service(

@@ -45,6 +45,11 @@ class Ticket:
     overtaken: int = 0
     """How often another one was preferred when it was the next."""
 
+    def take_suspicion(self, other: "Ticket") -> None:
+        """It stands for the same request at another service."""
+        self.suspect, self.bystander = other.suspect, other.bystander
+        self.accused, self.sure_until = other.accused, other.sure_until
+
     @property
     def cost(self) -> int:
         """What it is expected to be charged, were nothing cached."""
