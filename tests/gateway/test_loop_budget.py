@@ -21,7 +21,7 @@ from paceline_gateway.http.loop_budget import REQUEST, SLICE, TURN, LoopBudget
 from paceline_gateway.http.message import Head, Request
 from paceline_gateway.http.reader import Refusal
 from paceline_gateway.http.reply import Reply
-from paceline_gateway.http.server import Server
+from paceline_gateway.http.server import PAUSE_S, Server
 from paceline_gateway.http.websocket import CONTROLS, FRAGMENTS, POLICY, WebSocket
 from paceline_gateway.telemetry.process import Outlets, ProcessSeries
 
@@ -286,6 +286,30 @@ def test_a_connection_with_a_request_under_way_never_makes_room() -> None:
     assert b"503" in late.written
     assert not any(transport.aborted for _, transport in busy)
     assert (world.server.crowded, world.server.evicted) == (1, 0)
+
+
+def test_a_burst_of_clients_where_every_place_answers_costs_one_look_at_all_places() -> None:
+    class Looks(set[Any]):
+        count = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            self.count += 1
+            return super().__iter__()
+
+    world = World(App(holds=True), connections=3)
+    busy = [world.connect(f"10.0.0.{index}")[0] for index in range(3)]
+    for index, connection in enumerate(busy):
+        connection.data_received(b"GET /a HTTP/1.1\r\nhost: a\r\nx-tenant: t%d\r\n\r\n" % index)
+    world.server._connections = looks = Looks(world.server._connections)
+    for _ in range(100):
+        world.connect("10.0.0.9")
+    assert (looks.count, world.server.crowded) == (1, 100)
+    busy[0].abort()
+    busy[0].connection_lost(None)
+    world.connect("10.0.0.9")
+    world.clock.advance(PAUSE_S)
+    world.connect("10.0.0.8")
+    assert (looks.count, world.server.crowded, world.server.evicted) == (2, 100, 1)
 
 
 def test_what_was_bounded_is_counted_by_limit() -> None:

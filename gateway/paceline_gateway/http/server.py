@@ -23,6 +23,8 @@ from paceline_gateway.http.reply import Reply
 from paceline_gateway.http.shared_limit import SharedLimit
 from paceline_gateway.http.websocket import WebSocket
 
+PAUSE_S = 0.1
+
 
 class Server:
     """All connections of one port. `closing` makes every answer the last of its connection."""
@@ -37,6 +39,7 @@ class Server:
         self.answering = SharedLimit(limits.connections, 1)
         self.budget = budget or LoopBudget(lambda step: asyncio.get_running_loop().call_soon(step))
         self.evicted = self.crowded = 0
+        self._next_look = 0.0
         self._gate = application.gate
         self.now = clock.monotonic
         self._clock = clock
@@ -64,8 +67,10 @@ class Server:
     def _evict(self) -> bool:
         """Close some connections that have no request under way; False where there are none.
 
-        Some at a time, for to look for them costs a look at all.
+        Some at a time, for to look for them costs a look at all; where there were none, the next look is PAUSE_S later.
         """
+        if self.now() < self._next_look:
+            return False
         groups: defaultdict[str, list[Connection | WebSocket]] = defaultdict(list)
         for connection in self._connections:
             if connection.evictable:
@@ -78,6 +83,8 @@ class Server:
             self._connections.discard(victim)
             victim.abort()
             self.evicted += 1
+        if not victims:
+            self._next_look = self.now() + PAUSE_S
         return bool(victims)
 
     def closed(self, connection: Connection | WebSocket) -> None:
