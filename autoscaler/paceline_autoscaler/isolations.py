@@ -14,6 +14,8 @@ from paceline_core.wire import DemandReport, Isolated
 FRESH_S = 60.0
 WAITING = 64
 """Not told yet, over all services; older ones are dropped."""
+GATEWAYS = 1024
+"""Remembered, replaced pods among them; the one that was heard least lately is forgotten first."""
 Told = tuple[str, Isolated]
 
 
@@ -27,9 +29,11 @@ class Isolations:
     def on(self, report: DemandReport, now: datetime) -> bool:
         """Take one line; whether it has news."""
         told = frozenset((service.service, each) for service in report.services for each in service.isolated)
-        before = self._heard.get(report.gateway)
+        before = self._heard.pop(report.gateway, None)
         news = [each for each in told if _fresh(each[1], now)] if before is None else told - before
         self._heard[report.gateway] = told
+        if len(self._heard) > GATEWAYS:
+            del self._heard[next(iter(self._heard))]
         self.waiting.extend(sorted(news, key=lambda each: each[1].at))
         return bool(news)
 

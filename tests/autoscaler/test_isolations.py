@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from tests.autoscaler.talkers import demand_report, eventually
 from tests.autoscaler.test_scaling_loop import Rig
 
-from paceline_autoscaler.isolations import FRESH_S, WAITING, Isolations, event
+from paceline_autoscaler.isolations import FRESH_S, GATEWAYS, WAITING, Isolations, event
 from paceline_core.clock import rfc3339
 from paceline_core.wire import DemandReport, Isolated, ServiceDemand
 
@@ -49,6 +49,16 @@ def test_what_nobody_may_tell_is_bounded() -> None:
     book.on(line(), NOW)
     book.on(line(*(told(f"r{number}") for number in range(2 * WAITING))), NOW)
     assert len(names(book)) == WAITING
+
+
+def test_gateways_that_come_and_go_are_not_remembered_for_ever() -> None:
+    book = Isolations()
+    for number in range(2 * GATEWAYS):
+        book.on(line(gateway=f"g{number}"), NOW)
+        book.on(line(gateway="first"), NOW)
+    assert len(book._heard) == GATEWAYS
+    assert book.on(line(told("old", FRESH_S + 1), gateway="first"), NOW)
+    assert not book.on(line(told("old", FRESH_S + 1), gateway="g0"), NOW)
 
 
 def test_the_event_names_tenant_request_and_worker() -> None:
