@@ -120,7 +120,7 @@ class Timers(asyncio.SelectorEventLoop):
         super().__init__()
         self.later: list[asyncio.TimerHandle] = []
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
         handle = super().call_later(delay, callback, *args, context=context)
         self.later.append(handle)
         return handle
