@@ -8,7 +8,7 @@ repeated, and the median of three counts: other programs on the machine make gap
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,8 @@ WORKER_MIB = 1024.0
 
 @dataclass(slots=True)
 class Found:
-    """One case: each time's gap in milliseconds, what else was felt, and processor seconds of each process."""
+    """One case: each time's gap in milliseconds, what else was felt, and seconds that each process
+    computed and waited for a core."""
 
     case: Case
     gaps: list[float]
@@ -38,6 +39,7 @@ class Found:
     complaints: list[str]
     taken: dict[str, int]
     busy: dict[str, float]
+    waited: dict[str, float]
     restarted: list[str]
     sent: Sent
 
@@ -57,6 +59,7 @@ class Found:
             "complaints": self.complaints,
             "taken_mib": megabytes,
             "busy_s": {who: round(seconds, 2) for who, seconds in self.busy.items()},
+            "waited_s": {who: round(seconds, 2) for who, seconds in self.waited.items()},
             "restarted": self.restarted,
             "sent": self.sent.json(),
         }
@@ -124,20 +127,23 @@ def _repeated(stage: Stage, case: Case) -> Found:
 def _once(stage: Stage, case: Case) -> Found:
     stage.felt()
     stage.taken()
-    before = stage.busy()
+    before, queued = stage.busy(), stage.waited()
     sent = stage.attack(case, ATTACK_S)
     flows = stage.flows()
     felt: Felt = stage.felt()
     restarted = stage.ended()
     if not flows:
         restarted = sorted({*restarted, "gateway", f"worker {case.model}"})
-    taken, after = stage.taken(), stage.busy()
-    busy = {who: seconds - before.get(who, 0.0) for who, seconds in after.items()}
+    taken, busy, waited = stage.taken(), _since(before, stage.busy()), _since(queued, stage.waited())
     if restarted:
         stage.revive(restarted)
         stage.choose(case.model)
     gaps, first = [felt.gap * 1e3], felt.first * 1e3
-    return Found(case, gaps, first, felt.refused, felt.broken, felt.complaints, taken, busy, restarted, sent)
+    return Found(case, gaps, first, felt.refused, felt.broken, felt.complaints, taken, busy, waited, restarted, sent)
+
+
+def _since(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    return {who: seconds - before.get(who, 0.0) for who, seconds in after.items()}
 
 
 def rows(found: Sequence[Measured]) -> list[Row]:

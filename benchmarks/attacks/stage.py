@@ -1,5 +1,9 @@
 """Everybody that takes part: a gateway and two workers on one core, attacker and neighbour on the other, and a store.
 
+All of them are in one session, since Linux may share a core between sessions first (`sched_autogroup_enabled`) and
+between processes only then: a gateway in a session of its own waited up to 7 s for its core while an engine computed,
+under `nice -n -10` too. `waited` tells how long each has waited for the core, so a gap can be told from the machine's.
+
 What has ended, or does not come back to life in time, is started anew and counted: it is what a kubelet would have
 done. Resident memory is read ten times a second, of the gateway and of each worker with its engine.
 """
@@ -117,6 +121,10 @@ class Stage:
     def busy(self) -> dict[str, float]:
         """Processor seconds that each process has used since it began."""
         return {who: _spent(pid) for who, pid in self._process_ids().items()}
+
+    def waited(self) -> dict[str, float]:
+        """Seconds that each process's first thread could have run and got no core, since it began."""
+        return {who: _queued(pid) for who, pid in self._process_ids().items()}
 
     def ended(self) -> list[str]:
         """Whose process is not the one that it was."""
@@ -273,6 +281,13 @@ def _spent(pid: int) -> float:
     except psutil.NoSuchProcess:
         return 0.0
     return float(times.user + times.system)
+
+
+def _queued(pid: int) -> float:
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def _kill(member: psutil.Process) -> None:

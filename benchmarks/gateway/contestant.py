@@ -41,11 +41,11 @@ class Contestant:
         return Target(self.name, (self.port,), self.key)
 
     def start(self) -> None:
-        """On its core. Its output goes to the log."""
+        """On its core, in our session: cores may be shared between sessions first. Its output goes to the log."""
         with self.log.open("wb") as log, on_core(CORE):
             self.process = subprocess.Popen(
                 self.command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env={**os.environ, **self.environment}, start_new_session=True,
+                env={**os.environ, **self.environment}, process_group=0,
             )  # fmt: skip
 
     def wait_listening(self) -> None:
