@@ -71,7 +71,7 @@ def test_every_field_is_published_with_a_sentence(published: dict[str, Any], kin
 @every_kind
 def test_explain_lists_every_field(apiserver: Workbench, api: httpx.Client, kind: type[Object]) -> None:
     text = apiserver.kubectl("explain", crd(kind)["spec"]["names"]["shortNames"][0], "--recursive")
-    shown = set(re.findall(r"^\s+(\w+)\t<", text, re.MULTILINE))
+    shown = set(re.findall(r"^\s+([\w-]+)\t<", text, re.MULTILINE))
     assert {path.rpartition(".")[2].rstrip("[]{}") for path, _ in _fields(structural(kind))} <= shown
 
 

@@ -11,6 +11,7 @@ from tests.cluster.harness.workbench import Workbench
 from tests.cluster.served import Document, Refusal, created, placed, removed, replaced, serving
 from tests.core.objects.corpus import Invalid, invalid, valid
 
+from paceline_core.objects.fields import FIXES
 from paceline_core.objects.rules import RULES, Rule, places
 
 pytestmark = pytest.mark.real
@@ -106,8 +107,13 @@ def _assert_refused(found: Document | Refusal, case: Invalid) -> None:
     assert isinstance(found, Refusal), "the server took it"
     assert found.status == 422
     assert case.field in found.fields, found
-    told = [message for message in MESSAGES if case.message in message]
+    told = [message for message in (*MESSAGES, *FIXES.values()) if case.message in message]
     assert not told or any(message in found.words(case.field) for message in told), found
+    said = "\n".join(words for _, words in found.causes)
+    assert "should match" not in said
+    assert "type conversion" not in said
+    if any(message in FIXES.values() for message in told):
+        assert len(found.causes) == 1, found
 
 
 def _base(kind: str) -> Document:

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.real
 DEFAULTS = {
     ("InferenceService", "spec.pools[].role"): "both",
     ("InferenceService", "spec.pools[].spot"): False,
+    ("InferenceService", "spec.pools[].volumes[].readOnly"): True,
     ("InferenceService", "spec.scaling"): {},
     ("InferenceService", "spec.scaling.policy"): "slo",
     ("InferenceService", "spec.rollout"): {},

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from paceline_core.objects.metadata import GROUP, VERSION, Object
+from paceline_core.objects.pattern_messages import with_messages
 from paceline_core.objects.rules import RULES, Rule
 from paceline_core.objects.schema import Schema, structural
 
@@ -90,7 +91,7 @@ def crd(kind: type[Object]) -> dict[str, Any]:
         "name": VERSION,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": judged(kind)},
+        "schema": {"openAPIV3Schema": with_messages(judged(kind))},
         "subresources": {"status": {}},
         "additionalPrinterColumns": columns,
     }

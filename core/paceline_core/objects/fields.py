@@ -1,7 +1,7 @@
 """The types that fields are made of: every string, list and map bounded, so that a rule's cost has a ceiling.
 
 Patterns are written for Go's RE2 and Rust's regex alike. `FIXES` says, for each pattern, what a user should write:
-the API server prints the pattern, paceline prints the fix.
+the API server and paceline print the fix (`pattern_messages`).
 """
 
 from collections.abc import Hashable
@@ -33,15 +33,15 @@ LINE_PATTERN: Final = r"^[^\x00-\x1f\x7f]*$"
 
 _LABEL_FIX = "use lower-case letters, digits and dashes, like my-name"
 FIXES: Final[dict[str, str]] = {
-    DURATION_PATTERN: "write a duration like 500ms, 30s, 5m or 1h30m",
-    QUANTITY_PATTERN: "write a quantity of bytes like 512Mi, 16Gi or 3350G",
+    DURATION_PATTERN: "write a duration like 500ms, 30s, 5m or 1h30m in whole numbers: 1500ms, not 1.5s",
+    QUANTITY_PATTERN: "write a quantity of bytes like 512Mi, 16Gi or 3350G, without blank or B: 16Gi, not 16 GB",
     CHARGE_PATTERN: 'write dollars as a string like "2.35"',
-    MONEY_PATTERN: 'write dollars as a string like "2.35"',
+    MONEY_PATTERN: 'write dollars as a string like "2.35", not "$2.35"',
     LABEL_PATTERN: _LABEL_FIX,
     SERVICE_NAME_PATTERN: f"{_LABEL_FIX}, starting with a letter",
     SUBDOMAIN_PATTERN: "use lower-case letters, digits, dashes and dots, like my-name",
     POOL_PATTERN: "use 1 to 15 lower-case letters and digits, starting with a letter, like main",
-    DAYS_PATTERN: "write whole days like 28d",
+    DAYS_PATTERN: "write whole days like 28d, not 4w",
     MODEL_NAME_PATTERN: "use letters, digits and . _ : / -, like llama-3.1-8b",
     REVISION_PATTERN: "name a branch, tag or commit, like main",
     ENV_PATTERN: "use letters, digits and underscores, not starting with a digit, like HF_HOME",
