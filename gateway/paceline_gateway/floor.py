@@ -4,7 +4,7 @@ Invariant: whatever frees or adds room ends in `moved`, so nobody waits beside a
 say a few times a second: passed deadlines, silent workers, idle connections.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from paceline_core.auth import Signer
@@ -108,6 +108,11 @@ class Floor:
     def reservations(self) -> Iterator[Reservation]:
         """What open calls have set aside."""
         return (call.reservation for call in self._calls.values() if call.reservation is not None)
+
+    @property
+    def calls(self) -> Iterable[Call]:
+        """Those under way."""
+        return self._calls.values()
 
     def hop(self, service: str) -> str:
         """A token for this service's workers, signed or looked for at most once between two sweeps."""

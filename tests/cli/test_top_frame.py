@@ -2,6 +2,7 @@
 
 import io
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -79,6 +80,21 @@ def between(then: Look, now: Look) -> Frame:
 def test_rates_are_what_happened_between_two_looks() -> None:
     (row,) = between(look(10, cls(arrivals=5, tokens=100)), look(12, cls(arrivals=9, tokens=700))).classes
     assert (row.service, row.name, row.requests, row.tokens) == ("default/chat", "interactive", 2.0, 300.0)
+
+
+def test_tokens_move_while_a_stream_runs_and_count_once_when_it_ends() -> None:
+    looks = [
+        look(10, cls(arrivals=1, tokens=100)),
+        look(12, cls(arrivals=1, tokens=100, streaming_tokens=60)),
+        look(14, cls(arrivals=1, tokens=200, streaming_tokens=0)),
+    ]
+    rates = [between(then, now).classes[0].tokens for then, now in pairwise(looks)]
+    assert rates == [30.0, 20.0]
+
+
+def test_a_stream_that_is_cut_takes_no_tokens_below_zero() -> None:
+    then, now = look(10, cls(arrivals=1, tokens=100, streaming_tokens=60)), look(12, cls(arrivals=1, tokens=100))
+    assert between(then, now).classes[0].tokens == 0.0
 
 
 def test_a_gateway_that_began_anew_counts_from_zero() -> None:

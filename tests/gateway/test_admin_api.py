@@ -64,6 +64,7 @@ async def test_a_running_request_stands_in_all_views_and_its_key_and_prompt_in_n
     assert (queue["waiting"], queue["held"], queue["lines"][0]["tenants"][0]["tenant"]) == (1, 0, "team")
     assert (seen["state"], seen["in_flight"], seen["slots"], seen["taken"]) == ("ready", 1, 1, 1)
     assert (service["workers"], service["classes"][0]["arrivals"]) == ({"ready": 1}, 2)
+    assert (service["classes"][0]["streaming_tokens"], service["classes"][0]["output_tokens"]) == (2, 0)
     told = json.dumps(pages)
     assert all(text not in told for text in ("secret plan", stand.key, stand.key.split("_")[2]))
     for post in posts:

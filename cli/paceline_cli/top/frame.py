@@ -57,6 +57,12 @@ class _Class:
         then = 0 if self.then is None else getattr(self.then, name)
         return _per_second(getattr(self.now, name) - then, self.seconds)
 
+    @property
+    def tokens(self) -> float:
+        """Output tokens a second, those of answers under way too; one that is cut takes its own back."""
+        then = 0 if self.then is None else self.then.output_tokens + self.then.streaming_tokens
+        return max(_per_second(self.now.output_tokens + self.now.streaming_tokens - then, self.seconds), 0.0)
+
     def times(self, name: str) -> Times:
         """What was observed between."""
         now: Times = getattr(self.now, name)
@@ -104,7 +110,7 @@ def _class_row(parts: Sequence[_Class]) -> ClassRow:
         service=first.service,
         name=first.now.name,
         requests=sum(part.rate("arrivals") for part in parts),
-        tokens=sum(part.rate("output_tokens") for part in parts),
+        tokens=sum(part.tokens for part in parts),
         in_flight=sum(part.now.in_flight for part in parts),
         queued=sum(part.now.queued for part in parts),
         held=sum(part.held for part in parts),

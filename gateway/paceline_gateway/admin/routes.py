@@ -1,11 +1,13 @@
 """`GET /v1/tenants`, `/v1/queues`, `/v1/workers`, `/v1/services`: the views, as pages of versioned JSON."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from fastapi import FastAPI, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from paceline_core.clock import Clock, rfc3339
+from paceline_core.registry.enums import RequestClass
 from paceline_gateway.admin.queues import queues
 from paceline_gateway.admin.services import services
 from paceline_gateway.admin.sight import MOST, USUAL, Asked, Sight
@@ -13,6 +15,7 @@ from paceline_gateway.admin.tenants import tenants
 from paceline_gateway.admin.views import Page, Queues, Services, Tenants, Workers
 from paceline_gateway.admin.workers import workers
 from paceline_gateway.floor import Floor
+from paceline_gateway.proxy import Call
 
 NAME = 512
 
@@ -84,7 +87,18 @@ def see(floor: Floor, name: str, clock: Clock) -> Sight:
         quotas=floor.quotas,
         ledger=floor.billing.ledger,
         reservations=floor.reservations,
+        streaming=_streaming(floor.calls),
     )
+
+
+def _streaming(calls: Iterable[Call]) -> dict[tuple[str, RequestClass], int]:
+    """Output tokens so far, by service and class."""
+    found: dict[tuple[str, RequestClass], int] = {}
+    for call in calls:
+        if call.desk is not None and call.ticket is not None:
+            place = (call.desk.key, call.ticket.request_class)
+            found[place] = found.get(place, 0) + call.life.meter.output
+    return found
 
 
 def _json(page: Page) -> Response:

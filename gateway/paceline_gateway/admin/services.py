@@ -30,11 +30,11 @@ def _service(sight: Sight, desk: Desk) -> ServiceView:
         held=desk.dispatcher.held(sight.now),
         workers=dict(desk.fleet.standings(sight.now)),
         bytes_per_token=round(desk.estimate.bytes_per_token, 3),
-        classes=tuple(_class(desk, name) for name in RequestClass),
+        classes=tuple(_class(sight, desk, name) for name in RequestClass),
     )
 
 
-def _class(desk: Desk, name: RequestClass) -> ClassView:
+def _class(sight: Sight, desk: Desk, name: RequestClass) -> ClassView:
     tally, waiting = desk.tallies[name], len(desk.dispatcher.lines[name])
     ttft, tpot = desk.series.classes[name].times
     targets = desk.service.classes[name].targets
@@ -47,6 +47,7 @@ def _class(desk: Desk, name: RequestClass) -> ClassView:
         bad=tally.bad,
         prompt_tokens=tally.prompt_tokens,
         output_tokens=tally.output_tokens,
+        streaming_tokens=sight.streaming.get((desk.key, name), 0),
         queued=waiting,
         in_flight=tally.open - waiting,
         ttft=_times(ttft),

@@ -4,9 +4,10 @@ Every list has a cap: an answer is made on the token path's loop and holds it up
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from paceline_core.registry.enums import RequestClass
 from paceline_gateway.desk import Desk
 from paceline_gateway.quota.nouns import Reservation
 from paceline_gateway.quota.quotas import Quotas
@@ -20,7 +21,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """All that may be seen at one moment: `now` is monotonic, `time` the same moment in RFC 3339."""
+    """All that may be seen at one moment: `now` is monotonic, `time` the same moment in RFC 3339.
+
+    `streaming`: by service and class the output tokens so far of answers that have not ended.
+    """
 
     gateway: str
     now: float
@@ -30,6 +34,7 @@ class Sight:
     quotas: Quotas
     ledger: Ledger
     reservations: Iterable[Reservation]
+    streaming: Mapping[tuple[str, RequestClass], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

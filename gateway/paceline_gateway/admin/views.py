@@ -179,7 +179,8 @@ class Times(Part):
 
 class ClassView(Part):
     """One class since the start. Prompt tokens are those estimated of bodies when they came, so other than what tenants
-    have used; output tokens count when their answer has ended.
+    have used; output tokens count when their answer has ended. `streaming_tokens` are those so far of answers that have
+    not, which is no count that only grows.
     """
 
     name: RequestClass
@@ -190,6 +191,7 @@ class ClassView(Part):
     bad: int
     prompt_tokens: int
     output_tokens: int
+    streaming_tokens: int = 0
     queued: int
     in_flight: int
     ttft: Times
