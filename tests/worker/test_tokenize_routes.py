@@ -11,6 +11,7 @@ from tests.worker.conftest import TEXT
 from tests.worker.harness import LIMIT_S, Rig, eventually, running
 from tests.worker.scripted_engine import Script
 
+from paceline_workers.server.openai.tokenizing import IDS_LIMIT
 from paceline_workers.server.threads import THREADS
 
 HELLO: list[dict[str, str]] = [{"role": "user", "content": "hello"}]
@@ -72,12 +73,22 @@ async def test_special_tokens_are_spelt(rig: Rig) -> None:
         ("/detokenize", {"tokens": ["a"]}, "tokens"),
         ("/detokenize", {"tokens": [-1]}, "tokens"),
         ("/detokenize", {"tokens": [10**7]}, "tokens"),
+        ("/detokenize", {"tokens": [1] * (IDS_LIMIT + 1)}, "tokens"),
         ("/detokenize", {"tokens": [1] * 1_048_577}, "tokens"),
     ],
 )
 async def test_what_cannot_be_told_is_refused_by_name(rig: Rig, path: str, body: Any, param: str) -> None:
     response = await rig.http.post(path, json=body)
     assert (response.status_code // 100, response.json()["error"]["param"]) == (4, param)
+
+
+@pytest.mark.parametrize("context", [2048, IDS_LIMIT + 1])
+async def test_as_many_ids_as_the_context_are_spelt_and_many_in_any_case(folder: Path, context: int) -> None:
+    most = max(IDS_LIMIT, context)
+    async with running(Script(context=context), folder=folder) as rig:
+        assert len((await posted(rig, "/detokenize", tokens=[5] * most))["prompt"]) >= most
+        beyond = await rig.http.post("/detokenize", json={"tokens": [5] * (most + 1)})
+    assert beyond.json()["error"]["message"] == f"`tokens` holds at most {most} ids."
 
 
 async def test_a_body_over_the_limit_is_refused(folder: Path) -> None:

@@ -124,7 +124,7 @@ def _tokenizing() -> Iterator[Case]:
         )
     beyond = parts('{"model": "demo", "prompt": "', ("a", BODY - MB), '"}')
     yield Case("7 MB", post("/tokenize", beyond), model=REAL)
-    for count in (1_048_576, 2_000_000):
+    for count in (131_072, 1_048_576, 2_000_000):
         ids = parts('{"model": "demo", "tokens": [', ("5,", count - 1), "5]}")
         yield Case(f"{count:,} ids", post("/detokenize", ids), model=REAL, connections=2)
     yield Case(

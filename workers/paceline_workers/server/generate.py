@@ -6,9 +6,10 @@ then the one place where a request ends: by its last token, by the engine, by dr
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from http import HTTPStatus
+from itertools import chain
 from typing import TypeVar
 
 from paceline_core.wire import VOCABULARY
@@ -17,7 +18,7 @@ from paceline_workers.server.conduct import Parts, Serve, failed_when_client_lea
 from paceline_workers.server.exchange import Exchange
 from paceline_workers.server.openai.events import Events
 from paceline_workers.server.openai.generating import MakeJob
-from paceline_workers.server.openai.jobs import Asked
+from paceline_workers.server.openai.jobs import INLINE, Asked
 from paceline_workers.server.output import Piece
 from paceline_workers.server.run import Pieces, Run
 from paceline_workers.server.trials import Trial
@@ -70,7 +71,7 @@ async def _stream(run: Run, exchange: Exchange, trial: Trial, headers: Mapping[s
     while more:
         pieces = await run.pieces()
         trial.brought(_tokens(pieces))
-        data = await _beside(run, events.pieces, pieces)
+        data = await written(events.pieces, pieces, (piece for _, piece in pieces), long=run.job.long)
         more = not run.finished
         if not more:
             data += events.end(run.spent())
@@ -86,14 +87,18 @@ async def _whole(run: Run, exchange: Exchange, trial: Trial) -> None:
         trial.brought(_tokens(pieces))
         for index, piece in pieces:
             told[index].append(piece)
-    body = await _beside(run, run.job.whole, told)
+    body = await written(run.job.whole, told, chain.from_iterable(told), long=run.job.long)
     timing = {"server-timing": phases.server_timing(run.spent())} if exchange.caller.trusted else {}
     await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json", **timing}, body)
 
 
-async def _beside(run: Run, write: Callable[[P], bytes], told: P) -> bytes:
-    """What `write` makes of `told`; in a thread where a prompt's scores make it long, so that others get turns."""
-    return await asyncio.to_thread(write, told) if run.job.long else write(told)
+async def written(write: Callable[[P], bytes], told: P, pieces: Iterable[Piece], *, long: bool = False) -> bytes:
+    """What `write` makes of `told`, which holds `pieces`.
+
+    In a thread where the scores of a prompt (`long`) or of an answer make it long, so that others get turns.
+    """
+    long = long or sum(1 + len(candidates) for piece in pieces for _, candidates in piece.logprobs) > INLINE
+    return await asyncio.to_thread(write, told) if long else write(told)
 
 
 def _tokens(pieces: Pieces) -> int:

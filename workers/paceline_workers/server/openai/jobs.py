@@ -46,7 +46,7 @@ from paceline_workers.server.output import Output, Piece
 from paceline_workers.server.reasoning import Reasoning
 
 INLINE = 1024
-"""Tokens of scored prompts that are written down at once: some milliseconds."""
+"""Tokens of scored prompts, or scores of an answer, that are written down at once: some milliseconds."""
 COMPLETION_TOKENS = 16
 """OpenAI's default for `/v1/completions`."""
 

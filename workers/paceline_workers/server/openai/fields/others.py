@@ -72,6 +72,6 @@ OTHER_FIELDS: tuple[Field, ...] = (
     ignored("media_io_kwargs", TOKENIZE, VLLM, "of images and sound, which are not taken"),
     ignored("mm_processor_kwargs", TOKENIZE, VLLM, "of images and sound, which are not taken"),
     served("model", DETOKENIZE, VLLM, "may be left out at a worker's own port"),
-    served("tokens", DETOKENIZE, VLLM, "at most 1,048,576: their text, special tokens by name"),
+    served("tokens", DETOKENIZE, VLLM, "at most 131,072, or a longer context: their text, special tokens by name"),
 )  # fmt: skip
 """In the order of docs/api.md."""
