@@ -106,6 +106,14 @@ async def test_messages_that_come_count_with_the_bodies_of_the_worker(folder: Pa
         await eventually(lambda: bodies.held == bodies.limit - 1500)
 
 
+async def test_a_connection_that_ends_within_a_frame_leaves_nothing_counted(folder: Path, reply: list[int]) -> None:
+    body = json.dumps({"model": "chat", "messages": [{"role": "user", "content": "hello"}]}).encode()
+    async with running(Script(reply=reply), folder=folder) as rig, listening(rig) as address:
+        bodies, gate = rig.worker.parts.bodies, rig.worker.gate
+        assert b"chat.completion" in await answered(address, frame(b"\x81", body) + b"\x81")
+        await eventually(lambda: not (bodies.held or gate.open))
+
+
 async def test_a_message_in_many_fragments_is_answered(address: str) -> None:
     body = json.dumps({"model": "chat", "messages": [{"role": "user", "content": "hello"}]}).encode()
     frames = [frame(EMPTY, body[:1]), *(frame(MORE, body[at : at + 1]) for at in range(1, len(body))), frame(LAST)]

@@ -48,7 +48,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         return message
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """asyncio's call."""
+        """asyncio's call. What the application still takes counts no more."""
+        self.pending.clear()
         self._holding.release()
         super().connection_lost(exc)
 
@@ -62,7 +63,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._parse()
 
     def _parse(self) -> None:
-        if self.disconnected or self.transport.is_closing():
+        if self._ended or self.disconnected or self.transport.is_closing():
             self.pending.clear()
             return
         if self.read_paused and self.pending:
