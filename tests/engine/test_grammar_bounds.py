@@ -40,6 +40,9 @@ COSTLY = [
     ("regex:" + "a" * (LITERAL + 1), "spells out"),
     ('lark:start: a\na: %json {"type":"integer","multipleOf":4999999}', "`multipleOf` in it"),
     ('lark:start: a\na: %json {"allOf":[{"multipleOf":9973},{"multipleOf":9967}]}', "several together"),
+    (schema({"multipleOf": 9_990_000.0}), "`multipleOf` is 9990000.0"),
+    (f'lark:start: %json {{"multipleOf": {"9" * 5000}}}', "`multipleOf` in it"),
+    ('lark:start: %json {"multipleOf": 1e99999999999999999999}', "`multipleOf` in it"),
     ("lark:start: X\nX: /(a{1000}){1000}/", "1000000 times"),
     (f'lark:start: "{"x" * (LITERAL + 1)}"', "spells out"),
 ]
@@ -60,6 +63,10 @@ def test_what_is_known_to_be_too_costly_is_refused_before_the_library_sees_it() 
         assert words in check(text)
         with pytest.raises(ValueError, match=r".+"):
             grammar.source(text)
+
+
+def test_a_number_that_is_none_is_the_librarys_to_refuse() -> None:
+    assert "expected" in check('lark:start: %json {"multipleOf": 1.2.3}')
 
 
 def test_what_people_send_is_not_refused() -> None:

@@ -24,6 +24,9 @@ CALLS = [
     (Mistral(named=True).syntax, "[TOOL_CALLS]%s[ARGS]%s", ""),
     (Mistral().syntax, '[TOOL_CALLS][{"name": "%s", "arguments": %s}]', None),
 ]
+EXPRESSIONS = [(r"a\/b", "a/b"), (r"\\/", "\\/"), ("a\nb", "a\nb"), ("\\\n", "\n"), ("a\u2028b", "a\u2028b"),
+               ("x%json y", "x%json y"), (r"x\%json y", "x%json y")]  # fmt: skip
+"""With what ends an expression or a line in Lark, or begins a schema, escaped or not."""
 
 
 @cache
@@ -66,6 +69,12 @@ def test_a_list_of_one_call_is_one_call() -> None:
 def test_an_expression_may_be_the_answer_and_a_grammar_may_not() -> None:
     assert fits(made(Hermes().syntax, 1, "regex:[a-z/]+"), "a/b")
     assert fits(made(Hermes().syntax, 1, "json"), '{"any": 1}')
+    for expression, text in EXPRESSIONS:
+        assert fits(f"regex:{expression}", text)
+        assert fits(made(Hermes().syntax, 1, f"regex:{expression}"), text)
+    for wrong in ("", "a\\", "a\\\\\\"):
+        with pytest.raises(ValueError, match="empty, or ends within an escape"):
+            made(Hermes().syntax, 1, f"regex:{wrong}")
     with pytest.raises(ValueError, match="only JSON and regular expressions"):
         made(Hermes().syntax, 1, 'lark:start: "a"')
 

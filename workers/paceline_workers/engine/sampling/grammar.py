@@ -90,7 +90,7 @@ def source(grammar: str) -> str:
             return LLMatcher.grammar_from_lark(text)
         case "calls" if text:
             _refuse(lark_fault(text))
-            return LLMatcher.grammar_from_lark("\n".join(map(_checked_line, text.splitlines())))
+            return LLMatcher.grammar_from_lark("\n".join(map(_checked_line, text.split("\n"))))
     raise ValueError("a grammar is json, json_schema:<schema>, regex:<expression> or lark:<grammar>")
 
 

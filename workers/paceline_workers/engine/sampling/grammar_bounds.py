@@ -24,7 +24,7 @@ OPTIONAL = 480
 """Properties of an object that are not required: any of them may come next, in four ways each, and the library follows
 2,000 at one place. Reading 2,000 of them takes 0.4 s, and then no text gets beyond the first brace."""
 _JOINS = {"$ref", "anyOf", "oneOf"}
-_NUMBER = re.compile(r'"multipleOf"\s*:\s*(\d[\d.]*(?:[eE][+-]?\d+)?)')
+_NUMBER = re.compile(r'"multipleOf"\s*:\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)', re.ASCII)
 _COUNT = re.compile(r"\{(\d*)(?:,(\d*))?\}")
 _BRACED = re.compile(r"\\[pPxuU]\{[^}]*\}|\\.", re.DOTALL)
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
@@ -130,13 +130,12 @@ def _width_fault(path: str, node: Mapping[str, Any]) -> str:
 
 
 def _size(number: str) -> int:
-    """A decimal without its point and the zeros behind it: 5 for 0.05 and 0.050, 4999999 for that."""
-    value = Decimal(number)
-    if not value.is_finite():
-        return 1
+    """A decimal without its point and the zeros behind it: 5 for 0.05 and 0.050, 10 for 10.0, 4999999 for that."""
+    try:
+        value = Decimal(number).normalize()
+    except ArithmeticError:  # more digits of an exponent than any number has
+        return MULTIPLE + 1
     digits, exponent = value.as_tuple()[1:]
-    whole = int("".join(map(str, digits)))
-    assert isinstance(exponent, int)
-    if exponent >= 0:
-        return whole * 10 ** min(exponent, 9) or 1
-    return int(str(whole).rstrip("0") or "0") or 1
+    if not isinstance(exponent, int):  # infinite, or no number
+        return 1
+    return int("".join(map(str, digits))) * 10 ** min(max(exponent, 0), 9) or 1

@@ -6,6 +6,7 @@ Known hole: where calls have no marker (Llama), an answer whose schema fits a ca
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ Special = Callable[[str], int | None]
 """The id of a token that a grammar names by it, None for any other text."""
 _SPACES = {"x-guidance": {"whitespace_pattern": " ?"}}
 _OBJECT: Mapping[str, Any] = {"type": "object"}
+_PART = re.compile(r"\\.|[/%\n]", re.DOTALL)
+_WRITTEN = {"/": r"\/", "%": r"\x25", "\n": r"\n"}
 
 
 def alternative(answer: str, syntax: Syntax, schemas: Schemas, special: Special, *, most: int) -> str:
@@ -85,4 +88,7 @@ def _json(schema: Any) -> str:
 
 
 def _regex(text: str) -> str:
-    return "/" + text.replace("/", "\\/") + "/"
+    """The expression between slashes, on one line; `%`, with which a schema begins in Lark, by its code."""
+    if not text or (len(text) - len(text.rstrip("\\"))) % 2:
+        raise ValueError("its regular expression is empty, or ends within an escape")
+    return "/" + _PART.sub(lambda part: _WRITTEN.get(part[0][-1], part[0]), text) + "/"
