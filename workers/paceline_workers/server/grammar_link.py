@@ -42,13 +42,14 @@ class GrammarLink:
         """Start the process, unless it runs. Raises OSError."""
         async with self._starting:
             if self._control is None:
-                self._control, theirs = socket.socketpair()
-                with theirs:
-                    descriptor = theirs.fileno()
-                    self._process = await asyncio.create_subprocess_exec(
-                        *self._argv, "--fd", str(descriptor), stdin=asyncio.subprocess.DEVNULL, pass_fds=(descriptor,)
-                    )
-                self._control.setblocking(False)
+                ours, theirs = socket.socketpair()
+                try:
+                    self._process = await self._spawned(theirs)
+                except BaseException:
+                    ours.close()
+                    raise
+                ours.setblocking(False)
+                self._control = ours
                 self.started += 1
 
     async def check(self, grammar: str) -> tuple[Answer, str]:
@@ -74,6 +75,13 @@ class GrammarLink:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+    async def _spawned(self, theirs: socket.socket) -> asyncio.subprocess.Process:
+        with theirs:
+            end = theirs.fileno()
+            return await asyncio.create_subprocess_exec(
+                *self._argv, "--fd", str(end), stdin=asyncio.subprocess.DEVNULL, pass_fds=(end,)
+            )
 
     async def _ask(self, grammar: str) -> tuple[Answer, str]:
         assert self._control is not None
