@@ -178,7 +178,11 @@ async def test_minus_one_keeps_what_the_context_leaves_beside_the_answer(model: 
     long = "one two " * 200
     assert len((await job(model, prompt=long, truncate_prompt_tokens=-1, max_tokens=20)).choices[0].submit.prompt) == 80
     assert (await refused(model, prompt=long, truncate_prompt_tokens=81, max_tokens=20))[0] == "truncate_prompt_tokens"
-    assert (await refused(model, prompt=long, truncate_prompt_tokens=0))[0] == "prompt"
+    assert (await refused(model, prompt=long, truncate_prompt_tokens=0))[0] == "truncate_prompt_tokens"
+    for fields in ({"truncate_prompt_tokens": 0}, {"truncate_prompt_tokens": -1, "max_tokens": 100}):
+        assert (await refused(model, **fields))[0] == "truncate_prompt_tokens"
+    words = (await refused(model, prompt=long, truncate_prompt_tokens=-1, max_tokens=500))[1]
+    assert "500 tokens of output" in words
 
 
 def test_a_prompt_is_cut_to_its_length_whatever_stands_around_it() -> None:

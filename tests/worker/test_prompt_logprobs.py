@@ -133,6 +133,7 @@ async def test_both_kinds_in_one_answer_tell_as_many_as_each_was_asked_for(rig: 
         ({"prompt_logprobs": 21}, "prompt_logprobs", "20 or less"),
         ({"prompt_logprobs": -1}, "prompt_logprobs", "0 or more"),
         ({"logprobs": 21}, "logprobs", "20 or less"),
+        ({"max_tokens": 0, "use_beam_search": True, "n": 2}, "max_tokens", "1 or more"),
         ({"prompt_logprobs": 1, "use_beam_search": True, "n": 2}, "prompt_logprobs", "use_beam_search"),
         ({"echo": True, "logprobs": 1, "use_beam_search": True, "n": 2}, "echo", "use_beam_search"),
     ],
@@ -150,12 +151,16 @@ async def job(tokenizer: Tokenizer, **fields: Any) -> Job:
     return await completion_job(model, Asked(body, Caller("r"), Started(8, 16, 1, 10**6, 8, [0], False, {})))
 
 
-async def test_the_candidates_of_a_prompt_are_bounded(tokenizer: Tokenizer) -> None:
+async def test_the_candidates_of_all_prompts_are_bounded_together(tokenizer: Tokenizer) -> None:
     most = CANDIDATES // 21
     await job(tokenizer, prompt=[1] * most, prompt_logprobs=20)
-    with pytest.raises(RequestError, match=f"at most {CANDIDATES}") as caught:
-        await job(tokenizer, prompt=[1] * (most + 1), prompt_logprobs=20)
-    assert caught.value.param == "prompt_logprobs"
+    await job(tokenizer, prompt=[1] * most, prompt_logprobs=20, n=2)
+    for prompt in ([1] * (most + 1), [[1] * (most // 4 + 1)] * 4):
+        with pytest.raises(RequestError, match=f"at most {CANDIDATES}") as caught:
+            await job(tokenizer, prompt=prompt, prompt_logprobs=20)
+        assert caught.value.param == "prompt_logprobs"
+    with pytest.raises(RequestError, match=f"at most {CANDIDATES}"):
+        await job(tokenizer, prompt=[1] * most, echo=True, logprobs=20, stream=True, n=2)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -220,7 +220,8 @@ def _check(model: ServedModel, request: GenerateRequest, wanted: Wanted, resume:
     least = min(prompt.max_tokens for prompt in wanted.prompts)
     field, candidates = request.scored
     if field:
-        check_scores(field, candidates, max(len(prompt.ids) for prompt in wanted.prompts))
+        times = request.candidates if request.stream else 1  # each stream begins with its own
+        check_scores(field, candidates, times * sum(len(prompt.ids) for prompt in wanted.prompts))
     if request.min_tokens > least:
         raise invalid(f"`min_tokens` is above the {least} tokens that may be generated.", "min_tokens")
     if not all(0 <= token < model.tokenizer.size for token in request.stop_token_ids):

@@ -35,8 +35,11 @@ class CacheFields(Body):
         most, asked = context - output, self.truncate_prompt_tokens
         if asked is None:
             return None
-        if asked > most:
-            words = f"`truncate_prompt_tokens` must be {most} or less, which is what the context leaves to a prompt."
+        if most < 1:
+            words = f"`truncate_prompt_tokens` has nothing to keep: {output} tokens of output are asked for, and the"
+            raise invalid(f"{words} model's context has {context}.", "truncate_prompt_tokens")
+        if not (asked == -1 or 1 <= asked <= most):
+            words = f"`truncate_prompt_tokens` must be -1, or from 1 to {most}, which is what the context leaves."
             raise invalid(words, "truncate_prompt_tokens")
         return Truncation(most if asked < 0 else asked, self.truncation_side)
 

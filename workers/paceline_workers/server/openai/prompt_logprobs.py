@@ -1,8 +1,8 @@
 """Log-probabilities of a prompt's tokens: `prompt_logprobs` in vLLM's form, and `echo` with `logprobs` in OpenAI's.
 
 The first token follows nothing, so it has none. A prompt's candidates come at once, are kept until the answer ends and
-are written down in one go, beside the loop if they are many (`generate`); CANDIDATES bounds them, to some 8 MB of a
-request.
+are written down in one go, beside the loop if they are many (`generate`); CANDIDATES bounds those of
+all prompts of a request, to some 32 MB.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,14 +18,14 @@ from paceline_workers.server.output import Logprob, Piece
 
 MOST = 20
 """Candidates of a token, as in vLLM."""
-CANDIDATES = 1 << 16
+CANDIDATES = 1 << 18
 
 
 def check(field: str, count: int, tokens: int) -> None:
-    """Refuse more than is told, of a prompt of so many tokens. Raises RequestError."""
+    """Refuse more than is told, of prompts of so many tokens together. Raises RequestError."""
     if tokens * (count + 1) > CANDIDATES:
-        words = f"`{field}` asks for {tokens * (count + 1)} log-probabilities of the prompt's {tokens} tokens; "
-        raise invalid(f"{words}at most {CANDIDATES} are told.", field)
+        words = f"`{field}` asks for {tokens * (count + 1)} log-probabilities of {tokens} tokens of prompts; "
+        raise invalid(f"{words}at most {CANDIDATES} of a request are told.", field)
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,6 +190,10 @@ class GenerateRequest(CacheFields):
         """A search knows its answers at the end alone, and scores them by the model's own distribution."""
         if self.stream:
             raise invalid("`use_beam_search` knows its answers at the end alone; leave `stream` out.", "stream")
+        if self.limit == 0:
+            raise invalid(
+                "`use_beam_search` has nothing to find where `max_tokens` is 0; send 1 or more.", "max_tokens"
+            )
         changed = [name for name, value in _SCORES.items() if getattr(self, name) != value]
         if field := self.wished[1] or self.scored[0] or "".join(changed[:1]):
             raise invalid(f"`{field}` cannot be followed together with `use_beam_search`; send one.", field)

@@ -118,7 +118,7 @@ GENERATING_FIELDS: tuple[Field, ...] = (
     served(
         "prompt_logprobs", GENERATING, VLLM,
         "up to 20 candidates of each token of the prompt, beside a chat's choices, or in those of a completion; never "
-        "streamed. What is cached is computed again; at most 65,536 with the prompt's own tokens",
+        "streamed. What is cached is computed again; at most 262,144 of a request, the prompts' own tokens among them",
     ),
     served(
         "return_token_ids", GENERATING, VLLM,
