@@ -90,17 +90,18 @@ class Actuator:
             )
             return State()
 
-    async def remember(self, service: ServiceRef, state: State) -> None:
-        """Store what was learned."""
+    async def remember(self, service: ServiceRef, state: State) -> bool:
+        """Store what was learned; False when it could not be."""
         try:
             await self._cluster.put_state(service, {"state": state_json(state)})
         except PacelineError as error:
             self._failed(service.key, "state", error)
-        else:
-            self._complaints.end(_unwritten(service.key, "state"))
+            return False
+        self._complaints.end(_unwritten(service.key, "state"))
+        return True
 
-    async def forget_gone(self, alive: Collection[ServiceRef]) -> None:
-        """Delete what was learned of services that are gone; what cannot be deleted stays for the next time."""
+    async def forget_gone(self, alive: Collection[ServiceRef]) -> bool:
+        """Delete what was learned of services that are gone; whether nothing is left for the next time."""
         try:
             for service in await self._cluster.list_states():
                 if service not in alive:
@@ -108,8 +109,9 @@ class Actuator:
                     _log.info("the state of a service that is gone is deleted", extra={"service": str(service.key)})
         except PacelineError as error:
             self._complaints.begin(_UNDELETED, str(error))
-        else:
-            self._complaints.end(_UNDELETED)
+            return False
+        self._complaints.end(_UNDELETED)
+        return True
 
     def _failed(self, key: Key, what: str, error: PacelineError) -> None:
         if isinstance(error, Conflict):

@@ -35,6 +35,7 @@ SWEEP_S = 600.0
 UNMADE_PAUSE_S = 0.5
 UNMADE_S = 10.0
 """How long after its first pass a service without Deployments is looked at again so soon."""
+SWEEP_AGAIN_S = 10.0
 _AT_ONCE = 16
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -232,12 +233,12 @@ class Autoscaler:
         return service is not None and service.metadata.uid == self._subjects[key].uid
 
     async def _sweep(self, at: float, *, now: bool) -> None:
-        """Forget services that are gone: when one went, and now and then those that went while nobody led."""
+        """Forget services that are gone: when one went, now and then those that went unseen, soon what failed."""
         due = now or self._swept_at is None or at - self._swept_at >= SWEEP_S
         alive = self._world.alive
         if due and alive is not None:
-            self._swept_at = at
-            await self._desk.actuator.forget_gone(alive)
+            whole = await self._desk.actuator.forget_gone(alive)
+            self._swept_at = at if whole else at - SWEEP_S + SWEEP_AGAIN_S
 
     def _drop(self, keys: list[Key]) -> None:
         for key in keys:

@@ -20,6 +20,7 @@ from paceline_core.telemetry import Metrics
 STATUS_PACE_S = 5.0
 STATUS_REPEAT_S = 60.0
 STATE_PACE_S = 30.0
+STATE_AGAIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +94,11 @@ class Subject:
             self._refusal_told, self._said = words, None
 
     async def remember(self, *, at_once: bool = False) -> None:
-        """Store what was learned, now and then."""
+        """Store what was learned, now and then; what could not be stored is tried again sooner."""
         now = self._desk.clock.monotonic()
         if at_once or now - self._stored_at >= STATE_PACE_S:
-            self._stored_at = now
-            await self._desk.actuator.remember(ServiceRef(self.key, self.uid), self.state)
+            stored = await self._desk.actuator.remember(ServiceRef(self.key, self.uid), self.state)
+            self._stored_at = now if stored else now - STATE_PACE_S + STATE_AGAIN_S
 
     async def _act(self, decision: Decision, scales: dict[str, Scale]) -> None:
         before = self._standing

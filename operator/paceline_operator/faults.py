@@ -6,33 +6,46 @@ since no status could be written either. Invariant: an unchanged fault writes no
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from paceline_core.errors import Forbidden, Refused
+from paceline_core.errors import Forbidden, Refused, Unauthorized
 from paceline_core.kube.cluster import Manifest
 from paceline_core.workload import Verdict, summary, why
 
 DEGRADED = "Degraded"
 CONDITIONS = ("Accepted", "Ready", "Progressing", "ModelFits", DEGRADED)
 _MESSAGE_LIMIT = 1024
+_FORBIDDEN = " is forbidden: "
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`reason` is one CamelCase word: Forbidden, Invalid or Failed; the message names object and cause."""
+    """`reason` is one CamelCase word: Forbidden, Invalid or Failed; the message names object and cause.
+
+    `missing` is the same for all objects that lack one right: see `missing_right`.
+    """
 
     reason: str
     message: str
+    missing: str = field(default="", compare=False)
 
 
 def fault_of(error: Exception, doing: str) -> Fault:
     """The fault behind an error; `doing` says what was tried, like `apply Deployment default/chat-main`."""
     if isinstance(error, Forbidden):
-        return Fault("Forbidden", _brief(f"{error.message} (the operator's role lacks this right; tried: {doing})"))
+        told = _brief(f"{error.message} (the operator's role lacks this right; tried: {doing})")
+        return Fault("Forbidden", told, missing_right(error))
     if isinstance(error, Refused):
         return Fault("Invalid", _brief(f"the API server refused to {doing}: {error.message}"))
     return Fault("Failed", _brief(f"cannot {doing}: {type(error).__name__}: {error}"))
+
+
+def missing_right(error: Exception) -> str:
+    """What the API server misses, whichever object was asked for: user, verb, resource and namespace; "" if nothing."""
+    if isinstance(error, Unauthorized):
+        return "credentials"
+    return error.message.partition(_FORBIDDEN)[2] or error.message if isinstance(error, Forbidden) else ""
 
 
 def degraded(live: Mapping[str, Any], planned: Manifest | None, fault: Fault, time: str, generation: int) -> Manifest:

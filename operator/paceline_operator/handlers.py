@@ -6,26 +6,39 @@ tell when kopf lists anew, because a relist never says what is gone: a list of o
 only tells from which version it watches: it asks for one object and is given none, which spares it an event, a task and
 a copy for each object at every start. kopf's own signal handlers are replaced by its embedder's, and it is stopped by
 cancelling, which ends in milliseconds.
+kopf by itself gives a refused watch up for good after a minute, and logs in again without a pause after a 401. So
+`Backoffs` never ends and never exceeds the watches' own longest step, logins keep a gap, and `Repeats` leaves each
+refusal in the log once until the kind is answered again.
 Known hole: a kubeconfig's `tls-server-name` reaches our own requests and not kopf's.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import itertools
+import logging
+import random
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 import kopf
 
+from paceline_core.clock import Clock
 from paceline_core.kube.api.credentials import Credentials
 from paceline_core.kube.api.pulse import Pulse
 from paceline_core.kube.api.resource import RESOURCES
+from paceline_core.kube.api.watch import backoff_s
 from paceline_core.kube.cluster import Manifest
 from paceline_core.tasks import cancel
 
 OnEvent = Callable[[str | None, Manifest], None]
 OnList = Callable[[str], None]
+LOGIN_GAP_S = 5.0
+_REFUSALS = (401, 403)
+_REQUESTS = logging.getLogger("kopf._cogs.clients.watching")
+_ATTEMPT = re.compile(r"#\d+(/\d+)?")
 
 
 def registry_of(
@@ -44,7 +57,7 @@ def registry_of(
         resource = RESOURCES[kind]
         selector = (resource.group, resource.version, resource.plural)
         kopf.on.event(*selector, id=f"enqueue-{kind}", registry=registry)(enqueue)
-    kopf.on.login(id="login", registry=registry)(log_in)
+    kopf.on.login(id="login", registry=registry, backoff=LOGIN_GAP_S)(log_in)
     return registry
 
 
@@ -80,9 +93,45 @@ class NoProgress(kopf.ProgressStorage):
         return essence
 
 
+class Backoffs:
+    """Pauses between the tries of one request, without end; a fresh sequence for each request."""
+
+    def __init__(self, jitter: Callable[[], float] = random.random) -> None:
+        self._jitter = jitter
+
+    def __iter__(self) -> Iterator[float]:
+        return (backoff_s(failures, self._jitter()) for failures in itertools.count())
+
+
+class Repeats(logging.Filter):
+    """Lets a failed request be logged once, whatever the number of its tries, until `forget` names its kind."""
+
+    LIMIT = 64
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is news."""
+        text = _ATTEMPT.sub("", record.getMessage())
+        if text in self._said:
+            return False
+        if len(self._said) >= self.LIMIT:
+            self._said.clear()
+        self._said.add(text)
+        return True
+
+    def forget(self, plural: str) -> None:
+        """The kind was answered: its next failure is news."""
+        if self._said:
+            self._said = {text for text in self._said if f"/{plural}" not in text}
+
+
 def settings() -> kopf.OperatorSettings:
-    """Watches with limits, lists in pages, nothing written, no look at CRDs and namespaces."""
+    """Watches with limits, lists in pages, nothing written, no look at CRDs and namespaces, no end of trying."""
     made = kopf.OperatorSettings()
+    made.networking.error_backoffs = Backoffs()
     made.posting.enabled = False
     made.scanning.disabled = True
     made.watching.server_timeout = 290
@@ -98,14 +147,20 @@ def settings() -> kopf.OperatorSettings:
 class Session:
     """Makes kopf's sessions. `pulses` by kind are stamped by what a watch brings."""
 
-    def __init__(self, credentials: Credentials, pulses: Mapping[str, Pulse], on_list: OnList) -> None:
+    def __init__(self, credentials: Credentials, pulses: Mapping[str, Pulse], on_list: OnList, clock: Clock) -> None:
+        self.repeats = Repeats()
         self._credentials = credentials
+        self._clock = clock
+        self._logged_in: float | None = None
         self._by_plural = {RESOURCES[kind].plural: pulse for kind, pulse in pulses.items()}
         self._kinds = {RESOURCES[kind].plural: kind for kind in pulses}
         self._on_list = on_list
 
     async def login(self) -> kopf.AiohttpSession:
-        """A fresh session with fresh credentials; kopf calls it at the start and after each 401."""
+        """A fresh session with fresh credentials; kopf asks at the start and after each 401."""
+        if self._logged_in is not None:
+            await self._clock.sleep(max(self._logged_in + LOGIN_GAP_S - self._clock.monotonic(), 0.0))
+        self._logged_in = self._clock.monotonic()
         await self._credentials.renew()
         tracing = aiohttp.TraceConfig()
         tracing.on_request_start.append(self._authorise)
@@ -128,8 +183,11 @@ class Session:
         plural = _plural(params.url.path)
         if params.response.status == 200 and plural in self._kinds:
             self._stamp(plural)
+            self.repeats.forget(plural)
             if "watch" not in params.url.query:
                 self._on_list(self._kinds[plural])
+        elif params.response.status in _REFUSALS and plural in self._by_plural:
+            self._by_plural[plural].refused()
 
     def _stamp(self, plural: str) -> None:
         if plural in self._by_plural:
@@ -176,8 +234,11 @@ def _plural(path: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def running(registry: kopf.OperatorRegistry, namespaces: tuple[str, ...]) -> AsyncIterator["asyncio.Task[None]"]:
+async def running(
+    registry: kopf.OperatorRegistry, namespaces: tuple[str, ...], repeats: Repeats
+) -> AsyncIterator["asyncio.Task[None]"]:
     """kopf at work; the task ends only when kopf failed. Tasks that are made inside the block end with kopf."""
+    _REQUESTS.addFilter(repeats)
     before = asyncio.all_tasks()
     tasks = await kopf.spawn_tasks(
         registry=registry,
@@ -191,3 +252,4 @@ async def running(registry: kopf.OperatorRegistry, namespaces: tuple[str, ...]) 
         yield task
     finally:
         await cancel(task)
+        _REQUESTS.removeFilter(repeats)

@@ -1,7 +1,8 @@
 """Is the process ill, and is it ready: pure judgements, and the port that tells them.
 
 Ill: a watch is silent for longer than two of its limits, a key waits while workers have nothing to do, or a part ended
-that should not. Ready: everything was listed once; a standby is ready too.
+that should not. A watch that is refused is not silent: a new process would be refused as well, and kubelet's pauses
+between restarts would outlive the right's return. Ready: everything was listed once; a standby is ready too.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,8 +38,8 @@ def illness(vitals: Vitals) -> str:
     if ended := vitals.ended():
         return ended
     for pulse in vitals.pulses():
-        if (age := pulse.age(now)) > limits.watch_silence_s:
-            return f"the watch on {pulse.name} is silent for {age:.0f} s"
+        if (silence := pulse.silence(now)) > limits.watch_silence_s:
+            return f"the watch on {pulse.name} is silent for {silence:.0f} s"
     waited = vitals.queue.backlog.oldest_s(now)
     if vitals.queue.idle and waited > limits.queue_wait_s:
         return f"a key waits for {waited:.0f} s while workers idle"

@@ -2,7 +2,7 @@
 
 Pods are in no cache: there are many, and they are of interest only while a service is not ready. Invariant: one look at
 a service each `EVERY_S`, `RATE` looks a second over all services, and none in a crowd, so that a thousand services that
-start together cost next to nothing. Reads only.
+start together cost next to nothing; one that was refused is looked at again after `REFUSED_S`. Reads only.
 """
 
 from collections import Counter
@@ -23,16 +23,17 @@ from paceline_operator.plans.observe import pod_trouble
 
 PATIENCE_S = 5.0
 EVERY_S = 15.0
+REFUSED_S = 10.0
 RATE = 2.0
 _log = get_logger(__name__)
 
 
 @dataclass(slots=True)
 class _Watched:
-    """Since when a service is not ready, when it was last looked at, and what was seen."""
+    """Since when a service is not ready, from when on to look again, and what was seen."""
 
     since: float
-    looked: float | None = None
+    again: float = 0.0
     troubles: tuple[Trouble, ...] = field(default=())
 
 
@@ -57,28 +58,29 @@ class Lookout:
         now = self._clock.monotonic()
         if now - watched.since < PATIENCE_S:
             return PATIENCE_S - (now - watched.since)
-        return EVERY_S
+        return min(EVERY_S, watched.again - now) if watched.again > now else EVERY_S
 
     async def troubles(self, key: Key, *, crowded: bool = False) -> tuple[Trouble, ...]:
         """What keeps an unready service's pods, as last seen; () while patience lasts. Nothing is asked in a crowd."""
         now = self._clock.monotonic()
         watched = self._watched.setdefault(key, _Watched(now))
         patient = now - watched.since < PATIENCE_S
-        fresh = watched.looked is not None and now - watched.looked < EVERY_S
+        fresh = now < watched.again
         if not (patient or fresh or crowded) and self._bucket.take(now) == 0.0:
-            watched.looked = now
-            watched.troubles = await self._look(key, watched.troubles)
+            watched.again = now + EVERY_S
+            watched.troubles = await self._look(key, watched)
         return watched.troubles
 
-    async def _look(self, key: Key, before: tuple[Trouble, ...]) -> tuple[Trouble, ...]:
+    async def _look(self, key: Key, watched: _Watched) -> tuple[Trouble, ...]:
         try:
             pods = await self._api.list(RESOURCES["Pod"], key.namespace, selector=f"{LABEL_SERVICE}={key.name}")
         except Forbidden as error:
             fault = fault_of(error, f"list the pods of {key}")
+            watched.again -= EVERY_S - REFUSED_S
             return (Trouble(fault.reason, fault.message),)
         except PacelineError as error:
             _log.info("pods could not be read", extra={"service": str(key), "reason": str(error)})
-            return before
+            return watched.troubles
         return gathered(trouble for pod in pods if (trouble := pod_trouble(pod)) is not None)
 
 

@@ -133,9 +133,10 @@ class Operator:
     async def _kopf(self) -> AsyncIterator["asyncio.Task[None]"]:
         kinds = tuple(kind for kind in KINDS if kind not in self.watches.unseen)
         pulses = {kind: self.object_pulses[kind] for kind in kinds}
-        session = handlers.Session(Credentials(Access(self._config.cluster.kubeconfig)), pulses, self.watches.audit)
+        credentials = Credentials(Access(self._config.cluster.kubeconfig))
+        session = handlers.Session(credentials, pulses, self.watches.audit, self._clock)
         registry = handlers.registry_of(kinds, self.world.on_object, session.login)
-        async with handlers.running(registry, self._config.cluster.namespaces) as task:
+        async with handlers.running(registry, self._config.cluster.namespaces, session.repeats) as task:
             self._kopf_started()
             yield task
 
@@ -145,7 +146,7 @@ class Operator:
             item = await self.queue.get(limit)
             outcome = await self.reconciler.run(item, self.queue.backlog.urgency(item))
             if outcome.failed:
-                self.queue.failed(item, outcome.again_s)
+                self.queue.failed(item, outcome.again_s, outcome.refused)
             else:
                 self.queue.done(item, outcome.again_s)
 

@@ -4,6 +4,9 @@
 What arrives while a key runs makes it wait again afterwards, so no two workers hold one key and nothing is forgotten.
 A key that failed comes back after a pause that doubles; only a deletion, a change of scale or an edit ends the pause
 early, since the echo of our own failure must not. The number of keys is the number of objects, and that is the cap.
+Of the keys that lack one right (or credentials), `PROBES` come back within `REFUSED_PAUSE_S`, and the first that gets
+further wakes all the others: a right that is back works within seconds, and one that is missing for good costs little
+more for a thousand keys than for two.
 Known hole: strict priority, so an endless storm of edits would keep resyncs waiting; the health probe shows it.
 """
 
@@ -12,12 +15,15 @@ import heapq
 from collections import deque
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import islice
 
 from paceline_core.clock import Clock
 from paceline_core.kube import Key
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 120.0
+REFUSED_PAUSE_S = 10.0
+PROBES = 2
 
 
 class Urgency(IntEnum):
@@ -54,6 +60,7 @@ class _Place:
     due: float | None = None
     paused: bool = False
     failures: int = 0
+    refused: str = ""
     later: Urgency = Urgency.RESYNC
     taken: Urgency = Urgency.RESYNC
 
@@ -70,6 +77,7 @@ class Backlog:
     _places: dict[Item, _Place] = field(default_factory=dict)
     _ready: list[tuple[Urgency, int, Item]] = field(default_factory=list)
     _later: list[tuple[float, int, Item]] = field(default_factory=list)
+    _refused: dict[str, dict[Item, None]] = field(default_factory=dict)
     _tickets: int = 0
 
     def add(self, item: Item, urgency: Urgency, now: float) -> None:
@@ -100,6 +108,7 @@ class Backlog:
     def done(self, item: Item, now: float, again_s: float | None = None) -> None:
         """A pass succeeded; look again after `again_s` if given."""
         place = self._places[item]
+        self._not_refused(item, place, "", now)
         place.running, place.failures, place.later = False, 0, Urgency.RESYNC
         if place.since is not None:
             self._enter(item, place)
@@ -108,11 +117,12 @@ class Backlog:
         else:
             del self._places[item]
 
-    def failed(self, item: Item, now: float, after_s: float | None = None) -> float:
-        """A pass failed; the pause in seconds before the next one, at least `after_s`."""
+    def failed(self, item: Item, now: float, after_s: float | None = None, refused: str = "") -> float:
+        """A pass failed; the pause in seconds before the next one, at least `after_s`. `refused`: what was missing."""
         place = self._places[item]
+        self._not_refused(item, place, refused, now)
         place.running, place.failures = False, place.failures + 1
-        pause = max(pause_s(place.failures), after_s or 0.0)
+        pause = max(self._pause_s(item, place, refused), after_s or 0.0)
         if place.since is not None and place.urgency <= Urgency.EDIT:
             self._enter(item, place)
             return 0.0
@@ -162,6 +172,29 @@ class Backlog:
         places = self._places.values()
         return max((now - place.since for place in places if place.since is not None and place.waits), default=0.0)
 
+    def _pause_s(self, item: Item, place: _Place, refused: str) -> float:
+        if not refused:
+            return pause_s(place.failures)
+        place.refused = refused
+        together = self._refused.setdefault(refused, {})
+        together.setdefault(item)
+        probe = item in islice(together, PROBES)
+        return pause_s(place.failures, REFUSED_PAUSE_S if probe else LONGEST_PAUSE_S)
+
+    def _not_refused(self, item: Item, place: _Place, refused: str, now: float) -> None:
+        """A pass got beyond what it was refused for before, or was refused for something else: so may the others."""
+        if not place.refused or place.refused == refused:
+            return
+        together = self._refused.pop(place.refused)
+        place.refused = ""
+        for other in together:
+            waiting = self._places[other]
+            if other != item and waiting.paused:
+                waiting.due = now
+                self._tickets += 1
+                heapq.heappush(self._later, (now, self._tickets, other))
+            waiting.refused = ""
+
     def _wake(self, now: float) -> None:
         while (moment := self.due()) is not None and moment <= now:
             _, _, item = heapq.heappop(self._later)
@@ -181,9 +214,9 @@ class Backlog:
         heapq.heappush(self._later, (moment, self._tickets, item))
 
 
-def pause_s(failures: int) -> float:
+def pause_s(failures: int, longest_s: float = LONGEST_PAUSE_S) -> float:
     """Seconds between the n-th failure in a row and the next try: 0.5, 1, 2 ... 120."""
-    return min(FIRST_PAUSE_S * 2.0 ** (min(failures, 32) - 1), LONGEST_PAUSE_S)
+    return min(FIRST_PAUSE_S * 2.0 ** (min(failures, 32) - 1), longest_s)
 
 
 class WorkQueue:
@@ -219,9 +252,9 @@ class WorkQueue:
         self.backlog.done(item, self._clock.monotonic(), again_s)
         self._ring()
 
-    def failed(self, item: Item, after_s: float | None = None) -> float:
-        """A pass failed; the pause before the next."""
-        pause = self.backlog.failed(item, self._clock.monotonic(), after_s)
+    def failed(self, item: Item, after_s: float | None = None, refused: str = "") -> float:
+        """A pass failed; the pause before the next. `refused`: see `Backlog.failed`."""
+        pause = self.backlog.failed(item, self._clock.monotonic(), after_s, refused)
         self._ring()
         return pause
 

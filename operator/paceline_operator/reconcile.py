@@ -14,7 +14,7 @@ from paceline_core.kube.cluster import Manifest
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_operator.cache import NAMESPACE, SHARED
 from paceline_operator.carry import TERMINATING_S
-from paceline_operator.faults import Fault, fault_of
+from paceline_operator.faults import Fault, fault_of, missing_right
 from paceline_operator.keys import Keys
 from paceline_operator.leader import NotLeading
 from paceline_operator.nouns import Live, NamespaceView
@@ -31,11 +31,15 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`failed`: the key comes back after a pause of at least `again_s`; else it is looked at again then, if given."""
+    """`failed`: the key comes back after a pause of at least `again_s`; else it is looked at again then, if given.
+
+    `refused` is the right for whose want it failed, see `missing_right`.
+    """
 
     again_s: float | None = None
     failed: bool = False
     reason: str = ""
+    refused: str = ""
 
 
 class Reconciler:
@@ -69,11 +73,11 @@ class Reconciler:
         except Faulty as error:
             self._log(item, error)
             await self._say(item, error.fault, urgency)
-            return Outcome(failed=True, reason=error.fault.reason)
+            return Outcome(failed=True, reason=error.fault.reason, refused=error.fault.missing)
         except PacelineError as error:
             self._log(item, error)
             after_s = error.retry_after if isinstance(error, Refused) else None
-            return Outcome(after_s, failed=True, reason=type(error).__name__)
+            return Outcome(after_s, failed=True, reason=type(error).__name__, refused=missing_right(error))
         except Exception as error:  # noqa: BLE001 - one object's failure is its own; the others go on
             self._log(item, error)
             await self._say(item, fault_of(error, f"reconcile {item.kind} {item.key}"), urgency)

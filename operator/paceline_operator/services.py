@@ -95,7 +95,8 @@ class Services:
             if self._tools.hands.terminates(key.namespace):
                 return TERMINATING_S
             if blind := next(iter(self._tools.world.blind.values()), ""):
-                raise Faulty(Fault("Forbidden", f"{blind} (the operator's role lacks this right; nothing is changed)"))
+                told = f"{blind} (the operator's role lacks this right; nothing is changed)"
+                raise Faulty(Fault("Forbidden", told, blind))
             view = await self._view(key, manifest)
             plan = await self._round(view, urgency)
             if not plan.actions:
@@ -145,6 +146,7 @@ class Services:
         status = degraded(live, planned, fault, rfc3339(self._tools.clock.utc()), generation)
         if not says_already(live, status):
             await self._write(manifest, status, urgency)
+            self.quarrels.wrote(*_said(manifest, status))
 
     def _planned(self, view: View) -> Plan:
         try:

@@ -12,7 +12,7 @@ from paceline_core.kube import Key
 from paceline_core.kube.api.pulse import Pulse
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import ApiServer
-from paceline_core.telemetry import get_logger
+from paceline_core.telemetry import Complaints, get_logger
 from paceline_operator.cache import trimmed
 from paceline_operator.carry import Hands
 from paceline_operator.objects import KINDS, PROFILE, seen
@@ -21,7 +21,8 @@ from paceline_operator.world import World
 
 SELECTOR = "=".join(MANAGED_BY)
 SETTLE_S = 1.0
-RETRY_S = (0.5, 1.0, 2.0, 5.0)
+RETRY_S = (1.0, 2.0, 5.0)
+_FAILED = "the list of {} fails"
 _log = get_logger(__name__)
 
 
@@ -37,6 +38,7 @@ class Watches:
         self._due: set[str] = set(KINDS)
         self._asked = asyncio.Event()
         self._asked.set()
+        self._complaints = Complaints(_log)
         self.unseen: frozenset[str] = frozenset()
 
     def audit(self, kind: str) -> None:
@@ -60,11 +62,12 @@ class Watches:
             failures += 1
 
     async def audits(self) -> None:
-        """Carry out what `audit` asked for."""
+        """Carry out what `audit` asked for; what fails is tried again, at the pace of `first`."""
+        failures = 0
         while True:
             await self._asked.wait()
-            await self._clock.sleep(SETTLE_S)
-            await self._lists()
+            await self._clock.sleep(SETTLE_S if failures == 0 else RETRY_S[min(failures, len(RETRY_S)) - 1])
+            failures = 0 if await self._lists() else failures + 1
 
     async def _lists(self) -> bool:
         self._asked.clear()
@@ -72,9 +75,10 @@ class Watches:
             try:
                 await self._list(kind)
             except PacelineError as error:
-                _log.warning("a list failed", extra={"kind": kind, "reason": str(error)})
+                self._complaints.begin(_FAILED.format(kind), str(error))
                 self._asked.set()
                 return False
+            self._complaints.end(_FAILED.format(kind))
             self._due.discard(kind)
         return True
 

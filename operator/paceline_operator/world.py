@@ -67,7 +67,7 @@ class World:
                 wakes, doubtful = self.cache.listed(kind, items)
                 self._missing.discard(kind)
                 if self.blind.pop(kind, None):
-                    self._all(SERVICE, Urgency.RESYNC)
+                    self._all(SERVICE, Urgency.EDIT)  # ends the pause that followed the refusals
                 for wake in wakes:
                     self.wake(wake)
                 return doubtful

@@ -8,7 +8,8 @@ from tests.autoscaler.fake_cluster import FakeCluster
 from tests.autoscaler.test_scaling_goals import manifest
 from tests.autoscaler.test_scaling_loop import KEY, PLACE, POOL, SLO, Rig, exported
 
-from paceline_autoscaler.loop import LEASE, LEASE_TTL_S, SWEEP_S
+from paceline_autoscaler.loop import LEASE, LEASE_TTL_S, SWEEP_AGAIN_S
+from paceline_autoscaler.subject import STATE_AGAIN_S
 from paceline_core.clock import rfc3339
 from paceline_core.errors import Forbidden, Unreachable
 from paceline_core.kube import Endpoint, Key, Listed, Lost, Scale, ScaleTarget, ServiceEndpoints, ServiceRef
@@ -108,7 +109,7 @@ async def test_states_that_may_not_be_deleted_are_told_once_and_deleted_later(
     assert [line for line in warnings(caplog) if "gone are not deleted" in str(line)] == warnings(caplog)
     assert len(warnings(caplog)) == 1
     rig.cluster.broken.clear()
-    rig.clock.advance(SWEEP_S)
+    rig.clock.advance(SWEEP_AGAIN_S)
     await rig.seconds(5, ready=1)
     assert gone not in rig.cluster.states
 
@@ -262,3 +263,13 @@ async def test_a_burst_that_began_after_the_last_stored_state_is_not_forgotten_b
         await heir.seconds(1, ready=3)  # the clients wait for the workers just now
     assert rig.cluster.written[written:] == []
     await heir.autoscaler.close()
+
+
+async def test_learned_state_that_may_not_be_stored_is_stored_soon_after_it_may(rig: Rig) -> None:
+    rig.cluster.broken["put_state"] = forbidden("patch")
+    await rig.start()
+    await rig.seconds(40, ready=1, requests=BUSY)
+    assert rig.cluster.states == {}
+    rig.cluster.broken.clear()
+    await rig.seconds(int(STATE_AGAIN_S) + 2, ready=1, requests=BUSY)
+    assert rig.cluster.states

@@ -109,7 +109,7 @@ class Rig:
         await self.lead()
         outcome = await self.reconciler.run(item, self.queue.backlog.urgency(item))
         if outcome.failed:
-            self.queue.failed(item, outcome.again_s)
+            self.queue.failed(item, outcome.again_s, outcome.refused)
         else:
             self.queue.done(item, outcome.again_s)
         return item, outcome

@@ -77,7 +77,7 @@ async def test_each_chunk_of_a_watch_stamps_its_pulse_and_each_list_is_told() ->
     clock, peer, listed = ManualClock(), Peer(), list[str]()
     pulse = Pulse(SERVICE, clock)
     async with served(peer) as server, asyncio.timeout(10.0):
-        session = Session(cast("Credentials", Token(server)), {SERVICE: pulse}, listed.append)
+        session = Session(cast("Credentials", Token(server)), {SERVICE: pulse}, listed.append, clock)
         login = await session.login()
         http = login.aiohttp_session
         async with http.get(f"{server}{PATH}") as answer:
@@ -102,7 +102,7 @@ async def test_a_refused_list_neither_stamps_nor_counts_as_one() -> None:
     pulse = Pulse(SERVICE, clock)
     clock.advance(50.0)
     async with served(peer) as server:
-        session = Session(cast("Credentials", Token(server)), {SERVICE: pulse}, listed.append)
+        session = Session(cast("Credentials", Token(server)), {SERVICE: pulse}, listed.append, clock)
         http = (await session.login()).aiohttp_session
         async with http.get(f"{server}{PATH}") as answer:
             assert answer.status == 403
@@ -114,7 +114,7 @@ async def test_every_request_carries_the_token_of_now() -> None:
     peer = Peer()
     async with served(peer) as server:
         token = Token(server)
-        http = (await Session(cast("Credentials", token), {}, lambda _: None).login()).aiohttp_session
+        http = (await Session(cast("Credentials", token), {}, lambda _: None, ManualClock()).login()).aiohttp_session
         for _ in range(2):
             async with http.get(f"{server}{PATH}"):
                 await token.renew()

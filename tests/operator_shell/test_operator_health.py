@@ -28,6 +28,19 @@ def test_a_watch_that_hangs_turns_liveness_red() -> None:
     assert "Deployment" in illness(seen)
 
 
+def test_a_watch_that_is_refused_is_no_illness_since_a_new_process_would_be_refused_as_well() -> None:
+    clock = ManualClock()
+    seen = vitals(clock)
+    [pulse] = seen.pulses()
+    for _ in range(100):
+        clock.advance(10.0)
+        pulse.refused()
+    assert illness(seen) == ""
+    assert pulse.age(clock.monotonic()) == 1000.0
+    clock.advance(181.0)
+    assert "Deployment" in illness(seen)
+
+
 def test_a_part_that_ended_turns_liveness_red() -> None:
     assert illness(vitals(ManualClock(), "kopf ended")) == "kopf ended"
 

@@ -10,6 +10,7 @@ from paceline_core.errors.tree import (
     PacelineError,
     Refused,
     RequestError,
+    Unauthorized,
     Unreachable,
 )
 
@@ -27,6 +28,7 @@ __all__ = [
     "Refused",
     "RequestError",
     "RetryAfter",
+    "Unauthorized",
     "Unreachable",
     "answer",
 ]

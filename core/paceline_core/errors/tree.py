@@ -5,6 +5,7 @@ PacelineError
 ├── NotFound         a named object does not exist
 ├── Conflict         somebody else changed or holds it
 ├── Unreachable      the other side did not answer in time
+│   └── Unauthorized  the API server does not accept our credentials
 ├── Refused          the API server refuses a request: status, its reason, its words
 │   └── Forbidden    this process may not: the words name verb and resource
 └── RequestError     a client's request ends with a row of the error table
@@ -39,6 +40,10 @@ class Conflict(PacelineError):
 
 class Unreachable(PacelineError):
     """The other side did not answer within its limit."""
+
+
+class Unauthorized(Unreachable):
+    """The API server does not accept our credentials; it may again when they are renewed."""
 
 
 class Refused(PacelineError):

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from paceline_core.clock import Clock
-from paceline_core.errors import Conflict, NotFound, PacelineError, Unreachable
+from paceline_core.errors import Conflict, Forbidden, NotFound, PacelineError, Unauthorized, Unreachable
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import ApiServer
 from paceline_core.kube.cluster import Event, Key, Manifest
@@ -77,15 +77,16 @@ class EventRecorder:
                 continue
 
     async def _write(self, key: SeriesKey, series: Series) -> None:
-        name, written = series.name, series.count
+        name, written, accepted = series.name, series.count, True
         try:
             name = await self._put(series)
         except NotFound:
             _log.debug("an event's object is gone", extra={"object": str(series.event.key)})
         except PacelineError as error:
             written = series.written if isinstance(error, Unreachable) else series.count
+            accepted = not isinstance(error, Forbidden | Unauthorized)
             self._say(series.event, error)
-        self._book.done(key, name, written, self._clock.monotonic())
+        self._book.done(key, name, written, self._clock.monotonic(), accepted=accepted)
 
     async def _put(self, series: Series) -> str:
         if series.name:

@@ -44,7 +44,7 @@ SERVICE: Final = "InferenceService"
 PROFILE: Final = "AcceleratorProfile"
 SCALER: Final = "paceline-autoscaler"
 REPORTERS: Final = {"slices": "paceline-gateway", "pods": SCALER}
-ASK_AGAIN_S: Final = 300.0
+ASK_AGAIN_S: Final = 10.0
 SCALE_TRIES: Final = 3
 _log = get_logger(__name__)
 

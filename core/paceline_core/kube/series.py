@@ -75,8 +75,14 @@ class EventBook:
         """Seconds until something may be due, as far as is known now; None when all is written."""
         return min((self._delay(key, series, now) for key, series in self._unwritten()), default=None)
 
-    def done(self, key: SeriesKey, name: str, count: int, now: float) -> None:
-        """A write was tried: `count` occurrences now stand in the object `name`, which is empty while there is none."""
+    def done(self, key: SeriesKey, name: str, count: int, now: float, *, accepted: bool = True) -> None:
+        """A write was tried: `count` occurrences now stand in the object `name`, which is empty while there is none.
+
+        One that the server did not accept gives its token back, so that events go on as soon as it accepts them again.
+        """
+        if not accepted:
+            bucket = self._bucket(key, now)
+            self._buckets[key[:2]] = replace(bucket, tokens=min(float(BURST), bucket.tokens + 1))
         if key in self._series:
             self._series[key] = replace(self._series[key], name=name, written=count, tried_at=now)
 

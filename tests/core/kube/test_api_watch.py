@@ -225,6 +225,17 @@ async def test_a_pulse_beats_with_every_byte(peer: Peer, api: ApiServer, clock: 
     assert oldest([], clock.monotonic()) == ("", 0)
 
 
+@pytest.mark.parametrize(("code", "silence"), [(401, 0.0), (403, 0.0), (500, 100.0)])
+async def test_a_refusal_ages_what_is_known_and_is_no_silence(
+    peer: Peer, api: ApiServer, clock: ManualClock, code: int, silence: float
+) -> None:
+    pulse = Pulse("configmaps", clock)
+    clock.advance(100)
+    peer.answers += [status(code, "no")] * 2
+    await seen(api, 1, pulse=pulse)
+    assert (pulse.age(clock.monotonic()), pulse.silence(clock.monotonic())) == (100.0, silence)
+
+
 async def test_many_watches_lost_at_once_are_one_line_in_the_log(
     peer: Peer, api: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:

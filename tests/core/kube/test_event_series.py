@@ -83,3 +83,15 @@ def test_it_remembers_a_bounded_number_of_series() -> None:
     for number in range(SERIES * 2):
         book.note(replace(UP, key=Key("default", f"s{number}")), NOW)
     assert len(write(book, 0)) == SERIES
+
+
+def test_writes_that_were_not_accepted_spend_nothing_so_that_the_next_accepted_one_need_not_wait() -> None:
+    book = EventBook()
+    for second in range(0, 3450, 5):
+        book.note(UP, NOW)
+        for key, series in book.due(second):
+            book.done(key, "", series.count, second, accepted=False)
+    book.note(UP, NOW)
+    wait = book.wait(3450)
+    assert wait is not None
+    assert wait <= GAP_S

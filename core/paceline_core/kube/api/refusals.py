@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from paceline_core.errors import Conflict, Forbidden, NotFound, PacelineError, Refused, Unreachable
+from paceline_core.errors import Conflict, Forbidden, NotFound, PacelineError, Refused, Unauthorized, Unreachable
 
 WORDS_LIMIT: Final = 2000
 RETRY_LIMIT_S: Final = 300.0
@@ -27,7 +27,7 @@ def refusal(status: int, body: bytes, headers: Mapping[str, str], request: str) 
     if status == 403:
         return Forbidden(status, reason or "Forbidden", message)
     if status == 401:
-        return Unreachable(f"the API server does not accept our credentials: {message}")
+        return Unauthorized(f"the API server does not accept our credentials: {message}")
     if 400 <= status < 500:
         return Refused(status, reason, message, retry_after(said, headers))
     return Unreachable(f"the API server answered {status}: {message}")

@@ -29,7 +29,7 @@ from paceline_core.kube.cluster import Key, Manifest, WatchEvent
 
 BODY_LIMIT: Final = 64 << 20
 PAGE: Final = 100
-RENEW_GAP_S: Final = 10.0
+RENEW_GAP_S: Final = 5.0
 JSON: Final = "application/json"
 APPLY: Final = "application/apply-patch+yaml"
 MERGE: Final = "application/merge-patch+json"

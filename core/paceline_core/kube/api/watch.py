@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from paceline_core.errors import PacelineError, Refused, Unreachable
+from paceline_core.errors import Forbidden, PacelineError, Refused, Unauthorized, Unreachable
 from paceline_core.kube.api.lines import Lines
 from paceline_core.kube.api.pulse import Pulse
 from paceline_core.kube.api.refusals import error_event
@@ -65,6 +65,8 @@ async def watch_all(api: "ApiServer", watched: Watched, pulse: Pulse) -> Events:
                     yield event
         except PacelineError as error:
             fault = error
+        if isinstance(fault, Forbidden | Unauthorized):
+            pulse.refused()
         if listed is not None and api.clock.monotonic() - listed >= STEADY_S:
             failures = 0
         if not (_expired(fault) and failures == 0):
@@ -153,9 +155,14 @@ def _expired(fault: PacelineError) -> bool:
     return isinstance(fault, Refused) and fault.status == 410
 
 
+def backoff_s(failures: int, jitter: float) -> float:
+    """Half to the whole of the step after so many failures before this one; `jitter` is between 0 and 1."""
+    return BACKOFF_S[min(failures, len(BACKOFF_S) - 1)] * (1 + jitter) / 2
+
+
 def _pause(failures: int, fault: PacelineError, jitter: float) -> float:
-    """Half to the whole of the step, so that many watches do not come back together; never less than asked for."""
-    step = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)] * (1 + jitter) / 2
+    """A step's back-off, so that many watches do not come back together; never less than asked for."""
+    step = backoff_s(failures, jitter)
     asked = fault.retry_after if isinstance(fault, Refused) else None
     return max(step, asked or 0.0)
 

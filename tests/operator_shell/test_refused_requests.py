@@ -1,0 +1,226 @@
+"""Rights that are taken away and come back: every pause ends soon, and what is missing for good costs little."""
+
+import itertools
+import logging
+import ssl
+from typing import Any, cast
+
+import pytest
+from tests.operator_shell.fake_api import FakeApi
+from tests.operator_shell.rig import Rig, service
+
+from paceline_autoscaler.loop import SWEEP_AGAIN_S
+from paceline_autoscaler.subject import STATE_AGAIN_S
+from paceline_core.clock import ManualClock
+from paceline_core.errors import Forbidden, PacelineError, Unauthorized
+from paceline_core.kube import Key, Lost
+from paceline_core.kube.api.credentials import Credentials
+from paceline_core.kube.api.server import RENEW_GAP_S
+from paceline_core.kube.api.watch import BACKOFF_S, backoff_s
+from paceline_core.kube.kubernetes import ASK_AGAIN_S
+from paceline_core.kube.series import GAP_S
+from paceline_gateway.checkpoint import AGAIN_S
+from paceline_operator import leader, lookout, watches
+from paceline_operator.cache import CHILD_KINDS
+from paceline_operator.handlers import LOGIN_GAP_S, Backoffs, Repeats, Session, registry_of, settings
+from paceline_operator.objects import SERVICE
+from paceline_operator.queue import LONGEST_PAUSE_S, PROBES, REFUSED_PAUSE_S, Backlog, Item, Urgency
+
+LIMIT_S = 10.0
+RIGHT = 'User "x" cannot patch resource "deployments" in API group "apps" in the namespace "default"'
+LOST = 'configmaps is forbidden: User "x" cannot watch resource "configmaps"'
+ITEMS = [Item(SERVICE, Key("default", f"s{number}")) for number in range(100)]
+
+
+class Token:
+    """Credentials of a plain HTTP server."""
+
+    tls: ssl.SSLContext | None = None
+    server, server_name, proxy, logins = "http://127.0.0.1:1", None, None, 0
+
+    async def renew(self) -> None:
+        self.logins += 1
+
+
+def forbidden(_: int, verb: str, kind: str) -> Exception | None:
+    """No right to anything, in the API server's words."""
+    return Forbidden(403, "Forbidden", f'{kind.lower()}s "it" is forbidden: User "x" cannot {verb} {kind}')
+
+
+def unauthorized(*_: Any) -> Exception | None:
+    return Unauthorized("the API server does not accept our credentials: Unauthorized")
+
+
+def test_no_pause_after_a_refusal_is_longer_than_ten_seconds() -> None:
+    longest = {
+        "watches": backoff_s(1000, 1.0),
+        "kopf's watches": max(itertools.islice(Backoffs(lambda: 1.0), 1000)),
+        "kopf's logins": LOGIN_GAP_S,
+        "lists": max(watches.RETRY_S),
+        "keys": REFUSED_PAUSE_S,
+        "pods": lookout.REFUSED_S,
+        "operator's lease": leader.RETRY_S,
+        "accelerators": ASK_AGAIN_S,
+        "events": GAP_S,
+        "tenants' usage": AGAIN_S,
+        "learned state": STATE_AGAIN_S,
+        "states that are left over": SWEEP_AGAIN_S,
+    }
+    assert {name: pause for name, pause in longest.items() if pause > LIMIT_S} == {}
+    assert BACKOFF_S[-1] / 2 >= RENEW_GAP_S  # whoever waited the longest step reads the credentials again
+
+
+def test_kopf_never_gives_a_request_up_and_its_tries_are_spread() -> None:
+    backoffs = settings().networking.error_backoffs
+    assert isinstance(backoffs, Backoffs)
+    assert not hasattr(backoffs, "__len__")
+    assert len({tuple(itertools.islice(backoffs, 3)) for _ in range(3)}) == 3
+    [login] = registry_of((), lambda *_: None, cast("Any", None))._activities.get_all_handlers()
+    assert login.backoff == LOGIN_GAP_S
+
+
+async def test_logins_after_refused_credentials_keep_a_gap() -> None:
+    clock, token = ManualClock(), Token()
+    session = Session(cast("Credentials", token), {}, lambda _: None, clock)
+    for number in range(4):
+        await (await session.login()).aiohttp_session.close()
+        assert clock.monotonic() == number * LOGIN_GAP_S
+    assert token.logins == 4
+
+
+def test_the_tries_of_a_refused_request_are_one_line_until_its_kind_is_answered() -> None:
+    repeats = Repeats()
+
+    def logged(attempt: int, plural: str) -> bool:
+        text = f"Request attempt #{attempt} failed; will retry: GET http://x/apis/y/{plural}?watch=true -> 403"
+        return bool(repeats.filter(logging.LogRecord("kopf", logging.ERROR, "", 0, text, None, None)))
+
+    assert [logged(attempt, "tenants") for attempt in range(1, 5)] == [True, False, False, False]
+    assert logged(1, "inferenceroutes")
+    repeats.forget("tenants")
+    assert [logged(attempt, plural) for attempt, plural in ((1, "tenants"), (2, "inferenceroutes"))] == [True, False]
+    assert sum(logged(1, f"kind{number}") for number in range(1000)) == 1000
+    assert len(repeats._said) <= Repeats.LIMIT
+
+
+def refused_all(backlog: Backlog, until: float) -> int:
+    """Every key is refused whenever it comes; how many passes that were."""
+    passes, now = 0, 0.0
+    for item in ITEMS:
+        backlog.add(item, Urgency.CREATE, now)
+    while now < until:
+        while (item_ := backlog.take(now)) is not None:
+            passes += 1
+            backlog.failed(item_, now, refused=RIGHT)
+        due = backlog.due()
+        assert due is not None
+        now = due
+    return passes
+
+
+def test_a_right_that_is_missing_for_an_hour_costs_a_hundred_keys_little_more_than_two() -> None:
+    hour = 3600.0
+    assert refused_all(Backlog(), hour) <= PROBES * hour / REFUSED_PAUSE_S * 1.1 + len(ITEMS) * (
+        hour / LONGEST_PAUSE_S + 10
+    )
+
+
+def test_a_probe_comes_back_within_its_bound_and_wakes_all_that_wait_for_the_same_right() -> None:
+    backlog = Backlog()
+    refused_all(backlog, 3600.0)
+    due = backlog.due()
+    assert due is not None
+    assert due <= 3600.0 + REFUSED_PAUSE_S
+    probe = backlog.take(due)
+    assert probe in ITEMS[:PROBES]
+    backlog.done(probe, due)
+    woken = set()
+    while (item := backlog.take(due)) is not None:
+        woken.add(item)
+        backlog.done(item, due)
+    assert woken == set(ITEMS) - {probe}
+    assert backlog.due() is None
+
+
+@pytest.mark.parametrize("beyond", ["", "another right"])
+def test_a_key_that_fails_for_something_else_wakes_those_that_wait_for_the_first(beyond: str) -> None:
+    backlog = Backlog()
+    refused_all(backlog, 600.0)
+    due = backlog.due()
+    assert due is not None
+    probe = backlog.take(due)
+    assert probe is not None
+    backlog.failed(probe, due, refused=beyond)
+    assert backlog.waits(due)
+    assert backlog.depth == len(ITEMS) - 1
+
+
+@pytest.mark.parametrize("fault", [forbidden, unauthorized])
+async def test_after_an_hour_without_rights_everything_stands_within_the_bound(fault: Any) -> None:
+    api = FakeApi()
+    for number in range(20):
+        api.put(service(f"chat{number}", f"team{number % 3}"))
+    api.fault = fault
+    rig = await Rig(api).start()
+    await rig.settle(3600.0, passes=100_000)
+    assert not [kind for kind, _ in api.objects if kind == "Deployment"]
+    api.fault = lambda *_: None
+    await rig.settle(LIMIT_S + 1.0)
+    assert sum(kind == "Deployment" for kind, _ in api.objects) == 20
+    for (kind, _), found in api.objects.items():
+        if kind == SERVICE:
+            assert {one["type"]: one["status"] for one in found["status"]["conditions"]}["Degraded"] == "False"
+
+
+async def test_children_that_are_seen_again_end_the_pause_of_the_services_that_were_blind() -> None:
+    api = FakeApi()
+    api.put(service())
+    rig = await Rig(api).start()
+    await rig.settle()
+    rig.world.on_child("ConfigMap", Lost(LOST))
+    await rig.settle(600.0)
+    before = rig.clock.monotonic()
+    for kind in CHILD_KINDS:
+        await rig.relist(kind)
+    assert rig.queue.backlog.waits(before, Urgency.EDIT)
+    await rig.settle(0.0)
+    assert degraded(api) == "False"
+
+
+async def test_a_right_that_comes_and_goes_is_no_quarrel_with_ourselves() -> None:
+    api = FakeApi()
+    api.put(service())
+    rig = await Rig(api).start()
+    await rig.settle()
+    for _ in range(8):
+        rig.world.on_child("ConfigMap", Lost(LOST))
+        await rig.settle(1.0)
+        assert degraded(api) == "True"
+        await rig.relist("ConfigMap")
+        await rig.settle(3.0)
+        assert degraded(api) == "False"
+
+
+def degraded(api: FakeApi) -> str:
+    conditions = api.objects[SERVICE, Key("default", "chat")]["status"]["conditions"]
+    return str(next(one["status"] for one in conditions if one["type"] == "Degraded"))
+
+
+async def test_lists_that_are_refused_are_tried_ever_more_rarely_and_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock, tried = ManualClock(), list[float]()
+
+    class Refusing:
+        async def snapshot(self, *_: Any, **__: Any) -> Any:
+            tried.append(clock.monotonic())
+            if len(tried) > 9:
+                raise RuntimeError("enough")
+            raise cast("PacelineError", forbidden(0, "list", "Tenant"))
+
+    seen = watches.Watches(cast("Any", Refusing()), cast("Any", None), cast("Any", None), clock, ())
+    with pytest.raises(RuntimeError, match="enough"):
+        await seen.audits()
+    gaps = [after - before for before, after in itertools.pairwise(tried)]
+    assert gaps == [1.0, 2.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0]
+    assert len([record for record in caplog.records if "fails" in record.getMessage()]) == 1
