@@ -39,12 +39,12 @@ class EndedWorkers:
                 alive = {(str(item.service), worker.name) for item in items for worker in item.endpoints}
                 self._engines = {place: count for place, count in self._engines.items() if place in alive}
 
-    def on_load(self, report: LoadReport) -> None:
+    def on_load(self, service: str, worker: str, report: LoadReport) -> None:
         """A line of a worker's load stream."""
-        place, count = (report.service, report.worker), report.engine_restarts
+        place, count = (service, worker), report.engine_restarts
         if count > self._engines.get(place, count):
-            said = f"The engine of worker {report.worker} ended and another one was started; see its log."
-            self._waiting.append(Event(KIND, Key.parse(report.service), "Warning", "EngineEnded", said))
+            said = f"The engine of worker {worker} ended and another one was started; see its log."
+            self._waiting.append(Event(KIND, Key.parse(service), "Warning", "EngineEnded", said))
         self._engines[place] = count
 
     def _compare(self, before: ServiceEndpoints | None, now: ServiceEndpoints) -> None:

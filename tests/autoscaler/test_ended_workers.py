@@ -74,7 +74,7 @@ def test_what_is_first_seen_or_listed_again_tells_nothing() -> None:
 def test_an_engine_that_ended_is_told_by_its_workers_own_count() -> None:
     ended = EndedWorkers()
     for count in (2, 2, 3, 3, 0, 1):
-        ended.on_load(load_report("chat-main-1", engine_restarts=count))
+        ended.on_load("default/chat", "chat-main-1", load_report(engine_restarts=count))
     said = [(event.reason, event.message) for event in ended.take()]
     message = "The engine of worker chat-main-1 ended and another one was started; see its log."
     assert said == [("EngineEnded", message)] * 2
@@ -84,7 +84,7 @@ def test_an_engine_that_ended_is_told_by_its_workers_own_count() -> None:
 def test_what_waits_to_be_told_is_bounded() -> None:
     ended = EndedWorkers()
     for count in range(3 * WAITING):
-        ended.on_load(load_report("chat-main-1", engine_restarts=count))
+        ended.on_load("default/chat", "chat-main-1", load_report(engine_restarts=count))
     assert len(ended.take()) == WAITING
 
 

@@ -27,7 +27,7 @@ class Reader:
 
     def __init__(self, talkers: Talkers) -> None:
         self.lines: list[DemandReport] = []
-        self.streams = Streams(DemandReport, talkers.link(), self.lines.append)
+        self.streams = Streams(DemandReport, talkers.link(), lambda _, line: self.lines.append(line))
 
 
 @pytest.fixture
@@ -265,6 +265,24 @@ async def test_workers_are_heard_by_service(talkers: Talkers) -> None:
     assert len(silent.readers) == len(other.readers) == 1
     talkers.clock.advance(13)
     assert workers.loads("default/chat") == {}
+    await workers.close()
+
+
+async def test_a_worker_is_believed_of_its_own_service_and_by_the_name_it_is_listed_under(talkers: Talkers) -> None:
+    heard: list[tuple[str, str]] = []
+    workers = Workers(talkers.link(), lambda service, worker, _: heard.append((service, worker)))
+    workers.follow([endpoints("main-1", "main-2")])
+    talkers["10.1.0.1:90"].say(load_report("liar", service="default/other", engine_restarts=1))
+    talkers["10.1.0.1:91"].say(load_report("liar"))
+    await eventually(lambda: bool(heard))
+
+    def opened_again() -> bool:
+        talkers.clock.advance(0.01)
+        return len(talkers["10.1.0.1:90"].readers) == 2
+
+    await eventually(opened_again)
+    assert heard == [("default/chat", "main-2")]
+    assert set(workers.loads("default/chat")) == {"main-2"}
     await workers.close()
 
 

@@ -100,7 +100,7 @@ class Gateways:
         """Close the streams."""
         await self._streams.close()
 
-    def _on_report(self, report: DemandReport) -> None:
+    def _on_report(self, _: Place, report: DemandReport) -> None:
         self._meter.on(report, self._now())
         news = self.isolations.on(report, self._clock.utc())
         if news or any(cls.held for service in report.services for cls in service.classes):

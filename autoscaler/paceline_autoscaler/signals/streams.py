@@ -22,9 +22,12 @@ class Heard(Generic[M]):
 
 
 class Streams(Generic[M]):
-    """One stream for each place. `on_line` is called on the event loop for every line, in order."""
+    """One stream for each place. `on_line` is called on the event loop for every line, in order.
 
-    def __init__(self, kind: type[M], link: Link, on_line: Callable[[M], None]) -> None:
+    A line that it refuses with InvalidInput counts for nothing, and breaks the stream.
+    """
+
+    def __init__(self, kind: type[M], link: Link, on_line: Callable[[Place, M], None]) -> None:
         self._kind = kind
         self._link = link
         self._on_line = on_line
@@ -53,7 +56,7 @@ class Streams(Generic[M]):
 
     async def _read(self, place: Place) -> None:
         def heard(message: M) -> None:
+            self._on_line(place, message)
             self.heard[place.name] = Heard(message, self._link.clock.monotonic())
-            self._on_line(message)
 
         await keep_reading(self._kind, place, self._link, heard, lambda _refused: None)

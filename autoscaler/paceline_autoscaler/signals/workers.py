@@ -4,18 +4,24 @@ from collections.abc import Callable, Iterable
 
 from paceline_autoscaler.nouns import WorkerLoad
 from paceline_autoscaler.signals.streams import Streams
+from paceline_core.errors import InvalidInput
 from paceline_core.kube import Endpoint, ServiceEndpoints
 from paceline_core.wire import LoadReport, WorkerState
 from paceline_core.wire.stream import Link, Place
 
 SILENCE_S = 12.0
+OnLoad = Callable[[str, str, LoadReport], None]
 
 
 class Workers:
-    """Load reports of every worker of every service; `on_load` gets each line."""
+    """Load reports of every worker of every service; `on_load` gets each line, with the service and the worker.
 
-    def __init__(self, link: Link, on_load: Callable[[LoadReport], None] = lambda _: None) -> None:
-        self._streams = Streams(LoadReport, link, on_load)
+    Both are those of the list of workers: what a worker calls itself is believed of nobody else.
+    """
+
+    def __init__(self, link: Link, on_load: OnLoad = lambda _service, _worker, _report: None) -> None:
+        self._streams = Streams(LoadReport, link, self._on_line)
+        self._on_load = on_load
 
     def follow(self, services: Iterable[ServiceEndpoints]) -> None:
         """These are the workers now; who has no address yet cannot be heard."""
@@ -27,6 +33,12 @@ class Workers:
         prefix = f"{service}/"
         found = {name.removeprefix(prefix): load_of(report) for name, report in fresh if name.startswith(prefix)}
         return {name: load for name, load in found.items() if load is not None}
+
+    def _on_line(self, place: Place, report: LoadReport) -> None:
+        service = place.audience
+        if report.service != service:
+            raise InvalidInput("service", f"{report.service!r} answers where {service!r} should be")
+        self._on_load(service, place.name.removeprefix(f"{service}/"), report)
 
     async def close(self) -> None:
         """Close the streams."""
