@@ -22,7 +22,7 @@ GRACEFUL = ("EvictionByEvictionAPI", "PreemptionByScheduler")
 
 
 class EndedWorkers:
-    """What is to be told; `take` empties it."""
+    """Events that are to be written; `take` empties it."""
 
     def __init__(self) -> None:
         self._engines: dict[tuple[str, str], int] = {}
@@ -55,14 +55,14 @@ class EndedWorkers:
             self._engines.pop((str(now.service), name), None)
 
     def take(self) -> list[Event]:
-        """What waits to be told."""
+        """Take the Events that wait."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting
 
 
 def ends(before: ServiceEndpoints, after: ServiceEndpoints) -> Iterator[Event]:
-    """What became of each worker that was there before."""
+    """Events of the workers that were there before."""
     there = {worker.name: worker for worker in after.endpoints}
     failed = {worker.name: worker for worker in after.failed}
     for old in before.endpoints:

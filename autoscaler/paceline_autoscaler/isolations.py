@@ -20,7 +20,7 @@ Told = tuple[str, Isolated]
 
 
 class Isolations:
-    """What was heard; `waiting` is what nobody has been told of yet."""
+    """Isolations by gateway; `waiting` are those that no Event tells of yet."""
 
     def __init__(self) -> None:
         self._heard: dict[str, frozenset[Told]] = {}
@@ -38,14 +38,14 @@ class Isolations:
         return bool(news)
 
     def take(self) -> list[Told]:
-        """What waits to be told."""
+        """Take those that wait to be told."""
         waiting = list(self.waiting)
         self.waiting.clear()
         return waiting
 
 
 def event(service: str, told: Isolated) -> Event:
-    """What `kubectl describe` says of it."""
+    """The Event of one isolation."""
     who = f"Request {told.request} of tenant {told.tenant}"
     message = f"{who} is isolated: two workers died of it, the last one {told.worker}."
     extra = {"tenant": told.tenant, "request-id": told.request}

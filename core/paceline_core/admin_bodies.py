@@ -67,7 +67,7 @@ async def _drop(receive: Receive, most: int) -> None:
 
 
 class _Counted:
-    """What an application receives of a body; `over`: it was too long."""
+    """A body as far as an application receives it; `over`: the body was too long."""
 
     def __init__(self, receive: Receive, limit: int) -> None:
         self._receive = receive

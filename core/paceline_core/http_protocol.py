@@ -23,7 +23,7 @@ from paceline_core.errors import Code, RequestError, answer
 HEAD_BYTES = 64 << 10
 """Twice what a gateway takes: it adds headers of its own."""
 HEADER_COST = 32
-"""What each header counts for beyond its text, as at the gateway: so the limit in bytes is one of their number too."""
+"""Bytes that each header counts for beyond its text, as at the gateway, so that their number is bounded too."""
 LINGER_S = 2.0
 MESSAGE_S = 60.0
 SLICE = 8 << 10
@@ -31,7 +31,7 @@ SLICE = 8 << 10
 
 
 class _Flow(FlowControl):
-    """Where uvicorn would go on reading, `resumed` decides."""
+    """Flow control that leaves the start of reading to `resumed`."""
 
     def __init__(self, transport: asyncio.Transport, resumed: Callable[[], None]) -> None:
         super().__init__(transport)

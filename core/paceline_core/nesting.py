@@ -27,7 +27,7 @@ _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class Shape(NamedTuple):
-    """What a parser would make of a body. `strings` counts keys too, `commas` stands for the entries."""
+    """Objects that a parser would make of a body. `strings` counts keys too, `commas` stands for the entries."""
 
     containers: int
     levels: int

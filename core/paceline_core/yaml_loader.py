@@ -107,7 +107,7 @@ class JSONLoader(yaml.SafeLoader):
         return found
 
     def read_whole(self, node: yaml.ScalarNode) -> int:
-        """What is tagged as a whole number."""
+        """A node that is tagged as a whole number."""
         if isinstance(found := self.read_number(node), int):
             return found
         raise ValueError

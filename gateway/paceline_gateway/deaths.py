@@ -38,20 +38,20 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 _DOUBTFUL = frozenset({Loss.CLOSED, Loss.STALE})
 
 
-class Bereaved(Protocol):
+class LostCall(Protocol):
     """A call that has lost its worker."""
 
     @property
     def slot(self) -> Ticket | None:
-        """What it holds there."""
+        """The ticket that holds its place at the worker."""
         ...
 
-    def bury(self, worker: Worker, loss: Loss, part: Part | None) -> None:
-        """It is known what became of the worker; `part`: it has died, and this is the call's part in it."""
+    def resolve_loss(self, worker: Worker, loss: Loss, part: Part | None) -> None:
+        """Go on: the worker's fate is known. `part`: the call's part in the worker's death, None if it lives."""
         ...
 
 
-C = TypeVar("C", bound=Bereaved)
+C = TypeVar("C", bound=LostCall)
 
 
 class Said(NamedTuple):
@@ -62,40 +62,40 @@ class Said(NamedTuple):
 
 
 class Deaths:
-    """One gateway's. `later` calls back after so many seconds."""
+    """Lost answers of one gateway. `later` calls back after so many seconds."""
 
     def __init__(self, gateway: str = "", later: Callable[[float, Callable[[], None]], object] | None = None) -> None:
         self._gateway = gateway
         self._later = later or _call_later
-        self._open: dict[Worker, dict[Bereaved, Loss]] = {}
+        self._open: dict[Worker, dict[LostCall, Loss]] = {}
 
-    def lost(self, desk: Desk, worker: Worker, call: Bereaved, loss: Loss, moved: ResumeReason | None) -> None:
+    def lost(self, desk: Desk, worker: Worker, call: LostCall, loss: Loss, moved: ResumeReason | None) -> None:
         """A call's answer broke off, or the worker gave it up; it hears of it now or as soon as it is known why."""
         if moved is ResumeReason.ENGINE:
-            call.bury(worker, loss, self.engine(desk, worker, call))
+            call.resolve_loss(worker, loss, self.engine(desk, worker, call))
         elif moved is not None or worker.draining or loss not in _DOUBTFUL:
-            call.bury(worker, loss, None)
+            call.resolve_loss(worker, loss, None)
         elif worker.dead:
-            call.bury(worker, loss, _part(desk, call))
+            call.resolve_loss(worker, loss, _part(desk, call))
         else:
             self._open.setdefault(worker, {})[call] = loss
             self._later(STANDS_S, lambda: self._stands(worker, call))
 
     def refused(self, desk: Desk, worker: Worker) -> None:
-        """Nobody listens where it did."""
+        """The worker's port refuses connections."""
         if worker.draining or worker.dead or worker.report is None:
             return
         worker.dead = True
         _count(desk, worker)
         for call, loss in self._taken(worker):
-            call.bury(worker, loss, _part(desk, call))
+            call.resolve_loss(worker, loss, _part(desk, call))
 
     def heard(self, worker: Worker) -> None:
-        """It lives: its load stream stands anew."""
+        """The worker lives: its load stream stands anew."""
         for call, loss in self._taken(worker):
-            call.bury(worker, loss, None)
+            call.resolve_loss(worker, loss, None)
 
-    def engine(self, desk: Desk, worker: Worker, call: Bereaved) -> Part | None:
+    def engine(self, desk: Desk, worker: Worker, call: LostCall) -> Part | None:
         """The worker says that its engine died while it had this call: the call's part in it."""
         if worker.draining:
             return None
@@ -103,8 +103,8 @@ class Deaths:
             _count(desk, worker)
         return _part(desk, call)
 
-    def head(self, desk: Desk, worker: Worker, call: Bereaved, headers: Headers, now: float) -> Said:
-        """What a worker's answer says beside its status."""
+    def head(self, desk: Desk, worker: Worker, call: LostCall, headers: Headers, now: float) -> Said:
+        """Read what a worker's answer says beside its status."""
         busy = _SUSPECT in headers
         if busy:
             worker.tries_until = now + BUSY_S
@@ -124,21 +124,21 @@ class Deaths:
             if call is not None and call.slot is not None and str(call.slot.accused) == accused:
                 yield call
 
-    def _stands(self, worker: Worker, call: Bereaved) -> None:
+    def _stands(self, worker: Worker, call: LostCall) -> None:
         if worker.connected:
             self._settle(worker, call)
         else:
             self._later(UNKNOWN_S, lambda: self._settle(worker, call))
 
-    def _settle(self, worker: Worker, call: Bereaved) -> None:
+    def _settle(self, worker: Worker, call: LostCall) -> None:
         calls = self._open.get(worker, {})
         loss = calls.pop(call, None)
         if not calls:
             self._open.pop(worker, None)
         if loss is not None:
-            call.bury(worker, loss, None)
+            call.resolve_loss(worker, loss, None)
 
-    def _taken(self, worker: Worker) -> Iterator[tuple[Bereaved, Loss]]:
+    def _taken(self, worker: Worker) -> Iterator[tuple[LostCall, Loss]]:
         yield from self._open.pop(worker, {}).items()
 
 
@@ -155,7 +155,7 @@ def _count(desk: Desk, worker: Worker) -> None:
         desk.series.deaths.inc()
 
 
-def _part(desk: Desk, call: Bereaved) -> Part | None:
+def _part(desk: Desk, call: LostCall) -> Part | None:
     return None if call.slot is None else desk.dispatcher.part(call.slot)
 
 

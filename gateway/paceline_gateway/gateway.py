@@ -162,7 +162,7 @@ class Gateway:
     def _needs(
         self, desk: Desk, ticket: Ticket, admission: Admission, tenant: ResolvedTenant, writing: bool
     ) -> tuple[Use, Use]:
-        """What a request is expected to use, and what it may use at most."""
+        """The expected use of a request, and the most that it may use."""
         if admission.counts:
             return Use(1), Use(1)
         gateways, exposed = self._floor.quotas.gateways, self._floor.billing.exposure.of(tenant.name)
@@ -206,7 +206,7 @@ class Gateway:
 
 
 def _crowded(exposed: float, limit: int | None) -> bool:
-    """What is open may pass what it has reserved by more than a minute's limit."""
+    """Whether open requests may pass what they have reserved by more than a minute's limit."""
     return limit is not None and exposed > limit
 
 

@@ -72,7 +72,7 @@ class Call:
 
     @property
     def slot(self) -> Ticket | None:
-        """What holds its place at a worker."""
+        """The ticket that holds its place at a worker."""
         return self._slot or self.ticket
 
     @property
@@ -173,7 +173,7 @@ class Call:
         else:
             self._broke_off(loss)
 
-    def bury(self, worker: Worker, loss: Loss, part: Part | None) -> None:
+    def resolve_loss(self, worker: Worker, loss: Loss, part: Part | None) -> None:
         """Why its answer broke off is known."""
         if worker is self._lost:
             self._lost = None

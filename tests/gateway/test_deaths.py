@@ -41,7 +41,7 @@ class Caller:
     slot: Ticket | None
     told: list[tuple[Loss, Part | None]] = field(default_factory=list)
 
-    def bury(self, _: Worker, loss: Loss, part: Part | None) -> None:
+    def resolve_loss(self, _: Worker, loss: Loss, part: Part | None) -> None:
         self.told.append((loss, part))
 
 

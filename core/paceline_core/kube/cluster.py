@@ -38,7 +38,7 @@ class ServiceRef:
 
 
 def key_namespace_of(own: str) -> str:
-    """Where tenants' key Secrets are, unless the installation says otherwise."""
+    """The namespace of tenants' key Secrets, unless the installation says otherwise."""
     return f"{own}-tenant-keys"
 
 

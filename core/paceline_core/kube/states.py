@@ -1,4 +1,4 @@
-"""What the autoscaler stores for services: one ConfigMap each, in paceline's own namespace.
+"""State that the autoscaler stores for services: one ConfigMap each, in paceline's own namespace.
 
 An owner reference cannot cross namespaces, so nothing here goes with its service by itself: each ConfigMap carries its
 service's namespace, name and uid as labels, and the autoscaler deletes those whose uid is gone. A namespace holds no
@@ -30,7 +30,7 @@ class States:
         self._manager = manager
 
     async def get(self, service: ServiceRef) -> Mapping[str, str] | None:
-        """What was stored for the service of this uid."""
+        """The state stored for the service of this uid."""
         found = await self._found(service)
         data: Mapping[str, str] | None = None if found is None else found.get("data") or {}
         return data

@@ -128,7 +128,7 @@ def _startup(service: ResolvedService) -> Probe:
 
 
 def _resources(service: ResolvedService, pool: ResolvedPool) -> Resources:
-    """What a replica asks for; an emulated worker opens no weights and never takes a GPU, the demo's are 4 MB.
+    """Requests and limits of a replica; an emulated worker opens no weights and never takes a GPU, the demo's are 4 MB.
 
     Memory goes by the kind of worker, since the size of a model's files is not known here. The limit keeps a worker
     that runs away from taking its node along: on CPUs there is room for 7 B parameters in fp32; on GPUs weights pass

@@ -131,7 +131,7 @@ def unsupported(service: ResolvedService) -> Iterator[Problem]:
 
 
 def unsupported_route(route: RouteSpec) -> Iterator[Problem]:
-    """What leaves a route without anybody to answer."""
+    """Faults that leave a route without anybody to answer."""
     if not route.fallback and not any(backend.service and backend.weight != 0 for backend in route.backends):
         message = "this version does not forward to outside endpoints; name a service that takes traffic, or a fallback"
         yield Problem("spec.backends", message)

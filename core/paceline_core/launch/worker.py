@@ -47,7 +47,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a replica asks for; `memory` and `disk` in bytes, `cpu` in cores. `disk` bounds the binding's `page_dir`.
+    """Requests and limits of a replica: `memory` and `disk` in bytes, `cpu` in cores; `disk` bounds `page_dir`.
 
     Beyond `memory_limit` a pod is killed; 0 is none, and a process of this machine has none.
     """

@@ -88,7 +88,7 @@ class ShedReason(StrEnum):
 
 
 class ClientLimit(StrEnum):
-    """What a gateway bounds over all of its clients."""
+    """Limits that a gateway sets to all of its clients together."""
 
     BODY_MEMORY = "body_memory"
     """A body did not fit into what its tenant may hold, or all."""

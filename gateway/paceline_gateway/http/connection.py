@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def holder(self) -> str:
-        """Who takes up its place."""
+        """The tenant or address that takes up its place."""
         if self._tenant or self._transport is None:
             return self._tenant
         peer = self._transport.get_extra_info("peername")
@@ -201,7 +201,7 @@ class Connection(asyncio.Protocol):
             self._take(data)
 
     def _drop(self, size: int) -> None:
-        """What a refused client still sends: within a bound, for a reset could overtake the answer."""
+        """Drop what a refused client still sends, within a bound: a reset could overtake the answer."""
         budget = self._house.budget
         self._dropped += size
         budget.left -= 1 + size // BODY_BYTES
@@ -301,7 +301,7 @@ class Connection(asyncio.Protocol):
             house.application.refuse(crowded(request), reply)
 
     def _release(self) -> None:
-        """What was held for the request that was answered."""
+        """Give back what was held for the request that was answered."""
         holder, self._held_by = self._held_by, None
         if holder is not None:
             self._house.answering.give(holder, 1)

@@ -6,7 +6,7 @@ from paceline_gateway.http.reader import Refusal
 
 
 def crowded(request: Request) -> Refusal:
-    """What a tenant hears that has as many answers under way as it may."""
+    """The refusal for a tenant that has as many answers under way as it may."""
     message = "Your requests take up all the connections that one tenant may have; retry."
     error = RequestError(Code.NO_CAPACITY, message, retry_after=1.0)
     return Refusal(error, request.head, request.keep_alive, request.chunked)

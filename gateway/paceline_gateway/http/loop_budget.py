@@ -20,7 +20,7 @@ PARSED_BYTES = 128
 
 
 class LoopBudget:
-    """One server's. Spending is free to look at: `left`; a turn ends only where it is used up."""
+    """The budget of one server. Callers take from `left`; a turn ends only where none is left."""
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], Any]) -> None:
         self.left = TURN

@@ -45,7 +45,7 @@ class Refusal:
 
 
 def holder_of(head: Head | None) -> str:
-    """Who holds what is kept of a request: its tenant."""
+    """The tenant whose share of the memory a request takes."""
     return "" if head is None or head.tenant is None else head.tenant.name
 
 
@@ -249,7 +249,7 @@ class RequestReader:
             self._note(Code.HEADERS_TOO_LARGE, message)
 
     def _check_chunks(self, framing: int) -> None:
-        """What a body brings beside its bytes: chunk sizes, extensions, trailers. A tiny chunk costs like a large
+        """Bound what a body brings beside its bytes: chunk sizes, extensions, trailers. A tiny chunk costs like a large
         one."""
         self._framing += framing
         if self._framing > self._limits.head_bytes + self._taken // 2:

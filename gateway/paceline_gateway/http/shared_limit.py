@@ -40,5 +40,5 @@ class SharedLimit:
                 del self._held[holder]
 
     def of(self, holder: str) -> int:
-        """What it holds."""
+        """The amount that a holder has."""
         return self._held.get(holder, 0)

@@ -1,4 +1,4 @@
-"""What one connection has received and not looked at yet, because the loop's budget was used up.
+"""Bytes that one connection has received and not looked at yet, because the loop's budget was used up.
 
 The connection reads no more meanwhile; what waits is counted in the memory of bodies, as its holder's. It is one packet
 at most: what the event loop hands over in one go.

@@ -39,7 +39,7 @@ CONTROLS = 16
 _BURST = 4.0
 _SLICE = 4096
 _FRAME = 12
-"""What a frame costs of the loop's budget."""
+"""Units of the loop's budget that a frame costs."""
 NORMAL, AWAY, POLICY, TRY_LATER = 1000, 1001, 1008, 1013
 _FOREVER = float("inf")
 _DATA_FRAMES = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
@@ -274,7 +274,7 @@ class WebSocket(asyncio.Protocol):
             self._host.serve(refusal or (request if self._place else crowded(request)), reply)
 
     def _answered(self) -> None:
-        """What was held for the message that was answered."""
+        """Give back what was held for the message that was answered."""
         if self._place:
             self._place = False
             self._host.answering.give(self.holder, 1)
@@ -314,7 +314,7 @@ class WebSocket(asyncio.Protocol):
         self._flush()
 
     def _drop(self, size: int) -> None:
-        """What nobody will answer is read within a bound."""
+        """Read within a bound what nobody will answer."""
         self._late += size
         if self._late > self._host.limits.body_bytes:
             self.abort()

@@ -168,7 +168,7 @@ class Dispatcher:
             worker.began(ticket.id)
 
     def died(self, worker: Worker) -> bool:
-        """It ended without a word: what ran there has its part in that (`part`); False if all of it has one already."""
+        """Give each request that ran at a dead worker its `part` in that; False if all of them have one already."""
         running = [number for number, other in self._in_flight.items() if other is worker]
         fresh = [number for number in running if number not in self._parts]
         here = set(fresh)
@@ -180,7 +180,7 @@ class Dispatcher:
         return self._parts.get(ticket.id)
 
     def accuse(self, ticket: Ticket, slot: Ticket, part: Part, now: float) -> None:
-        """It had this part in a worker's death; `slot` is what it has at another worker, if it has."""
+        """Note a request's part in a worker's death; `slot` is what it has at another worker, if it has."""
         if part is Part.BYSTANDER:
             ticket.bystander = True
             return

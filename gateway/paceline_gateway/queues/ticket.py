@@ -46,7 +46,7 @@ class Ticket:
     """How often another one was preferred when it was the next."""
 
     def take_suspicion(self, other: "Ticket") -> None:
-        """It stands for the same request at another service."""
+        """Carry on the suspicion of `other`, the same request's ticket at another service."""
         self.suspect, self.bystander = other.suspect, other.bystander
         self.accused, self.sure_until = other.accused, other.sure_until
 

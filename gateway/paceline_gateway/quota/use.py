@@ -21,8 +21,7 @@ def made_since(seconds: float, step_s: float, choices: int) -> int | None:
 
 
 def used_by_failed(code: Code, reserved: Use) -> Use:
-    """What a request will be charged for that ends with this error before its first byte: its prompt if workers died of
-    it."""
+    """The charge for a request that ends with this error before its first byte: its prompt if workers died of it."""
     return Use(1, reserved.input_tokens) if code is Code.REQUEST_ISOLATED else Use()
 
 

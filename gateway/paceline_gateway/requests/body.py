@@ -75,7 +75,7 @@ def _choices(data: dict[str, Any]) -> int:
 
 
 def _count(data: dict[str, Any], field: str) -> int:
-    """What makes no sense counts as one, and is the worker's to refuse; what is too large is refused here."""
+    """A count that makes no sense is one, and the worker's to refuse; one that is too large is refused here."""
     asked = max(_number(data.get(field)), 1)
     if asked > CHOICES:
         raise _wrong(field, f"must be a whole number from 1 to {CHOICES}")

@@ -287,7 +287,7 @@ class Life:
 
     @property
     def _outlived(self) -> CutReason | None:
-        """It was at more deaths than it may be, though nobody knows whose doing they were."""
+        """The reason to end a request that was at more deaths than it may be, though their cause is not known."""
         return CutReason.ATTEMPTS if self._deaths > DEATHS else None
 
     def _note_loss(self, resumption: Resumption, lost: e.Lost, now: float) -> None:

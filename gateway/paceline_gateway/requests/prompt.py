@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 MESSAGE_TOKENS: Final = 5
-"""What a chat template writes around a message, as Llama 3 and ChatML do."""
+"""Tokens that a chat template writes around a message, as Llama 3 and ChatML do."""
 PART_TOKENS: Final = 1024
 """Of a part that is no text."""
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -19,7 +19,7 @@ from paceline_gateway.requests.nouns import Meter, WorkerPhases
 from paceline_gateway.requests.told import Told, piece
 
 LINE_LIMIT = 1 << 20
-"""What is held back of a stream at most: of one line, and of what comes before the first content."""
+"""Most bytes of a stream that are held back: of one line, and of all before the first content."""
 CODE_LIMIT = 4096
 _MOVED = MOVED.encode()
 _PLAIN = re.compile(rb"(: p (\d+) \d+(,[\d,]+)?(?: 1 end)?\n)(data: .*\n\n)")
@@ -101,7 +101,7 @@ class StreamScan:
         return rest
 
     def _read_usage(self, line: bytes) -> None:
-        """What a stream's prompt found cached is what its first worker found."""
+        """Read counts; of a resumed stream the cached tokens stay those that its first worker found."""
         cached = self._meter.cached
         read_usage(line, self._meter)
         if self._resumed:

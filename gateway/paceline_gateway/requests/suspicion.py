@@ -1,4 +1,4 @@
-"""Which request a worker died of, found by group testing. Pure.
+"""The search for the request that a worker died of, by group testing. Pure.
 
 A worker that crashes does not say why, and all that ran there is lost with it. After a first death every request that
 ran there is a suspect. A suspect goes on like any other, but a worker has one of them on trial at a time: if that
@@ -41,9 +41,9 @@ class Part(StrEnum):
     BYSTANDER = "bystander"
     """Another one is to blame."""
     SUSPECT = "suspect"
-    """It may be to blame, as may others that ran there."""
+    """The request may be to blame, as may others that ran there."""
     CULPRIT = "culprit"
-    """It was at an earlier death too, and on trial at this one."""
+    """The request was at an earlier death too, and on trial at this one."""
 
 
 def blame(running: Iterable[int], trials: Set[int], doubtful: Set[int]) -> dict[int, Part]:

@@ -22,12 +22,12 @@ class Unread:
 
     @property
     def namespace(self) -> str:
-        """Where it stands."""
+        """The namespace of the object."""
         return self.claim.namespace
 
 
 Claimant = ResolvedService | ResolvedRoute | Unread
-"""What may answer to a name beside `namespace/name`."""
+"""Objects that may answer to a name beside `namespace/name`."""
 _Named = InferenceService | InferenceRoute | Unread
 
 
@@ -82,7 +82,7 @@ def _age(item: _Named) -> tuple[str, str]:
 
 
 def _claimed(items: Sequence[_Named], services: Mapping[str, ResolvedService]) -> dict[str, tuple[Claimant, ...]]:
-    """Who claims each name, in the order of the items."""
+    """The claimants of each name, in the order of the items."""
     namespaces = {item.namespace for item in items}
     groups: dict[str, list[Claimant]] = {}
     for item in items:

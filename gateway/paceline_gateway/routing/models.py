@@ -110,7 +110,7 @@ def _named(name: str, asker: Asker, picture: Directory, draw: float, *, fall_bac
 
 
 def _owners(name: str, asker: Asker, picture: Directory) -> list[Claimant]:
-    """What may answer, in order: all that exists for the caller of the namespace that the oldest of it stands in."""
+    """Claimants that may answer, in order: those of the oldest one's namespace that exist for the caller."""
     known = [one for one in picture.names.get(name, ()) if _exists(one, asker)]
     own = [one for one in known if one.namespace == known[0].namespace]
     return sorted(own, key=lambda one: isinstance(one, ResolvedService))
@@ -125,7 +125,7 @@ def _exists(one: Claimant, asker: Asker) -> bool:
 
 
 def _behind(route: ResolvedRoute) -> list[str]:
-    """What a caller must be allowed to use, any of it; a route without a service is judged as one of its name."""
+    """Services of which a caller must be allowed to use one; a route without any is judged as a service of its name."""
     named = [backend.service for backend, _ in route.backends if backend.service]
     return [f"{route.namespace}/{name}" for name in named or [route.name]]
 

@@ -20,7 +20,7 @@ from paceline_core.wire import PrefixKeys
 from paceline_core.wire.prefix import BLOCK, reaches
 
 _RENDERED = ("chat_template", "chat_template_kwargs", "documents")
-"""What changes a whole prompt, wherever the template writes it."""
+"""Fields that change a whole prompt, wherever the template writes them."""
 
 
 def prefix_keys(body: Mapping[str, Any], tenant: str) -> PrefixKeys | None:

@@ -31,7 +31,7 @@ class Exposure:
         return len(self._requests)
 
     def of(self, tenant: str) -> Spent:
-        """What its open requests may use beyond what they have reserved."""
+        """The most that a tenant's open requests may use beyond what they have reserved."""
         return self._of.get(tenant, NOTHING)
 
     def add(self, request: int, tenant: str, beyond: Spent) -> None:
@@ -41,7 +41,7 @@ class Exposure:
             self._of[tenant] = self.of(tenant) + beyond
 
     def release(self, request: int) -> None:
-        """It has ended."""
+        """Forget a request that has ended."""
         tenant, beyond = self._requests.pop(request, ("", NOTHING))
         if beyond:
             rest = self._of.pop(tenant) - beyond

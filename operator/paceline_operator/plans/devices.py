@@ -1,4 +1,4 @@
-"""What AcceleratorProfiles say of the pools of a service: which of them nobody knows, what they cost."""
+"""Accelerators of a service's pools by AcceleratorProfiles: which are unknown, and what they cost."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -29,7 +29,7 @@ def find_device(profiles: Profiles) -> Callable[[str], Accelerator | None]:
 
 
 def device_marks(service: Manifest, profiles: Profiles) -> tuple[object, ...]:
-    """What tells whether a judgement of a service's accelerators still holds; cheap for those that are built in."""
+    """Marks that change where a judgement of a service's accelerators holds no more; cheap for built-in ones."""
     if profiles is None:
         return ()
     spec = _map(service.get("spec"))

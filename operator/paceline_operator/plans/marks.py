@@ -22,7 +22,7 @@ PORT_NAME: Final = "http"
 METRICS_PORT: Final = 8001
 METRICS_PORT_NAME: Final = "metrics"
 ASKERS: Final = ("paceline-gateway", "paceline-autoscaler")
-"""Who asks workers, as the chart labels their pods."""
+"""Components that ask workers, as the chart labels their pods."""
 
 
 def shared_labels() -> dict[str, str]:

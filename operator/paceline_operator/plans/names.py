@@ -1,4 +1,4 @@
-"""Who answers to a model name: the contest of services and routes, kept up as they come and go.
+"""The contest of services and routes over model names, kept up as they come and go.
 
 Only a lost served name or public name is told, since that is what clients are given; a service's own name is not. Hole:
 a caller that may not use the winner still reaches the loser; the condition speaks of everybody else.
@@ -14,7 +14,7 @@ from paceline_operator.nouns import Place
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What one object claims: every name, and the one that its condition speaks of."""
+    """Claims of one object: every name, and the one that its condition speaks of."""
 
     claim: Claim
     told: str
@@ -56,7 +56,7 @@ class Names:
         return rivals | self._settle(held.claim.namespace, -1)
 
     def loss(self, place: Place) -> Loss | None:
-        """Who answers to the name that this object is to be asked by; None if it does itself."""
+        """The loss of the name that this object is to be asked by; None if the object answers itself."""
         if (held := self._held.get(place)) is None or not held.told:
             return None
         claims = (self._held[other].claim for other in self._by_name.get(held.told, ()))

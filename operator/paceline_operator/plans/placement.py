@@ -1,4 +1,4 @@
-"""Where a pool's pods run and what they may use: what the user wrote, joined with what paceline asks for.
+"""Placement and resources of a pool's pods: what the user wrote, joined with what paceline asks for.
 
 Quantities are written in the API server's own form, so that what it stores never differs from what is stated.
 """
@@ -72,7 +72,7 @@ def own_volume(volume: Volume) -> Manifest:
 
 
 def own_mount(volume: Volume) -> Manifest:
-    """Where the container finds it."""
+    """The mount of a volume of the user's."""
     return {
         "name": volume.name,
         "mountPath": volume.mount_path,
@@ -125,7 +125,7 @@ def _spread(constraint: TopologySpread, selector: Mapping[str, str]) -> Manifest
 
 
 def _stated(part: Part | Toleration) -> Manifest:
-    """What was written, without what says nothing, which the server would not store. An empty selector says: all."""
+    """Fields that were written, without empty ones, which the server would not store. An empty selector says: all."""
     return dict(_without_empty(part.model_dump(mode="json", by_alias=True, exclude_none=True)))
 
 
