@@ -23,7 +23,7 @@ from paceline_cli.top.outputs import Json, Plain, Screen
 from paceline_cli.top.rows import Frame
 from paceline_cli.top.show import Pace, show, until_interrupted
 from paceline_core.clock import ManualClock
-from paceline_core.errors import Unreachable
+from paceline_core.errors import Forbidden, Unreachable
 
 Call = Callable[..., tuple[int, str, str]]
 Answers = dict[str, Any]
@@ -247,6 +247,12 @@ def test_a_script_hears_of_it_when_there_is_nothing_to_show(readings: list[Readi
     with pytest.raises(Unreachable, match=r"g0: it is not up"):
         watch(readings, Pace(2.0, once=True), output)
     assert (output.frames, output.closed) == ([], True)
+
+
+def test_a_right_that_is_missing_is_told_as_one_and_not_as_a_gateway_that_is_down() -> None:
+    refused = Silent("g0", 'cannot get resource "pods/proxy"', forbidden=True)
+    with pytest.raises(Forbidden, match="pods/proxy"):
+        watch([[refused]], Pace(2.0, once=True), Told(1))
 
 
 def test_a_gateway_that_hangs_is_given_up() -> None:

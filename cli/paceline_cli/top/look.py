@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from pydantic import ValidationError
 
 from paceline_core.clock import Clock
-from paceline_core.errors import PacelineError
+from paceline_core.errors import Forbidden, PacelineError
 from paceline_gateway.admin.views import Page, Queues, Services, Tenants, Workers
 
 LIMIT_S: Final = 5.0
@@ -34,10 +34,11 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """A gateway that told nothing, and why."""
+    """A gateway that told nothing, and why; `forbidden`: a right to ask it is missing."""
 
     gateway: str
     reason: str
+    forbidden: bool = False
 
 
 Reading = Sequence[Look | Silent]
@@ -57,7 +58,7 @@ async def look(gateway: str, fetch: Fetch, service: str, clock: Clock, *, limit_
     except ValidationError as error:
         return Silent(gateway, f"it answers in another form ({error.error_count()} fields); is it of another version?")
     except PacelineError as error:
-        return Silent(gateway, str(error))
+        return Silent(gateway, str(error), isinstance(error, Forbidden))
     return Look(gateway, clock.monotonic(), services, queues, workers, tenants)
 
 

@@ -8,6 +8,7 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Annotated, Final
 
 import typer
@@ -17,7 +18,7 @@ from paceline_cli.top.look import Look, Reading, Silent
 from paceline_cli.top.outputs import Output
 from paceline_cli.top.rows import Frame
 from paceline_core.clock import Clock
-from paceline_core.errors import Unreachable
+from paceline_core.errors import Forbidden, Unreachable
 
 WINDOW_S: Final = 30.0
 Read = Callable[[], Awaitable[Reading]]
@@ -60,7 +61,9 @@ class History:
 
 
 async def show(read: Read, pace: Pace, output: Output, clock: Clock) -> None:
-    """Show frames. Raises Unreachable when no gateway answers at first, or for the only frame."""
+    """Show frames. Raises Unreachable when no gateway answers at first, or for the only frame; Forbidden when the right
+    to ask is what is missing.
+    """
     history = History()
     history.picture(_some(await read()))
     while True:
@@ -75,6 +78,8 @@ def _some(reading: Reading) -> Reading:
     """The reading, if anybody told something."""
     if any(isinstance(each, Look) for each in reading):
         return reading
+    if refused := next((each.reason for each in reading if isinstance(each, Silent) and each.forbidden), None):
+        raise Forbidden(HTTPStatus.FORBIDDEN, "Forbidden", refused)
     reasons = [f"{each.gateway}: {each.reason}" for each in reading if isinstance(each, Silent)]
     raise Unreachable(f"no gateway answers ({'; '.join(reasons) or 'there is none'})")
 

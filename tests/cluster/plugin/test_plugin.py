@@ -206,7 +206,7 @@ def test_why_needs_no_more_than_reading_the_service(
     assert code == 0
     assert "the autoscaler's pods cannot be listed" in out
     assert "status  demand: 2 -> 3" in out
-    assert "Events may not be read with these rights" in out
+    assert f"Events may not be read with these rights: list on events in namespace {namespace} is missing" in out
 
 
 def event(name: str, about: dict[str, str], reason: str, message: str) -> Document:

@@ -56,6 +56,20 @@ def test_every_gateway_is_asked_through_its_pods_proxy_and_all_are_one_picture(c
     assert shown.startswith("2 gateways: gw-a, gw-b; over the last ")
 
 
+def test_who_may_not_ask_a_gateway_is_told_which_right_is_missing_and_of_no_cluster_that_is_down(
+    run: Call, apiserver: Workbench, kubectl: Kubectl, namespace: str, tmp_path: Path
+) -> None:
+    kubectl.apply(gateway("gw-a"))
+    kubectl("patch", "pod", "gw-a", "--subresource=status", "--patch", '{"status": {"phase": "Running"}}')
+    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}
+    user = as_user(apiserver, namespace, [rule], tmp_path)
+    code, out, err = run("top", "--once", "--system-namespace", namespace, "--kubeconfig", user)
+    assert (code, out, len(err.splitlines())) == (1, "", 1)
+    assert 'cannot get resource "pods/proxy"' in err
+    assert "ask the cluster's administrator" in err
+    assert "is the cluster of" not in err
+
+
 def test_who_may_not_list_pods_is_told_which_right_is_missing(
     run: Call, apiserver: Workbench, kubectl: Kubectl, namespace: str, tmp_path: Path
 ) -> None:

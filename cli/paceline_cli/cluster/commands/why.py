@@ -78,6 +78,6 @@ def lines(found: Answer) -> Iterator[str]:
     yield from (f"status  {line}" for line in kept)
     yield from (f"event   {event_line(event)}" for event in found.events or ())
     if found.events is None:
-        yield "Events may not be read with these rights"
+        yield f"Events may not be read with these rights: list on events in namespace {found.key.namespace} is missing"
     if not kept and not found.events:
         yield f"nothing was decided about {found.key} yet"
