@@ -27,6 +27,8 @@ pytestmark = pytest.mark.real
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hello"}]}
 STREAM = HELLO | {"stream": True}
+MODULES = 10_000
+"""Objects of a worker's modules, at the very least."""
 
 
 class Streaming(threading.Thread):
@@ -58,6 +60,17 @@ def slow(folder: Path, reply: list[int]) -> Iterator[WorkerProcess]:
     with worker_process(folder, Script(reply=reply * 4, pause_s=0.01), drain_timeout_s=LIMIT_S) as worker:
         worker.ready()
         yield worker
+
+
+def test_what_lives_as_long_as_the_worker_is_no_work_for_its_collector(folder: Path, tmp_path: Path) -> None:
+    counting = "open(f'{FOLDER}/{os.getpid()}', 'w').write(str(gc.get_freeze_count()))"
+    noted = f"import atexit, gc, os\n\nFOLDER = {str(tmp_path)!r}\natexit.register(lambda: {counting})\n"
+    (tmp_path / "sitecustomize.py").write_text(noted)
+    with worker_process(folder, Script(), environ={"PYTHONPATH": str(tmp_path)}) as worker:
+        worker.ready()
+        worker.signal(signal.SIGTERM)
+        assert worker.ended() == 0
+        assert int((tmp_path / str(worker.process.pid)).read_text()) > MODULES
 
 
 def test_sigterm_drains_and_exits_with_0(slow: WorkerProcess) -> None:

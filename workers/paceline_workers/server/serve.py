@@ -6,6 +6,7 @@ SIGTERM or SIGINT drains, the second ends now; either way every open request get
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -65,6 +66,7 @@ async def serve(config: WorkerConfig, sockets: Sockets, engine_argv: Sequence[st
     """Serve until drained. Raises PacelineError when the model or the engine cannot be had."""
     launch = partial(EngineProcess.spawn, engine_argv)
     worker = create_worker(config, launch, SystemClock(), tracing=tracing(config, os.environ))
+    gc.freeze()  # what is there by now stays: a full collection would look at all of it, between two tokens
     http = http_server(worker)
     starts = _checks_with_engine(worker)
     engine = asyncio.create_task(worker.parts.engine.run())
