@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 from tests.engine import reference
-from tests.engine.driver import load
+from tests.engine.driver import Driver, load
 from tests.engine.greedy import OUR_ERROR
 from tests.engine.reference import VOCAB, Reference
 from tests.engine.shadow import request
@@ -16,6 +16,7 @@ from paceline_workers.engine.model import products
 from paceline_workers.engine.model.products import PLAIN_ROWS, Kind, Products
 from paceline_workers.engine.scheduling import Chunk, Plan
 from paceline_workers.engine.torch_cpu import TorchBackend
+from paceline_workers.messages import Sampling
 
 pytestmark = pytest.mark.models
 
@@ -101,3 +102,16 @@ def test_a_product_is_right_for_any_number_of_rows(kind: Kind, rows: int, dtype:
     weight, bias, x = (torch.randn(shape).to(dtype) for shape in ((31, 17), (31,), (rows, 17)))
     made = Products.of(kind).linear(weight, bias)
     torch.testing.assert_close(made(x), torch.addmm(bias.float(), x.float(), weight.T.float()).to(dtype))
+
+
+def test_the_same_steps_in_bf16_give_the_same_seeded_tokens(expected: Reference) -> None:
+    backend = load(expected.folder, dtype="bf16")
+
+    def run() -> list[list[int]]:
+        driver = Driver(backend, cache=False)
+        for place in range(4):
+            driver.submit(f"r{place}", text()[place : 20 * place + 9], 24, Sampling(temperature=0.9, seed=place))
+        driver.drain()
+        return [driver.text(f"r{place}") for place in range(4)]
+
+    assert run() == run()
