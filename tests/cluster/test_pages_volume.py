@@ -1,5 +1,6 @@
 """A worker's pod on a real node writes its pages into the volume that a manifest's disk becomes."""
 
+import json
 from typing import Any
 
 import httpx
@@ -8,9 +9,12 @@ from tests.cluster.harness.commands import Kubectl
 from tests.cluster.harness.workbench import Workbench
 from tests.operator_plans.plan_factories import SETTINGS, service
 
+from paceline_core.auth import HopSigner, new_hop_key, trust_entry
+from paceline_core.auth.hop import HEADER
+from paceline_core.clock import SystemClock
 from paceline_core.launch import build
 from paceline_core.objects import InferenceService, read, resolve
-from paceline_operator.plans.marks import ACCOUNT, PORT
+from paceline_operator.plans.marks import ACCOUNT, METRICS_PORT, PORT, TRUST, TRUST_FILE
 from paceline_operator.plans.pod import BINDING, pod_template
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
@@ -33,15 +37,25 @@ def pod(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {**template["metadata"], "name": name}}
 
 
+def trusting(key: bytes) -> dict[str, Any]:
+    """What the operator shares with a namespace's workers: whose tokens they take."""
+    data = {TRUST_FILE: json.dumps(dict([trust_entry(key, "gateway")]))}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": TRUST}, "data": data}
+
+
 def test_a_pod_writes_its_pages_into_its_volume(cluster: Workbench, kubectl: Kubectl, namespace: str) -> None:
-    kubectl.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}}, pod("spilling"))
+    key = new_hop_key()
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}}
+    kubectl.apply(account, trusting(key), pod("spilling"))
     kubectl("wait", "--for=condition=Ready", "pod/spilling", "--timeout=120s", limit_s=130)
-    with httpx.Client(base_url=cluster.pod(namespace, "spilling", PORT), timeout=60) as worker:
+    token = {HEADER: HopSigner(key, "gateway").token("team/chat", SystemClock().utc())}
+    with httpx.Client(base_url=cluster.pod(namespace, "spilling", PORT), headers=token, timeout=60) as worker:
         for number in range(6):
             prompt = [(place * 7 + number) % 1500 + 1 for place in range(240)]
             asked = {"model": "chat", "prompt": prompt, "max_tokens": 4}
             assert worker.post("/v1/completions", json=asked).status_code == 200
-        pages = [line for line in worker.get("/metrics").text.splitlines() if line.startswith("paceline_kv_disk_bytes")]
+    told = httpx.get(f"{cluster.pod(namespace, 'spilling', METRICS_PORT)}/metrics").text
+    pages = [line for line in told.splitlines() if line.startswith("paceline_kv_disk_bytes")]
     assert float(pages[0].split()[-1]) > 0
     written = kubectl("exec", "spilling", "--", "sh", "-c", "grep -c ' /pages ' /proc/mounts; ls /pages/*.kv")
     mounts, *files = written.splitlines()
