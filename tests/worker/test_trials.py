@@ -6,6 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.gateway.replicas import EMULATED, Replica, replicas
+from tests.worker.harness import running
+from tests.worker.scripted_engine import Script
 
 from paceline_core.auth import new_hop_key
 from paceline_core.errors import Code, RequestError
@@ -56,6 +58,15 @@ def test_the_names_that_are_told_are_bounded() -> None:
         with trials.entered(f"g/{number};1") as trial:
             trial.brought(1)
     assert cleared[-1] == tuple(f"g/{number}" for number in range(CLEARED, 2 * CLEARED))
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/embeddings"])
+async def test_every_route_that_computes_takes_one_suspect_at_a_time(tmp_path: Path, path: str) -> None:
+    async with running(Script(reply=[5]), folder=tmp_path) as rig:
+        with rig.worker.parts.trials.entered("g/1;4"):
+            refused = await rig.http.post(path, json={}, headers={**rig.hop, SUSPECT: "g/2;4"})
+        assert (refused.status_code, refused.headers.get(SUSPECT)) == (503, "busy")
+        assert (await rig.http.post(path, json={}, headers={**rig.hop, SUSPECT: "g/2;4"})).status_code == 400
 
 
 def ask(worker: Replica, name: str, tokens: int) -> dict[str, object]:

@@ -23,7 +23,12 @@ AT_ONCE = 32
 
 
 async def serve_embeddings(parts: Parts, exchange: Exchange) -> None:
-    """Answer one request. Raises RequestError."""
+    """Answer one request; a suspect is on trial to its end. Raises RequestError."""
+    with parts.trials.entered(exchange.caller.suspect):
+        await _served(parts, exchange)
+
+
+async def _served(parts: Parts, exchange: Exchange) -> None:
     watch = Stopwatch(parts.clock.monotonic())
     started = parts.engine.ready()
     job = await understood(
