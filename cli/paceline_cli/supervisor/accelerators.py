@@ -1,5 +1,5 @@
-"""What is noted of the accelerators that pools name: names that nothing here knows, fp8 where none is known
-to be, and budgets that their prices break.
+"""Notes on the accelerators that pools name: unknown names, fp8 on devices not known to have it, and budgets
+that their prices break.
 
 An accelerator is built in, or an AcceleratorProfile among the manifests; a cluster may have more profiles than these.
 """
@@ -33,7 +33,7 @@ def device_notes(service: ResolvedService, known: Mapping[str, Accelerator]) -> 
 
 
 def profile_notes(profile: AcceleratorProfile) -> Iterator[str]:
-    """What is lost with a built-in accelerator that a profile replaces, since it replaces all of it."""
+    """A note where a profile replaces a built-in accelerator and loses its price."""
     built_in = CATALOGUE.get(profile.name)
     if built_in is not None and built_in.price is not None and profile.spec.dollars_per_hour is None:
         yield f"replaces all of the built-in {profile.name}, its price too; write dollarsPerHour, or it counts as free"

@@ -1,4 +1,4 @@
-"""Who answers to the model names of a set of manifests, as gateway and operator judge it."""
+"""Contests for model names among a set of manifests, decided as gateway and operator decide them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,19 +28,19 @@ class Contest:
         return cls(claims, frozenset(found.namespace for found in named))
 
     def loss(self, name: str, mine: Claim) -> Loss | None:
-        """Who answers to `name` instead of `mine`; None if nobody does."""
+        """Return the claim that answers to `name` instead of `mine`; None if `mine` does."""
         return loss(name, mine, self.claims.get(name, ()), self.namespaces)
 
 
 def names_of(found: Named) -> tuple[str, ...]:
-    """What clients may write for it beside `namespace/name`, the name that they should use first."""
+    """Names that clients may use beside `namespace/name`, the preferred one first."""
     if isinstance(found, InferenceRoute):
         return (found.spec.model,)
     return tuple(dict.fromkeys((found.spec.model.served_name or found.name, found.name)))
 
 
 def claim_of(found: Named) -> Claim:
-    """What it contests names with."""
+    """The claim of a service or route on its names."""
     partial = isinstance(found, InferenceRoute) and bool(found.spec.matches)
     created = found.metadata.creation_timestamp or ""
     return Claim(found.kind, found.namespace, found.name, created, partial)

@@ -1,4 +1,4 @@
-"""What the operator would say of a run's objects, said once: nothing but keys changes while a run lasts."""
+"""Statuses that the operator would write, written once at the start: only keys change during a run."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ TENANT, PROFILE = "Tenant", "AcceleratorProfile"
 
 
 def write(store: Store, time: str) -> Mapping[Key, Verdict]:
-    """Write the status of tenants, routes and profiles; of each service, whether it answers to its served name."""
+    """Write the statuses of tenants, routes and profiles; return for each service whether it has its served name."""
     names = Names()
     for kind in (SERVICE, ROUTE):
         for manifest in store.objects.list(kind):

@@ -27,10 +27,7 @@ def tail(path: Path, lines: int = 12) -> list[str]:
 
 
 def unwritable(path: Path) -> str:
-    """Why nothing more can be written to a log, so that its last words are none; empty if something can.
-
-    It is tried with an empty line, which is nobody's words.
-    """
+    """Return why a log cannot be written any more, empty if it can; an empty line is written to find out."""
     try:
         with path.open("ab", buffering=0) as file:
             file.write(b"\n")

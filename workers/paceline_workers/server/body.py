@@ -9,7 +9,7 @@ from paceline_workers.server.asgi import Receive
 READ_LIMIT_S = 30.0
 RETRY_AFTER_S = 1.0
 BODIES = 16
-"""Of the largest size are held at once."""
+"""Bodies of the largest size that a worker holds at once."""
 LIMIT = BODIES * (8 << 20)
 
 
@@ -28,12 +28,12 @@ class BodyMemory:
         self.held += size
 
     def release(self, size: int) -> None:
-        """They are gone."""
+        """Count so many bytes less."""
         self.held -= size
 
 
 class Holding:
-    """What one request or connection holds of it; a body has at most `most` bytes."""
+    """The share of one request or connection; a body has at most `most` bytes."""
 
     def __init__(self, memory: BodyMemory, most: int) -> None:
         self._memory = memory
@@ -41,19 +41,19 @@ class Holding:
         self.size = 0
 
     def add(self, size: int) -> None:
-        """So many more. Raises RequestError `queue_full`."""
+        """Count so many bytes more. Raises RequestError `queue_full`."""
         self._memory.hold(size)
         self.size += size
 
     def become(self, size: int) -> None:
-        """So many in all. Raises RequestError `queue_full`."""
+        """Count exactly so many bytes. Raises RequestError `queue_full`."""
         if size > self.size:
             self.add(size - self.size)
         else:
             self.release(self.size - size)
 
     def release(self, size: int | None = None) -> None:
-        """So many less, or all."""
+        """Count so many bytes less, by default all."""
         size = self.size if size is None else min(size, self.size)
         self._memory.release(size)
         self.size -= size
@@ -91,7 +91,7 @@ async def _read(receive: Receive, holding: Holding) -> bytes:
 
 
 def declares_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a request's head says that a body follows."""
+    """Return whether a request's head announces a body."""
     values = dict(headers)
     return b"transfer-encoding" in values or bool(values.get(b"content-length", b"0").strip(b"0"))
 

@@ -1,8 +1,9 @@
-"""Which grammars can be followed, asked for beside the loop: bounded, fair to tenants, and known grammars at once.
+"""Checks of grammars beside the loop: bounded in number, fair to tenants, and with a cache of verdicts.
 
-RUNNING checks run at a time, one of a tenant's at most, and tenants take turns; so whoever sends grammars that take all
-the time a check has holds up its own requests alone. WAITING wait, a tenant's share of them; more are refused.
-Requests for one grammar share one check, and KEPT verdicts are kept: a grammar that is too costly is so once.
+RUNNING checks run at a time, at most one of them for each tenant, and tenants take turns: a tenant whose grammars use
+all the time of a check delays its own requests alone. WAITING checks wait, at most SHARE of them for each tenant; the
+rest are refused. Requests with the same grammar share one check. The last KEPT verdicts are cached, so a grammar that
+is too costly is checked once.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from paceline_workers.server.grammar_process import CPU_S, MEMORY_BYTES, Answer
 RUNNING = 2
 WAITING = 64
 SHARE = 16
-"""Of those, a tenant's."""
+"""Waiting checks of one tenant."""
 KEPT = 256
 RETRY_AFTER_S = 1.0
 _REASONS = {
@@ -35,12 +36,12 @@ Tell = Callable[[GrammarCheck], None]
 
 
 async def checked_here(text: str, tenant: str) -> str:  # noqa: ARG001 - the form of `GrammarChecks.check`
-    """The same for who trusts what it asks: in this process, for as long as it takes."""
+    """Check a trusted grammar in this process, without a limit of time."""
     return grammar.check(text)
 
 
 class GrammarChecks:
-    """`ask` runs one check. `tell` hears how each ended. `waiting`: how many wait now."""
+    """`ask` runs one check. `tell` gets the end of each. `waiting`: the number of checks that wait now."""
 
     def __init__(self, ask: Ask, tell: Tell) -> None:
         self._ask = ask
@@ -52,7 +53,7 @@ class GrammarChecks:
         self.waiting = 0
 
     async def check(self, text: str, tenant: str) -> str:
-        """Why it cannot be followed, "" if it can. Raises RequestError `queue_full` or `no_capacity`."""
+        """Return why a grammar cannot be followed, "" if it can. Raises RequestError `queue_full` or `no_capacity`."""
         if len(text) > grammar.LONGEST:
             return grammar.too_long(len(text))
         key = blake2b(text.encode(), digest_size=16).digest()
@@ -64,7 +65,7 @@ class GrammarChecks:
         return await asyncio.shield(self._open[key])
 
     async def close(self) -> None:
-        """Forget what waits and runs; who asked is told by a cancelled wait."""
+        """Cancel the checks that wait and run, and with them the requests that await a verdict."""
         for line in self._lines.values():
             for key, _ in line:
                 self._open.pop(key).cancel()
@@ -87,7 +88,7 @@ class GrammarChecks:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin what may begin, in the order of the lines."""
+        """Start waiting checks up to the limits, in the order of the tenants."""
         for tenant in [tenant for tenant in self._lines if tenant not in self._tasks]:
             if len(self._tasks) >= RUNNING:
                 return

@@ -35,7 +35,7 @@ class GrammarLink:
 
     @property
     def pid(self) -> int:
-        """Of the process; 0 while there is none."""
+        """Process id; 0 while no process runs."""
         return 0 if self._process is None else self._process.pid
 
     async def start(self) -> None:
@@ -53,7 +53,7 @@ class GrammarLink:
                 self.started += 1
 
     async def check(self, grammar: str) -> tuple[Answer, str]:
-        """How the check ended, and why the grammar cannot be followed, "" if it can. FAILED: nothing is known."""
+        """Check one grammar: the end of the check, and why the grammar cannot be followed, "" if it can."""
         try:
             await self.start()
             async with asyncio.timeout(self._wait_s):

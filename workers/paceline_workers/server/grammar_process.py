@@ -32,7 +32,7 @@ from paceline_workers.files import read_text
 
 CPU_S = 1.0
 MEMORY_BYTES = 64 << 20
-"""Of address space, beyond what the fork begins with."""
+"""Address space of a check, beyond that of the fork at its start."""
 REASON = 2048
 """Characters of a reason: the library quotes the grammar."""
 _NICE = 10
@@ -53,7 +53,7 @@ class Answer(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of one check."""
+    """Limits of one check."""
 
     cpu_s: float = CPU_S
     memory_bytes: int = MEMORY_BYTES
@@ -129,7 +129,7 @@ class _Forks:
 
 
 def _answer(exit_code: int) -> Answer:
-    """What ended a check that gave no verdict. Where no memory is left, the library ends its process by SIGABRT."""
+    """Tell from the exit code what ended a check without a verdict. Out of memory, the library aborts its process."""
     if exit_code == -signal.SIGPROF:
         return Answer.TIME
     return Answer.MEMORY if exit_code in (_OUT_OF_MEMORY, -signal.SIGABRT, -signal.SIGSEGV) else Answer.FAILED
@@ -150,7 +150,7 @@ def _run(sock: socket.socket, check: Check, bounds: Bounds) -> NoReturn:
 
 
 def _bound(bounds: Bounds) -> None:
-    """The kernel ends this process beyond them."""
+    """Have the kernel end this process beyond these limits."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(FileNotFoundError):  # Linux has it; elsewhere the limit of CPU time is one of memory too
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -163,7 +163,7 @@ def _send(sock: socket.socket, data: bytes) -> None:
     try:
         sock.sendall(data)
     except OSError:
-        return  # whoever asked has gone
+        return  # the API process has closed its end
 
 
 def _tokenizer(path: Path | None) -> LLTokenizer | None:

@@ -1,4 +1,4 @@
-"""How WebSocket frames lie in a client's bytes, and what a connection may send: counted before they are parsed.
+"""WebSocket frames in a client's bytes, counted before they are parsed, and the limits of a connection.
 
 Parsing a frame costs some 10 us whatever is in it, so bytes alone bound nothing: 1 MB holds 170,000 empty frames. The
 headers are walked here (RFC 6455, section 5.2), at most so many frames a call; whoever calls goes on in a later turn of
@@ -32,7 +32,7 @@ class Frames:
         self.fault = ""
 
     def take(self, data: bytes | bytearray, most: int) -> int:
-        """How many of these bytes hold at most `most` frames, or parts of them. A header that is cut is left for later.
+        """Return how many of these bytes hold at most `most` frames, or parts of them. A cut header is left for later.
 
         The bytes up to there are taken: the next call begins behind them.
         """

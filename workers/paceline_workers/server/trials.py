@@ -1,8 +1,9 @@
-"""One suspect at a time, whichever gateway sends it: requests that a worker may have died of (the gateways' suspicion).
+"""Trials: a worker runs one request at a time that a worker may have died of, whichever gateway sends it.
 
-A gateway names such a request in SUSPECT, with the tokens that clear it. Until it has brought these, or has ended, a
-second one is refused with 503 and the same header, and goes elsewhere. The load stream tells who has been cleared: of
-an answer that does not stream nobody else could know. Invariant: at most one trial is open.
+A gateway names such a suspect in SUSPECT, with the tokens that clear it. Until the suspect has brought these, or has
+ended, the worker refuses a second one with 503 and the same header, and the gateway sends that one elsewhere. The load
+stream names the cleared suspects, since an answer that does not stream shows no tokens before its end.
+Invariant: at most one trial is open.
 """
 
 import contextlib
@@ -13,20 +14,20 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.wire import SUSPECT
 
 CLEARED = 8
-"""Of the last ones the names are told."""
+"""Names of cleared suspects in a load report, the last ones."""
 RETRY_S = 0.1
 _NAME = re.compile(r"([\x21-\x3a\x3c-\x7e]{1,200});(\d{1,4})")
 
 
 class Trial:
-    """One request's; `left` tokens clear it, 0 if it is no suspect."""
+    """The trial of one request; `left` tokens clear it, 0 if it is no suspect."""
 
     def __init__(self, left: int, clear: Callable[[], None]) -> None:
         self._left = left
         self._clear = clear
 
     def brought(self, tokens: int) -> None:
-        """It has so many tokens more."""
+        """Count tokens that the request has brought."""
         if self._left and tokens:
             self._left = max(self._left - tokens, 0)
             if not self._left:
@@ -34,7 +35,7 @@ class Trial:
 
 
 class Trials:
-    """A worker's. `on_cleared` hears the names of the last that were cleared, oldest first."""
+    """The trials of a worker. `on_cleared` gets the names of the last cleared suspects, oldest first."""
 
     def __init__(self, on_cleared: Callable[[tuple[str, ...]], None] = lambda _: None) -> None:
         self._on_cleared = on_cleared

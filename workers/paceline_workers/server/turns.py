@@ -1,9 +1,8 @@
-"""One long body a turn of the loop: reading and checking a body of 8 MB takes tens of ms, in one go.
+"""Turns of the loop for long bodies, one body a turn: parsing and checking 8 MB takes tens of ms in one go.
 
-Bodies that become whole together would otherwise be read together, and every stream would wait for all of them. A
-request that gets no turn waits in line, in order of arrival; its body is held meanwhile, and counted
-(`body.BodyMemory`), so the line is bounded by that limit. Known hole: what follows a body's first wait (the
-tokenizer's answer) takes no turn.
+Bodies that arrive together would otherwise be parsed together, and every stream would wait for all of them. Requests
+wait for their turn in order of arrival; their bodies stay counted meanwhile (`body.BodyMemory`), whose limit bounds the
+queue. Known hole: the work after a body's first wait (the tokenizer's answer) takes no turn.
 """
 
 import asyncio
@@ -15,14 +14,14 @@ R = TypeVar("R")
 
 
 class Turns:
-    """One worker's."""
+    """The turns of one worker."""
 
     def __init__(self) -> None:
         self._line: deque[asyncio.Future[None]] = deque()
         self._taken = False
 
     async def within(self, work: Coroutine[Any, Any, R]) -> R:
-        """What `work` returns, begun in a turn of its own."""
+        """Await `work`, begun in a turn of its own, and return its result."""
         try:
             await self.take()
             return await work

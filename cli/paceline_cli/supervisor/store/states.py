@@ -1,4 +1,4 @@
-"""What the autoscaler stores for services, as one ConfigMap each holds it on Kubernetes; gone with the run."""
+"""Learned state of the autoscaler, by service; on Kubernetes a ConfigMap each, here in memory until the run ends."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ class States:
         self._stored: dict[Key, tuple[str, dict[str, str]]] = {}
 
     def get(self, service: ServiceRef) -> Mapping[str, str]:
-        """What is stored for a service of this uid; raises NotFound."""
+        """Return the data of a service of this uid; raises NotFound."""
         uid, data = self._stored.get(service.key, ("", None))
         if data is None or uid != service.uid:
             raise NotFound(f"nothing is stored for {service.key} of uid {service.uid!r}")
@@ -28,10 +28,10 @@ class States:
         self._stored[service.key] = (service.uid, dict(data))
 
     def list(self) -> tuple[ServiceRef, ...]:
-        """The services that something is stored for."""
+        """Services with stored data."""
         return tuple(ServiceRef(key, uid) for key, (uid, _) in self._stored.items())
 
     def delete(self, service: ServiceRef) -> None:
-        """Remove what this uid stored; nothing happens when there is nothing."""
+        """Remove the data of this uid, if there is any."""
         if self._stored.get(service.key, ("", {}))[0] == service.uid:
             self._stored.pop(service.key, None)

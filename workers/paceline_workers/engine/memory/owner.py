@@ -1,4 +1,4 @@
-"""What KV memory needs to know of a request, so that neither the scheduler nor a test must be imported for it."""
+"""Requests as KV memory sees them: a protocol, so that this package imports no scheduler."""
 
 from typing import Protocol
 
@@ -21,5 +21,5 @@ class Owner(Protocol):
 
     @property
     def scores(self) -> bool:
-        """It computes all of its tokens: nothing that is known is found for it, what it computes is named as ever."""
+        """All of its tokens are computed: no cached prefix is used, and the pages it fills are published as ever."""
         ...

@@ -1,4 +1,4 @@
-"""What of a grammar is refused before the library reads it, because it would take seconds or gigabytes. Pure.
+"""Grammars refused before the library reads them, because they would take seconds or gigabytes. Pure.
 
 The library follows `multipleOf` by its remainders and does not count that work: 99,991 takes 0.9 s, two of 9,973 and
 9,967 that must both hold take minutes. A forced text is followed byte by byte when it begins: 60,000 take 50 ms a
@@ -15,7 +15,7 @@ from typing import Any
 from paceline_workers.engine.sampling.schemas import NAMED, QUOTED
 
 MULTIPLE = 10_000
-"""Of `multipleOf`, without its decimal point: 0.05 counts as 5. 50 ms on one core."""
+"""Largest `multipleOf` without its decimal point: 0.05 counts as 5. 50 ms on one core."""
 LITERAL = 8_192
 """Characters of one text that is spelled out: a constant, a name, a stretch of an expression."""
 REPEATS = 100_000
@@ -33,7 +33,7 @@ _LARK_TEXT = re.compile(r'"((?:\\.|[^"\\\n])*)"|/((?:\\.|[^/\\\n])+)/')
 
 
 def schema_fault(schema: Mapping[str, Any]) -> str:
-    """What makes a JSON schema too costly, in words for the client; "" if nothing is known."""
+    """Return why a JSON schema is too costly, in words for the client; "" if no reason is known."""
     multiples: set[int] = set()
     together = False
     for path, node in _nodes(schema):
@@ -51,7 +51,7 @@ def schema_fault(schema: Mapping[str, Any]) -> str:
 
 
 def regex_fault(expression: str) -> str:
-    """The same of a regular expression."""
+    """Return why a regular expression is too costly, or ""."""
     if (product := repeats(expression)) > REPEATS:
         return f"it repeats a part up to {product} times by counts within counts, and at most {REPEATS} is taken"
     if max(map(len, _OPERATORS.split(expression))) > LITERAL:
@@ -60,7 +60,7 @@ def regex_fault(expression: str) -> str:
 
 
 def lark_fault(text: str) -> str:
-    """The same of a grammar in Lark, with the schemas and expressions inside it."""
+    """Return why a grammar in Lark is too costly, with the schemas and expressions inside it, or ""."""
     sizes = {_size(number) for number in _NUMBER.findall(text)}
     if max(sizes, default=0) > MULTIPLE or ('"allOf"' in text and lcm(*sizes) > MULTIPLE):
         return f"a `multipleOf` in it, or several together, are over {MULTIPLE} without the decimal point"

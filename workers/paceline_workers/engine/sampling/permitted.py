@@ -1,4 +1,4 @@
-"""Which tokens a request's own lists leave: its allowed ids, less what would complete a bad word."""
+"""Tokens that a request's own lists permit: its allowed ids, less those that would complete a bad word."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ Ids = NDArray[np.intp]
 
 
 def restricted(sampling: Sampling) -> bool:
-    """Whether it has such lists."""
+    """Return whether a request has such lists."""
     return bool(sampling.allowed or sampling.bad_words)
 
 

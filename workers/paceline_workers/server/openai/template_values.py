@@ -1,4 +1,4 @@
-"""How many JSON values a request may hand to the chat template.
+"""Limits on the JSON values that a request may hand to the chat template.
 
 Templates write tools, documents and the arguments of earlier calls out as JSON, often indented: a million numbers that
 lie 100 levels deep are 3 MB in a body and 500 MB so. Arguments are JSON within a text, which the bounds of a body's own
@@ -13,7 +13,7 @@ from paceline_core.nesting import shape_of
 from paceline_workers.server.openai.body import invalid
 
 VALUES = 32_768
-"""Of each kind in a request: 128 tools of 256 values."""
+"""Values of each kind in a request: 128 tools of 256 values."""
 
 
 def check_values(field: str, value: Any) -> None:
@@ -29,7 +29,7 @@ def check_values(field: str, value: Any) -> None:
 
 
 def check_arguments(texts: Iterable[str]) -> None:
-    """The same of the arguments of all calls together, before they are parsed."""
+    """Raises RequestError where the arguments of all calls together hold more than VALUES; they are not parsed yet."""
     body = ",".join(texts).encode(errors="replace")
     if body.count(b"[") + body.count(b"{") + body.count(b",") <= VALUES:
         return

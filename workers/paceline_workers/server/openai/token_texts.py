@@ -1,4 +1,4 @@
-"""What each token of a completion adds to its text: the `tokens` and `text_offset` of OpenAI's `logprobs`.
+"""Text that each token of a completion adds: the `tokens` and `text_offset` of OpenAI's `logprobs`.
 
 A token's bytes go through one UTF-8 decoder, so a token that is half a character adds nothing and the one that ends it
 adds the character. Where the tokenizer's decoder drops the blank that begins a text, the first token adds its bytes
@@ -36,13 +36,13 @@ class TokenTexts:
         self.offset = 0
 
     def name(self, token: int) -> str:
-        """What `token` is called if it comes next."""
+        """The name of `token` if it comes next."""
         if self._as_ids:
             return as_id(token).decode()
         return self._tokenizer.token_text(token) if self._left_out(token) else self._added(token)[0]
 
     def add(self, token: int) -> None:
-        """It has come: the next one begins where it ends."""
+        """Append a token; the next one begins where it ends."""
         if self._left_out(token):
             return
         text, self._open = self._added(token)
