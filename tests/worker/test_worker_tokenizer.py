@@ -111,6 +111,15 @@ def test_special_token_names_come_from_either_form(folder: Path) -> None:
     assert Tokenizer.load(folder).special_tokens == {"bos_token": "<s>", "eos_token": "</s>"}
 
 
+def test_special_token_names_come_from_older_folders_and_the_models_own_too(folder: Path) -> None:
+    shutil.copy(demo.FOLDER / "tokenizer.json", folder)
+    config = {"bos_token": None, "extra_special_tokens": {"image_token": "<img>"}}
+    (folder / "special_tokens_map.json").write_text(json.dumps({"bos_token": {"content": "<s>"}, "eos_token": "</s>"}))
+    for known, expected in (({}, {"bos_token": "<s>", "eos_token": "</s>"}), ({"added_tokens_decoder": {}}, {})):
+        (folder / "tokenizer_config.json").write_text(json.dumps(config | known))
+        assert Tokenizer.load(folder).special_tokens == expected | {"image_token": "<img>"}
+
+
 def test_a_folder_without_a_tokenizer_is_named(folder: Path) -> None:
     with pytest.raises(InvalidInput, match=r"tokenizer\.json: cannot be read"):
         Tokenizer.load(folder)

@@ -51,9 +51,14 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":
-        """Read `tokenizer.json` and `tokenizer_config.json`. Raises InvalidInput naming the file."""
+        """Read `tokenizer.json` and `tokenizer_config.json`, in older folders with `special_tokens_map.json`.
+
+        Raises InvalidInput naming the file.
+        """
         path = folder / "tokenizer.json"
         settings = read_json(folder / "tokenizer_config.json")
+        if "added_tokens_decoder" not in settings:
+            settings |= read_json(folder / "special_tokens_map.json")
         try:
             text = read_text(path)
         except (OSError, UnicodeDecodeError) as error:
@@ -205,8 +210,10 @@ def _drops_first_blank(inner: tokenizers.Tokenizer) -> bool:
 
 
 def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
-    """`bos_token` and the like: given as text or as an object with `content`."""
+    """`bos_token` and the like, with the model's own: given as text or as an object with `content`."""
+    extra = settings.get("extra_special_tokens")
     named = {name: value for name, value in settings.items() if name.endswith("_token")}
+    named |= extra if isinstance(extra, dict) else {}
     texts = {name: value.get("content") if isinstance(value, dict) else value for name, value in named.items()}
     return {name: text for name, text in texts.items() if isinstance(text, str)}
 
