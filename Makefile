@@ -6,7 +6,8 @@ AREA ?= local
 ARGS ?=
 EXAMPLES := default
 ALONE := tests/story
-BESIDE := tests/cluster tests/chart tests/dashboards
+BESIDE := tests/cluster tests/clients/test_first_clients.py tests/chart tests/dashboards
+NIGHTLY := tests/clients/test_nightly_clients.py
 STATIC := lint types layers generated
 LAYER := not real and not kernels
 QUICK = $(BIN)/python -m pytest -q -m "$(LAYER)" --hypothesis-profile=$(EXAMPLES)
@@ -35,7 +36,7 @@ test: ## Static checks and all tests that need no root, Go or cluster, real proc
 	@$(MAKE) --no-print-directory $(TOGETHER) quick static
 	@$(MAKE) --no-print-directory kernels real
 
-test-cluster: cluster-tests ## The tests on a real Kubernetes, with the chart and the dashboards (Debian, root, Go)
+test-cluster: cluster-tests ## The tests on a real Kubernetes, with chart, dashboards and common clients (Debian, root, Go)
 
 check: ## The quick layer: static checks, tests of what decides, with few examples of each property; under 90 s
 	@scripts/venv.sh dev
@@ -57,15 +58,17 @@ kernels:
 gpu: ## On a machine with CUDA, without any download: test the kernels, then measure them (20 min); ARGS=--quick
 	@scripts/gpu.sh $(ARGS)
 
-nightly: ## The long forms: 1,000 examples of each property, 120,000 rules of the engine's state machine, 100,000 random lives
+nightly: ## The long forms: 1,000 examples of each property, 120,000 rules of the engine's state machine; more clients
+	@scripts/services.sh
 	@scripts/venv.sh dev
 	$(BIN)/python -m pytest -q -m "not real and not kernels" -n 2 --dist worksteal --hypothesis-profile=nightly --timeout=3600
 	$(BIN)/python -m tests.engine.livelock $(ARGS)
+	$(BIN)/python -m pytest -q -m real --durations=10 $(NIGHTLY)
 
 # The first has the machine to itself: it is about load that one replica cannot bear. The others wait more than they work.
 real:
 	$(BIN)/python -m pytest -m real $(ALONE)
-	$(BIN)/python -m pytest -q -m real -n 2 --dist loadfile --durations=15 $(ALONE:%=--ignore=%) $(BESIDE:%=--ignore=%)
+	$(BIN)/python -m pytest -q -m real -n 2 --dist loadfile --durations=15 $(ALONE:%=--ignore=%) $(BESIDE:%=--ignore=%) $(NIGHTLY:%=--ignore=%)
 
 # Mostly waiting for Kubernetes and Prometheus; each process has a cluster of its own. In the order of collection, which
 # tests/cluster/conftest.py begins with the longest file.
