@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paceline_workers.server.openai.fields import FIELDS, Api, Field, Route
 from paceline_workers.server.openai.fields.paths import PATHS
-from paceline_workers.server.openai.fields.row import CHAT, DETOKENIZE, EMBEDDINGS, GENERATING, TOKENIZE
+from paceline_workers.server.openai.fields.row import CHAT, DETOKENIZE, EMBEDDINGS, GENERATING, RESPONSES, TOKENIZE
 
 PAGE = "docs/api.md"
 
@@ -37,6 +37,7 @@ def path_table() -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "generating fields": lambda: field_table(GENERATING),
     "embeddings fields": lambda: field_table(EMBEDDINGS),
+    "responses fields": lambda: field_table(RESPONSES),
     "tokenize fields": lambda: field_table(TOKENIZE),
     "detokenize fields": lambda: field_table(DETOKENIZE),
     "routes": path_table,

@@ -64,7 +64,7 @@ def admit(  # noqa: PLR0913 - all that a judgement rests on
     choose: Choose = first,
 ) -> Admission:
     """Judge a request of this tenant to this path. Raises RequestError naming the field."""
-    asked = parse(body)
+    asked = parse(body, path)
     request_class = choose_class(headers, tenant)
     chain = locate(asked.model, Asker(tenant, headers), picture, draw)
     prompt = measure(asked.data, path)
@@ -72,9 +72,9 @@ def admit(  # noqa: PLR0913 - all that a judgement rests on
     return _under(asked, body, request_class, tenant, chain[place:], prompt)
 
 
-def readmit(body: bytes, tenant: ResolvedTenant, admission: Admission, place: int) -> Admission:
+def readmit(body: bytes, tenant: ResolvedTenant, admission: Admission, place: int, *, path: str = "") -> Admission:
     """Judge an admitted request anew, for a later destination of its chain. Raises RequestError."""
-    return _under(parse(body), body, admission.request_class, tenant, admission.onward[place:], admission.prompt)
+    return _under(parse(body, path), body, admission.request_class, tenant, admission.onward[place:], admission.prompt)
 
 
 def _under(  # noqa: PLR0913, PLR0917 - as above

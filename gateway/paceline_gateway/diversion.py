@@ -101,7 +101,7 @@ def _place_at(
     if tenant is None:
         return None
     try:
-        admitted = readmit(call.request.body, tenant, admission, place)
+        admitted = readmit(call.request.body, tenant, admission, place, path=call.request.head.path)
     except RequestError:
         return None
     return admitted, desk.ticket(ticket.id, tenant, admitted, call.life.deadline, writes=writes(call.request.head.path))

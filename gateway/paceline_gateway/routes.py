@@ -30,6 +30,7 @@ _PATHS = {
     "/v1/chat/completions": Route.GENERATE,
     "/v1/completions": Route.GENERATE,
     "/v1/embeddings": Route.GENERATE,
+    "/v1/responses": Route.GENERATE,
     "/tokenize": Route.TOKENS,
     "/detokenize": Route.TOKENS,
     "/v1/models": Route.MODELS,

@@ -96,6 +96,13 @@ def test_a_prompt_alone_in_a_list_is_the_same_prompt() -> None:
     assert keys({"prompt": LONG}) == keys({"prompt": [LONG]}) != ()
 
 
+def test_items_of_a_response_have_keys_and_more_of_them_only_add() -> None:
+    items = [{"role": "user", "content": LONG}, {"role": "user", "content": LONG}]
+    first = keys({"input": items[:1], "instructions": "be brief"})
+    assert keys({"input": items, "instructions": "be brief"})[: len(first)] == first != ()
+    assert keys({"input": items[:1]})[0] != first[0]
+
+
 def test_token_ids_have_keys_too_and_more_of_them_only_add() -> None:
     ids = list(range(1000))
     assert keys({"prompt": ids + ids})[:3] == keys({"prompt": ids})[:3] != ()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from paceline_gateway.requests.estimate import ENOUGH, LEAST, MOST, PRIOR, TENANTS, PromptEstimate
 from paceline_gateway.requests.prompt import MESSAGE_TOKENS, PART_TOKENS, Prompt, measure
 
+RESPONSES = "/v1/responses"
 CHAT, TEXT, EMBED = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 WORDS = "a" * 8000
 
@@ -69,6 +70,17 @@ def test_padded_bodies_change_nobodys_estimate() -> None:
         ({"prompt": ["four", "five!"]}, TEXT, Prompt(9, 0, 2)),
         ({"prompt": []}, TEXT, Prompt(0, 0)),
         ({"input": ["four"] * 3}, EMBED, Prompt(12, 0, 3)),
+        ({"instructions": "four", "input": "four", "metadata": WORDS}, RESPONSES, Prompt(8)),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_text", "text": "four"}]}]},
+            RESPONSES,
+            Prompt(4, MESSAGE_TOKENS),
+        ),
+        (
+            {"input": [{"type": "function_call", "name": "f", "arguments": "{}"}, {"output": "four"}]},
+            RESPONSES,
+            Prompt(7, 2 * MESSAGE_TOKENS),
+        ),
     ],
 )
 def test_a_prompt_is_what_its_route_reads_of_a_body(body: dict[str, Any], path: str, prompt: Prompt) -> None:

@@ -8,6 +8,7 @@ import pytest
 from openai.types import embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.completion_create_params import CompletionCreateParamsBase
+from openai.types.responses import response_create_params
 from tests.worker.harness import running
 from tests.worker.scripted_engine import Script
 from tests.worker.vllm_fields import VLLM_FIELDS
@@ -20,21 +21,32 @@ from paceline_workers.server.openai.embeddings import EmbeddingRequest
 from paceline_workers.server.openai.fields import FIELDS, Api, Field, Route, Support, field_of
 from paceline_workers.server.openai.fields.paths import PATHS
 from paceline_workers.server.openai.requests import ChatRequest, CompletionRequest, parse
+from paceline_workers.server.openai.responses.request import ResponsesRequest
 from paceline_workers.server.openai.tokenizing import DetokenizeRequest, TokenizeRequest
 
 MODELS: dict[str, type[Body]] = {
-    kind.route: kind for kind in (ChatRequest, CompletionRequest, EmbeddingRequest, TokenizeRequest, DetokenizeRequest)
+    kind.route: kind
+    for kind in (
+        ChatRequest,
+        CompletionRequest,
+        EmbeddingRequest,
+        ResponsesRequest,
+        TokenizeRequest,
+        DetokenizeRequest,
+    )
 }
 BODIES: dict[str, dict[str, Any]] = {
     Route.CHAT: {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
     Route.COMPLETIONS: {"model": "m", "prompt": "hi"},
     Route.EMBEDDINGS: {"model": "m", "input": "hi"},
+    Route.RESPONSES: {"model": "m", "input": "hi"},
     Route.TOKENIZE: {"prompt": "hi"},
     Route.DETOKENIZE: {"tokens": [1]},
 }
 OPENAI_FIELDS: dict[str, set[str]] = {
     Route.CHAT: {*get_type_hints(chat_create_params.CompletionCreateParamsBase), "stream"},
     Route.COMPLETIONS: {*get_type_hints(CompletionCreateParamsBase), "stream"},
+    Route.RESPONSES: {*get_type_hints(response_create_params.ResponseCreateParamsBase), "stream"},
     Route.EMBEDDINGS: set(get_type_hints(embedding_create_params.EmbeddingCreateParams)),
 }
 ODD: list[Any] = [[{"something": "else"}], "else", 7, {"else": 1}]

@@ -19,6 +19,13 @@ _EMBEDDINGS = """
     model user truncate_prompt_tokens padding truncation_side request_id priority cache_salt input add_special_tokens
     messages encoding_format embed_dtype endianness dimensions use_activation
 """
+_RESPONSES = """
+    background include input instructions max_output_tokens max_tool_calls metadata model logit_bias
+    parallel_tool_calls previous_response_id prompt reasoning service_tier store stream temperature text tool_choice
+    tools top_logprobs top_p top_k truncation user skip_special_tokens include_stop_str_in_output prompt_cache_key
+    request_id mm_processor_kwargs priority cache_salt enable_response_messages previous_input_messages
+    previous_response structured_outputs repetition_penalty seed stop ignore_eos vllm_xargs kv_transfer_params
+"""
 _TOKENIZE = "model prompt messages tools add_special_tokens return_token_strs"
 _TEMPLATE = """
     add_generation_prompt continue_final_message chat_template chat_template_kwargs media_io_kwargs mm_processor_kwargs
@@ -28,6 +35,7 @@ VLLM_FIELDS: dict[Route, set[str]] = {
     Route.CHAT: {*_SHARED.split(), *_TEMPLATE.split(), *_CHAT.split()},
     Route.COMPLETIONS: {*_SHARED.split(), "prompt", "suffix", "prompt_embeds"},
     Route.EMBEDDINGS: {*_TEMPLATE.split(), *_EMBEDDINGS.split()},
+    Route.RESPONSES: set(_RESPONSES.split()),
     Route.TOKENIZE: {*_TEMPLATE.split(), *_TOKENIZE.split()},
     Route.DETOKENIZE: {"model", "tokens"},
 }

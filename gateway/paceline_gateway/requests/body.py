@@ -16,7 +16,9 @@ CHOICES = 1024
 """Of `n` and `best_of`; a worker may take fewer."""
 ALL_CHOICES = 65_536
 """`n` times the prompts of a request."""
-_NEW_LIMIT, _LIMIT = "max_completion_tokens", "max_tokens"
+_LIMITS: Mapping[str, tuple[str, ...]] = {"/v1/responses": ("max_output_tokens",)}
+_USUAL = ("max_completion_tokens", "max_tokens")
+"""Fields that limit the output, the first that is there counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Asked:
     min_tokens: int = 0
 
 
-def parse(body: bytes) -> Asked:
+def parse(body: bytes, path: str = "") -> Asked:
     """Read model, stream and the limit of output tokens. Raises RequestError naming the field."""
     check_shape(body)
     try:
@@ -49,7 +51,8 @@ def parse(body: bytes) -> Asked:
         raise _wrong("model", "must be the name of a model; GET /v1/models lists those you may use")
     if stream is not None and not isinstance(stream, bool):
         raise _wrong("stream", "must be true or false")
-    field = _LIMIT if data.get(_NEW_LIMIT) is None else _NEW_LIMIT
+    fields = _LIMITS.get(path, _USUAL)
+    field = next((name for name in fields if data.get(name) is not None), fields[-1])
     limit = _whole(field, data.get(field))
     return Asked(model, bool(stream), limit, field, data, _choices(data), _at_least(data))
 

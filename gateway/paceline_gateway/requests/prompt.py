@@ -19,8 +19,13 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "/v1/chat/completions": ("messages", "tools", "functions", "documents", "chat_template_kwargs"),
     "/v1/completions": ("prompt", "suffix"),
     "/v1/embeddings": ("input",),
+    "/v1/responses": ("instructions", "items", "tools", "chat_template_kwargs"),
 }
-_TEXTS: Final = ("content", "name", "reasoning_content", "reasoning", "refusal", "tool_call_id")
+_NAMES: Final = {"items": "input"}
+"""What a field is called in the body, where another route's field of that name holds something else."""
+_TEXTS: Final = (
+    "content", "name", "reasoning_content", "reasoning", "refusal", "tool_call_id", "arguments", "output", "summary"
+)  # fmt: skip
 _WRITTEN: Final = frozenset({"tools", "functions", "documents", "chat_template_kwargs"})
 """Fields that templates write as JSON."""
 
@@ -50,13 +55,14 @@ def measure(data: Mapping[str, Any], path: str) -> Prompt:
     text = tokens = 0
     prompts = 1
     for field in fields:
-        value = data.get(field)
+        value = data.get(_NAMES.get(field, field))
         if value is None or (field == "tools" and data.get("tool_choice") == "none"):
             continue
         if field in _WRITTEN:
             text += len(orjson.dumps(value))
             continue
-        found = _messages(value) if field == "messages" else _inputs(value)
+        turns = field == "messages" or (field == "items" and isinstance(value, list))
+        found = _messages(value) if turns else _inputs(value)
         text, tokens, prompts = text + found.text, tokens + found.tokens, max(prompts, found.prompts)
     return Prompt(text, tokens, prompts, "messages" in fields and data.get("chat_template") is not None)
 

@@ -27,8 +27,12 @@ _PLAIN = re.compile(rb"(: p (\d+) \d+(,[\d,]+)?(?: 1 end)?\n)(data: .*\n\n)")
 _COMMENT = re.compile(rb"^:.*\n", re.MULTILINE)
 _CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|refusal|arguments|delta)":\s*"[^"]')
 _COUNT = {
-    name: re.compile(rb'"%b":\s*(\d{1,9})(?![\d.eE])' % name)
-    for name in (b"prompt_tokens", b"completion_tokens", b"cached_tokens")
+    name: re.compile(rb'"%b":\s*(\d{1,9})(?![\d.eE])' % pattern)
+    for name, pattern in (
+        (b"prompt_tokens", b"(?:prompt|input)_tokens"),
+        (b"completion_tokens", b"(?:completion|output)_tokens"),
+        (b"cached_tokens", b"cached_tokens"),
+    )
 }
 """Negative, broken and absurd numbers are no counts."""
 _PROMPT = re.compile(rb": prompt (\d{1,9}) (\d{1,9})\n")

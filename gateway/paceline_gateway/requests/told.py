@@ -12,7 +12,7 @@ from paceline_core.wire.resume import CHOICES_LIMIT
 
 BEGINNING = 512
 _IDENTITY = re.compile(rb'"id":\s*"([^"\\]{1,128})"')
-_CREATED = re.compile(rb'"created":\s*(\d{1,15})\b')
+_CREATED = re.compile(rb'"created(?:_at)?":\s*(\d{1,15})\b')
 
 
 class Told:

@@ -19,7 +19,7 @@ from xxhash import xxh3_64_intdigest
 from paceline_core.wire import PrefixKeys
 from paceline_core.wire.prefix import BLOCK, reaches
 
-_RENDERED = ("chat_template", "chat_template_kwargs", "documents")
+_RENDERED = ("chat_template", "chat_template_kwargs", "documents", "instructions")
 """Fields that change a whole prompt, wherever the template writes them."""
 
 
@@ -46,7 +46,7 @@ def canonical(body: Mapping[str, Any]) -> memoryview | None:
     """The prompt as this gateway writes it down; None where there is none, or several, or what is left of one."""
     if body.get("truncate_prompt_tokens") is not None:
         return None
-    messages, prompt = body.get("messages"), body.get("prompt")
+    messages, prompt = body.get("messages", _items(body.get("input"))), body.get("prompt")
     try:
         if isinstance(messages, list):
             offered = None if body.get("tool_choice") == "none" else body.get("tools")
@@ -61,6 +61,11 @@ def canonical(body: Mapping[str, Any]) -> memoryview | None:
     except (orjson.JSONEncodeError, UnicodeEncodeError):
         pass  # nested too deep to be written; whether it is a request at all is the worker's to judge
     return None
+
+
+def _items(given: Any) -> Any:
+    """Of a response's input; None for the texts and ids of other routes."""
+    return given if isinstance(given, list) and given and isinstance(given[0], dict) else None
 
 
 def _opened(items: list[Any], before: bytes = b"") -> memoryview:

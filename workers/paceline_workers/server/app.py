@@ -14,7 +14,7 @@ from paceline_workers.server.embed import serve_embeddings
 from paceline_workers.server.evacuation import EvacuateRoute
 from paceline_workers.server.generate import generating
 from paceline_workers.server.load import LoadRoute
-from paceline_workers.server.openai.generating import GENERATING
+from paceline_workers.server.openai.generating import GENERATING, SOCKETS
 from paceline_workers.server.openai.tokenizing import TokenRoute, detokenize, tokenize
 from paceline_workers.server.websocket import SocketRoute, refuse
 from paceline_workers.server.worker import Worker
@@ -26,7 +26,8 @@ def create_app(worker: Worker) -> App:
     for path, make_job in GENERATING.items():
         serve = generating(make_job)
         app.routes.append(Route(path, ComputingRoute(worker.parts, serve), methods=["POST"]))
-        app.routes.append(WebSocketRoute(path, SocketRoute(worker.parts, serve)))
+        if path in SOCKETS:
+            app.routes.append(WebSocketRoute(path, SocketRoute(worker.parts, serve)))
     app.routes.append(Route("/v1/embeddings", ComputingRoute(worker.parts, serve_embeddings), methods=["POST"]))
     app.routes.append(Route("/internal/load", LoadRoute(worker.board, worker.parts.write_limit_s), methods=["GET"]))
     evacuate = EvacuateRoute(worker.parts.streams, worker.parts.bodies, worker.parts.write_limit_s)

@@ -5,9 +5,12 @@ from typing import Any
 
 from paceline_workers.server.openai.chats import chat_job
 from paceline_workers.server.openai.jobs import Asked, Job, completion_job
+from paceline_workers.server.openai.responses.job import responses_job
 from paceline_workers.server.openai.served import ServedModel
 
 MakeJob = Callable[[ServedModel, Asked], Coroutine[Any, Any, Job]]
 
-GENERATING: Mapping[str, MakeJob] = {"/v1/chat/completions": chat_job, "/v1/completions": completion_job}
-"""The generating routes."""
+SOCKETS: Mapping[str, MakeJob] = {"/v1/chat/completions": chat_job, "/v1/completions": completion_job}
+"""Those that take WebSocket connections too."""
+GENERATING: Mapping[str, MakeJob] = {**SOCKETS, "/v1/responses": responses_job}
+"""All generating routes."""

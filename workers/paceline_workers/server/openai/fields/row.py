@@ -11,6 +11,7 @@ class Route(StrEnum):
     CHAT = "/v1/chat/completions"
     COMPLETIONS = "/v1/completions"
     EMBEDDINGS = "/v1/embeddings"
+    RESPONSES = "/v1/responses"
     TOKENIZE = "/tokenize"
     DETOKENIZE = "/detokenize"
 
@@ -51,6 +52,7 @@ CHAT = (Route.CHAT,)
 COMPLETIONS = (Route.COMPLETIONS,)
 GENERATING = (Route.CHAT, Route.COMPLETIONS)
 EMBEDDINGS = (Route.EMBEDDINGS,)
+RESPONSES = (Route.RESPONSES,)
 TOKENIZE = (Route.TOKENIZE,)
 DETOKENIZE = (Route.DETOKENIZE,)
 

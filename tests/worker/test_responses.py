@@ -1,0 +1,224 @@
+"""`/v1/responses` by the official client: items, events, tools, reasoning, formats, refusals, resumptions."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI, BadRequestError
+from pydantic import BaseModel
+from tests.worker.conftest import TEXT
+from tests.worker.harness import Rig, events, listening, openai_client, resuming, running
+from tests.worker.scripted_engine import Script
+from tests.worker.test_reasoning_routes import TEMPLATE
+from tests.worker.test_tool_routes import CALL
+
+from paceline_core.clock import SystemClock
+from paceline_core.errors import RequestError
+from paceline_workers.server.chat import ChatTemplate
+from paceline_workers.server.openai.requests import parse
+from paceline_workers.server.openai.responses.items import turns_of
+from paceline_workers.server.openai.responses.request import ResponsesRequest
+from paceline_workers.server.tokenizer import Tokenizer
+
+ROUTE = "/v1/responses"
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    "strict": False,
+}
+THOUGHT, SAID = "I should look.", "Let me see."
+REPLY = f"<think>{THOUGHT}</think>{SAID}\n{CALL}"
+BODY: dict[str, Any] = {"model": "chat", "input": "hello", "max_output_tokens": 900, "tools": [TOOL]}
+
+
+@pytest.fixture
+def script(tokenizer: Tokenizer) -> Script:
+    return Script(reply=tokenizer.encode_now(REPLY, special=False), pause_s=0.001, logprobs=True)
+
+
+@pytest.fixture
+async def rig(script: Script, folder: Path) -> AsyncIterator[Rig]:
+    async with running(script, folder=folder) as rig:
+        model = rig.worker.parts.model
+        template = ChatTemplate(TEMPLATE, {}, SystemClock().utc, "test")
+        object.__setattr__(model, "template", template)
+        yield rig
+
+
+@pytest.fixture
+async def client(rig: Rig) -> AsyncIterator[AsyncOpenAI]:
+    async with listening(rig) as address, openai_client(address) as client:
+        yield client
+
+
+async def test_an_answer_has_an_item_for_reasoning_text_and_call(client: AsyncOpenAI) -> None:
+    response = await client.responses.create(**BODY, metadata={"a": "b"})
+    reasoning, message, call = response.output
+    assert reasoning.type == "reasoning"
+    assert [part.text for part in reasoning.content or []] == [THOUGHT]
+    assert response.output_text == SAID
+    assert message.type == "message"
+    assert (call.type, call.name, json.loads(call.arguments)) == ("function_call", "get_weather", {"city": "漢字"})
+    assert (response.status, response.object, response.metadata) == ("completed", "response", {"a": "b"})
+    usage = response.usage
+    assert usage is not None
+    assert 0 < usage.output_tokens_details.reasoning_tokens < usage.output_tokens
+    assert usage.total_tokens == usage.input_tokens + usage.output_tokens
+
+
+async def test_a_stream_tells_the_same_items_in_numbered_events(client: AsyncOpenAI) -> None:
+    async with client.responses.stream(**BODY) as stream:
+        told = [event async for event in stream]
+        final = await stream.get_final_response()
+    numbers = [event.sequence_number for event in told]
+    assert numbers == list(range(len(told)))
+    kinds = [event.type for event in told]
+    assert kinds[:2] == ["response.created", "response.in_progress"]
+    assert kinds[-1] == "response.completed"
+    steps = list(dict.fromkeys(kinds))
+    assert steps == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.reasoning_text.delta",
+        "response.reasoning_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.completed",
+    ]
+    deltas = [event.delta for event in told if event.type == "response.output_text.delta"]
+    assert "".join(deltas) == final.output_text == SAID
+    assert [item.type for item in final.output] == ["reasoning", "message", "function_call"]
+
+
+async def test_a_limit_leaves_it_incomplete(client: AsyncOpenAI) -> None:
+    response = await client.responses.create(**BODY | {"max_output_tokens": 12})
+    assert response.status == "incomplete"
+    assert response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens"
+    stream = await client.responses.create(**BODY | {"max_output_tokens": 12}, stream=True)
+    told = [event async for event in stream]
+    assert told[-1].type == "response.incomplete"
+
+
+class City(BaseModel):
+    city: str
+
+
+async def test_a_parsed_format_comes_back_as_its_class(folder: Path, tokenizer: Tokenizer) -> None:
+    reply = tokenizer.encode_now('{"city":"Rome"}', special=False)
+    async with (
+        running(Script(reply=reply), folder=folder) as rig,
+        listening(rig) as address,
+        openai_client(address) as client,
+    ):
+        response = await client.responses.parse(model="chat", input="hello", text_format=City)
+    assert response.output_parsed == City(city="Rome")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"background": True}, "background"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"input": []}, "input"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[0].content[0]"),
+        ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input[0].call_id"),
+        ({"max_output_tokens": 10_000_000}, "input"),
+        ({"text": {"format": {"type": "x"}}}, "text.format"),
+        ({"include": ["file_search_call.results"]}, "include"),
+        ({"top_logprobs": 1}, "top_logprobs"),
+        ({"metadata": {"a": 1}}, "metadata"),
+        ({"tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),
+        ({"temperature": -1}, "temperature"),
+        ({"extra_body": {"stop": 5}}, "stop"),
+    ],
+)
+async def test_what_is_refused_names_its_field(client: AsyncOpenAI, fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        await client.responses.create(**BODY | fields)
+    assert caught.value.param == param
+    assert f"`{param}`" in str(caught.value) or param in str(caught.value)
+
+
+async def test_log_probabilities_come_with_the_text_at_wish(client: AsyncOpenAI) -> None:
+    include: Any = ["message.output_text.logprobs"]
+    response = await client.responses.create(**BODY | {"tools": []}, include=include, top_logprobs=0)
+    (message,) = [item for item in response.output if item.type == "message"]
+    assert message.content[0].type == "output_text"
+    assert message.content[0].logprobs
+
+
+def test_items_become_the_turns_of_a_chat() -> None:
+    items = [
+        {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "c", "annotations": []}]},
+        {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+        {"type": "function_call", "call_id": "2", "name": "g", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "2", "output": "two"},
+        {"type": "function_call_output", "call_id": "1", "output": [{"type": "input_text", "text": "one"}]},
+    ]
+    calls = [
+        {"id": str(at), "type": "function", "function": {"name": name, "arguments": "{}"}}
+        for at, name in ((1, "f"), (2, "g"))
+    ]
+    assert turns_of("be brief", items) == [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "ab"},
+        {"role": "assistant", "content": "c", "reasoning_content": "hm", "tool_calls": calls},
+        {"role": "tool", "content": "two", "tool_call_id": "2", "name": "g"},
+        {"role": "tool", "content": "one", "tool_call_id": "1", "name": "f"},
+    ]
+
+
+async def test_a_stream_goes_on_after_any_piece_with_the_same_items(rig: Rig, script: Script) -> None:
+    body = BODY | {"stream": True}
+    first = (await rig.http.post(ROUTE, json=body, headers=rig.hop)).content
+    whole = events(first)
+    identity, created = whole[0]["response"]["id"], whole[0]["response"]["created_at"]
+    told, ids = b"", 0
+    for part in first.split(b"\n: p ")[1:-1]:
+        line, _, shown = part.partition(b"\n")
+        ids += len(line.split()[1].split(b","))
+        told += shown + b"\n"
+        sent, headers = resuming(body, {"ids": script.reply[:ids]}, id=identity, created=created)
+        rest = (await rig.http.post(ROUTE, content=sent, headers={**rig.hop, **headers})).content
+        both = [event for event in [*events(told), *events(rest)] if event != "[DONE]"]
+        numbers = [event["sequence_number"] for event in both]
+        assert numbers == sorted(set(numbers))
+        assert settled(both) == settled(whole)
+    assert ids > len(script.reply) / 2
+
+
+def settled(told: list[Any]) -> Any:
+    """What a client holds at the end, by its deltas and by the last event."""
+    events_told = [event for event in told if event != "[DONE]"]
+    deltas = "".join(event["delta"] for event in events_told if event["type"].endswith(".delta"))
+    kinds = [event["type"] for event in events_told if not event["type"].endswith(".delta")]
+    return deltas, kinds, events_told[-1]["response"]
+
+
+def test_a_body_of_many_items_is_bounded() -> None:
+    items = [{"role": "user", "content": "a"}] * 4097
+    with pytest.raises(RequestError, match="at most 4096 items"):
+        parse(ResponsesRequest, json.dumps(BODY | {"input": items}).encode())
+
+
+async def test_a_plain_text_is_told_whole(folder: Path, tokenizer: Tokenizer) -> None:
+    script = Script(reply=tokenizer.encode_now(TEXT, special=False))
+    async with running(script, folder=folder) as rig:
+        answer = (await rig.http.post(ROUTE, json={"model": "chat", "input": "hello"})).json()
+    assert [part["text"] for item in answer["output"] for part in item["content"]] == [TEXT]
+    assert answer["store"] is False

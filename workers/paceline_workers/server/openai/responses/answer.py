@@ -1,0 +1,187 @@
+"""A chat's answer as a response: its items, and the events of a stream, numbered.
+
+One state machine tells both: what is whole at the end is what the events have told. An answer that goes on after
+another worker lost it runs through the same machine and forgets what comes out, so its items, texts and ids are those
+of the first life. How many events that life needed is not known; so numbers go on from a bound above it, and have a
+gap.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UnsetType, to_builtins
+
+from paceline_workers.server.openai.answers import Kind, Shape, Usage
+from paceline_workers.server.openai.chat_answers import ChatChunk, ToolCall
+from paceline_workers.server.output import Piece
+
+RESPONSE = Kind("resp_", "response", "response")
+_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""Why a response is incomplete."""
+_SKIPPED = 8
+"""Events that a token can bring at most, and as many of each stream before its first."""
+Event = dict[str, Any]
+_json = msgspec.json.Encoder()
+
+
+class ResponseAnswer:
+    """A shape over that of a chat. `told`: what the response repeats of its request."""
+
+    kind = RESPONSE
+
+    def __init__(self, shape: Shape, identity: str, created: int, told: Mapping[str, Any]) -> None:
+        self.id = identity
+        self.created = created
+        self.model: str = told["model"]
+        self._shape = shape
+        self._told = told
+        self._items: list[Event] = []
+        self._open: Event | None = None
+        self._finish = ""
+        self._number = 0
+
+    def opening(self) -> list[Any]:
+        """The response before it has items."""
+        self._shape.opening()
+        states = ("response.created", "response.in_progress")
+        return [self._event(state, response=self._response("in_progress")) for state in states]
+
+    def chunks(self, piece: Piece) -> list[Any]:
+        """The events of a piece, those that end its items with its `finish`."""
+        return [event for chunk in self._shape.chunks(piece) for event in self._events(chunk)]
+
+    def skip(self, piece: Piece) -> None:
+        """Take it in as if it were told."""
+        self.chunks(piece)
+        self._number += _SKIPPED * (len(piece.ids) + 1)
+
+    def whole(self, pieces: Sequence[Piece]) -> Any:
+        """Nothing: `body` tells all that the pieces were."""
+        for piece in pieces:
+            self.chunks(piece)
+
+    def events(self, choices: list[Any], usage: Usage | UnsetType | None, *, opening: bool = False) -> list[bytes]:  # noqa: ARG002 - told at the end
+        """As they are."""
+        return [_written(event) for event in choices]
+
+    def ending(self, usage: Usage, *, asked: bool) -> bytes:  # noqa: ARG002 - a response always has it
+        """The whole response."""
+        state = "incomplete" if self._finish in _REASONS else "completed"
+        return _written(self._event(f"response.{state}", response=self._response(state, usage)))
+
+    def body(self, choices: list[Any], usage: Usage) -> bytes:  # noqa: ARG002 - they have become items
+        """The whole response."""
+        return _json.encode(self._response("incomplete" if self._finish in _REASONS else "completed", usage))
+
+    def _event(self, kind: str, **fields: Any) -> Event:
+        number, self._number = self._number, self._number + 1
+        return {"type": kind, "sequence_number": number, **fields}
+
+    def _response(self, state: str, usage: Usage | None = None) -> Event:
+        reason = _REASONS.get(self._finish) if state == "incomplete" else None
+        own = {"id": self.id, "object": "response", "created_at": self.created, "status": state}
+        ended = {"incomplete_details": reason and {"reason": reason}, "output": list(self._items)}
+        return {**own, **self._told, **ended, "usage": usage and _usage(usage)}
+
+    def _events(self, chunk: ChatChunk) -> list[Event]:
+        delta, events = chunk.delta, list[Event]()
+        if isinstance(delta.reasoning, str):
+            events += self._added("reasoning", delta.reasoning)
+        if isinstance(delta.content, str) and delta.content:
+            scores = [] if chunk.logprobs is None else to_builtins(chunk.logprobs.content)
+            events += self._added("message", delta.content, scores)
+        for call in delta.tool_calls or ():
+            events += [*self._close(), *self._called(call)]
+        if chunk.finish_reason:
+            self._finish = chunk.finish_reason
+            events += self._close()
+        return events
+
+    def _added(self, kind: str, text: str, scores: Sequence[Any] = ()) -> list[Event]:
+        """A piece of text for the item of this kind, which begins with it unless it is open."""
+        events = [] if self._open is not None and self._open["type"] == kind else [*self._close(), *self._begin(kind)]
+        item = self._open
+        assert item is not None
+        part = item["content"][0]
+        part["text"] += text
+        if kind == "reasoning":
+            return [*events, self._of("response.reasoning_text.delta", item, content_index=0, delta=text)]
+        part["logprobs"] += scores
+        told = {"content_index": 0, "delta": text, "logprobs": list(scores)}
+        return [*events, self._of("response.output_text.delta", item, **told)]
+
+    def _begin(self, kind: str) -> list[Event]:
+        if kind == "reasoning":
+            own = {"id": self._name("rs"), "type": kind, "summary": []}
+            part: Event = {"type": "reasoning_text", "text": ""}
+        else:
+            own = {"id": self._name("msg"), "type": kind, "role": "assistant"}
+            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        item: Event = {**own, "content": [], "status": "in_progress"}
+        self._open = item
+        events = [self._of("response.output_item.added", None, item=_copy(item))]
+        events.append(self._of("response.content_part.added", item, content_index=0, part=_copy(part)))
+        item["content"] = [part]
+        return events
+
+    def _close(self) -> list[Event]:
+        """End the item that is open, if one is."""
+        item, self._open = self._open, None
+        if item is None:
+            return []
+        (part,) = item["content"]
+        thought = item["type"] == "reasoning"
+        name = "response.reasoning_text.done" if thought else "response.output_text.done"
+        scores = {} if thought else {"logprobs": part["logprobs"]}
+        item["status"] = "incomplete" if self._finish in _REASONS else "completed"
+        events = [
+            self._of(name, item, content_index=0, text=part["text"], **scores),
+            self._of("response.content_part.done", item, content_index=0, part=part),
+            self._of("response.output_item.done", None, item=item),
+        ]
+        self._items.append(item)
+        return events
+
+    def _called(self, call: ToolCall) -> list[Event]:
+        """A call, which comes whole."""
+        name, arguments = call.function.name, call.function.arguments
+        own = {"id": self._name("fc"), "type": "function_call", "call_id": call.id, "name": name}
+        begun, item = {**own, "arguments": "", "status": "in_progress"}, {**own, "arguments": arguments}
+        item["status"] = "completed"
+        events = [
+            self._of("response.output_item.added", None, item=begun),
+            self._of("response.function_call_arguments.delta", item, delta=arguments),
+            self._of("response.function_call_arguments.done", item, name=name, arguments=arguments),
+            self._of("response.output_item.done", None, item=item),
+        ]
+        self._items.append(item)
+        return events
+
+    def _of(self, kind: str, within: Event | None, **fields: Any) -> Event:
+        """An event about the next item, or within it."""
+        names = {} if within is None else {"item_id": within["id"]}
+        return self._event(kind, output_index=len(self._items), **names, **fields)
+
+    def _name(self, prefix: str) -> str:
+        return f"{prefix}_{self.id.removeprefix(RESPONSE.id_prefix)}{len(self._items):02}"
+
+
+def _copy(value: Event) -> Event:
+    return {name: list(inner) if isinstance(inner, list) else inner for name, inner in value.items()}
+
+
+def _written(event: Event) -> bytes:
+    return b"event: " + str(event["type"]).encode() + b"\ndata: " + _json.encode(event) + b"\n\n"
+
+
+def _usage(usage: Usage) -> Event:
+    details = usage.completion_tokens_details
+    reasoned = 0 if isinstance(details, UnsetType) else details.reasoning_tokens
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.prompt_tokens_details.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": reasoned},
+        "total_tokens": usage.total_tokens,
+    }

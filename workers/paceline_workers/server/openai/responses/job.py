@@ -1,0 +1,81 @@
+"""From a response's body to a job: that of the chat it asks for, told in the form of responses."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from pydantic import ValidationError
+
+from paceline_core.errors import RequestError
+from paceline_workers.server.openai.answers import Shape, WritingShape
+from paceline_workers.server.openai.chats import Form, chat
+from paceline_workers.server.openai.jobs import Asked, Job
+from paceline_workers.server.openai.refusals import refusal
+from paceline_workers.server.openai.requests import ChatRequest, parse
+from paceline_workers.server.openai.responses.answer import RESPONSE, ResponseAnswer
+from paceline_workers.server.openai.responses.request import ResponsesRequest
+from paceline_workers.server.openai.resumes import split
+from paceline_workers.server.openai.served import ServedModel
+
+_NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens", "response_format": "text.format"}
+
+
+async def responses_job(model: ServedModel, asked: Asked) -> Job:
+    """A job from the body of `/v1/responses`. Raises RequestError."""
+    body, resume = split(asked.body, asked.caller.resume)
+    request = parse(ResponsesRequest, body)
+    with renamed(_NAMES):
+        made = chat_of(request.chat(), body)
+        return await chat(model, made, asked, resume, Form(RESPONSE, partial(_answer, _told(request)), "input"))
+
+
+def chat_of(body: dict[str, Any], sent: bytes) -> ChatRequest:
+    """The request of a chat that was translated from what a client `sent`. Raises RequestError."""
+    try:
+        request = ChatRequest.model_validate(body)
+    except ValidationError as error:
+        raise refusal(error.errors(include_url=False)[0], sent) from None
+    request.check()
+    return request
+
+
+@contextmanager
+def renamed(names: Mapping[str, str]) -> Iterator[None]:
+    """What is refused of a chat is named as the client knows it."""
+    try:
+        yield
+    except RequestError as error:
+        field = (error.param or "").split("[")[0].split(".")[0]
+        if field not in names:
+            raise
+        words = error.message.replace(f"`{error.param}`", f"`{names[field]}`")
+        raise RequestError(error.code, words, param=names[field], headers=error.headers) from None
+
+
+def _answer(told: Mapping[str, Any], shape: Shape, identity: str, created: int) -> WritingShape:
+    return ResponseAnswer(shape, identity, created, told)
+
+
+def _told(request: ResponsesRequest) -> dict[str, Any]:
+    """What a response repeats of its request."""
+    return {
+        "model": request.model,
+        "background": False,
+        "error": None,
+        "instructions": request.instructions,
+        "max_output_tokens": request.max_output_tokens,
+        "metadata": request.metadata,
+        "parallel_tool_calls": request.parallel_tool_calls,
+        "previous_response_id": None,
+        "reasoning": {"effort": request.reasoning.effort, "summary": None},
+        "service_tier": "default",
+        "store": False,
+        "temperature": request.temperature,
+        "text": {"format": request.text.format or {"type": "text"}},
+        "tool_choice": request.tool_choice,
+        "tools": [tool.model_dump(exclude_unset=True) for tool in request.tools],
+        "top_logprobs": request.top_logprobs,
+        "top_p": request.top_p,
+        "truncation": "disabled",
+    }
