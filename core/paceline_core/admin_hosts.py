@@ -26,11 +26,15 @@ def named(environment: Mapping[str, str]) -> frozenset[str]:
     return frozenset(name.strip().lower() for name in environment.get(VARIABLE, "").split(",") if name.strip())
 
 
+def host_name(host: bytes) -> str:
+    """The name or address in a Host header, without its port, in lower case."""
+    text = host.decode("latin-1").lower()
+    return text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
+
+
 def is_own(host: bytes, further: frozenset[str] = frozenset()) -> bool:
     """Whether a Host header is one by which an admin port is called."""
-    text = host.decode("latin-1").lower()
-    name = text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
-    name = name.removesuffix(".")
+    name = host_name(host).removesuffix(".")
     if "." not in name and ":" not in name:
         return True
     return name in further or name.endswith(_INSIDE) or _is_address(name)

@@ -9,6 +9,7 @@ answers too. A page of this site names its own host; a name that somebody made t
 
 from collections.abc import Mapping
 
+from paceline_core.admin_hosts import host_name
 from paceline_core.auth import TrustFile
 from paceline_core.config import is_loopback
 from paceline_core.errors import Code, RequestError, answer
@@ -81,12 +82,6 @@ def _foreign(headers: Mapping[bytes, bytes], *, anonymous: bool) -> str:
     origin, host = headers.get(b"origin", b""), headers.get(b"host", b"")
     if not origin:
         return ""
-    if origin.partition(b"://")[2] != host or (anonymous and not is_loopback(_name(host))):
+    if origin.partition(b"://")[2] != host or (anonymous and not is_loopback(host_name(host))):
         return "Pages of other sites may not ask; leave the header `origin` out."
     return ""
-
-
-def _name(host: bytes) -> str:
-    """A Host header without its port."""
-    text = host.decode("latin-1")
-    return text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
