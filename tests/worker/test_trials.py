@@ -1,6 +1,7 @@
 """One suspect at a time: which request gets in, what the second one hears, and when the next may come."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import httpx
@@ -32,6 +33,16 @@ def test_a_second_suspect_is_refused_until_the_first_has_got_on() -> None:
             with pytest.raises(RequestError), trials.entered("g/3;4"):
                 raise AssertionError
     assert cleared == [("g/1",)]
+
+
+def test_the_end_of_an_earlier_run_of_a_request_ends_no_later_trial_of_it() -> None:
+    trials = Trials()
+    first = contextlib.ExitStack()
+    first.enter_context(trials.entered("g/1;1")).brought(1)
+    with trials.entered("g/1;4"):
+        first.close()
+        with pytest.raises(RequestError), trials.entered("g/2;4"):
+            raise AssertionError
 
 
 def test_a_suspect_that_ends_makes_room_and_is_not_cleared_by_that() -> None:

@@ -39,7 +39,7 @@ class Trials:
 
     def __init__(self, on_cleared: Callable[[tuple[str, ...]], None] = lambda _: None) -> None:
         self._on_cleared = on_cleared
-        self._open = ""
+        self._open: Trial | None = None
         self._cleared: tuple[str, ...] = ()
 
     @contextlib.contextmanager
@@ -49,21 +49,20 @@ class Trials:
         if told is None:
             yield Trial(0, lambda: None)
             return
-        name = told[1]
-        if self._open:
+        if self._open is not None:
             message = "A request that a worker may have died of is on trial here, and one is enough; retry."
             raise RequestError(Code.NO_CAPACITY, message, retry_after=RETRY_S, headers={SUSPECT: "busy"})
-        self._open = name
+        trial = self._open = Trial(int(told[2]), lambda: self._clear(trial, told[1]))
         try:
-            yield Trial(int(told[2]), lambda: self._clear(name))
+            yield trial
         finally:
-            self._end(name)
+            self._end(trial)
 
-    def _clear(self, name: str) -> None:
-        self._end(name)
+    def _clear(self, trial: Trial, name: str) -> None:
+        self._end(trial)
         self._cleared = (*self._cleared, name)[-CLEARED:]
         self._on_cleared(self._cleared)
 
-    def _end(self, name: str) -> None:
-        if self._open == name:
-            self._open = ""
+    def _end(self, trial: Trial) -> None:
+        if self._open is trial:
+            self._open = None
