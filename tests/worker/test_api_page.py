@@ -51,7 +51,7 @@ def test_a_page_without_a_table_is_a_fault() -> None:
         ("{:,} values", VALUES),
         ("up to {:,} of either", INPUTS_LIMIT),
         ("or when {} texts of over 4,096 characters", WAITING),
-        ("at most {:,}: their text", IDS_LIMIT),
+        ("at most {:,}, or a longer context: their text", IDS_LIMIT),
         ("at most {:,} characters, or 16 for each token", COUNTED_CHARACTERS),
         ("each header counting for {} bytes more (431)", HEADER_COST),
     ],
