@@ -28,6 +28,21 @@ def test_openai_chats_streams_calls_parses_and_embeds(served: Served) -> None:
     assert (found["parsed"], found["vector"]) == ("Judgement", 128)
 
 
+def test_openai_responses_are_streamed_called_and_parsed(served: Served) -> None:
+    found = served.script(OPENAI, "openai_responses.py")
+    told_alike(found["texts"])
+    assert (found["kinds"][0], found["kinds"][-1]) == ("response.created", "response.completed")
+    assert (found["call"], found["city"] in {"Oslo", "Rome"}, found["parsed"]) == ("weather", True, "Judgement")
+
+
+def test_langchain_speaks_responses(served: Served) -> None:
+    found = served.script(LANGCHAIN, "langchain_openai_responses.py")
+    assert found["calls"] == found["streamed_calls"] == ["weather"]
+    assert found["same"], "streamed and whole"
+    assert found["result"] in {"rain in Oslo", "rain in Rome"}
+    assert (found["after"], found["judged"]) == ("ai", "Judgement")
+
+
 def test_langchain_binds_tools_and_parses_structured_output(served: Served) -> None:
     found = served.script(LANGCHAIN, "langchain_openai_chat.py")
     assert found["result"] in {"rain in Oslo", "rain in Rome"}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from tests.clients.conftest import Served
-from tests.clients.environments import AI_SDK, AIPERF, GUIDELLM, INSTRUCTOR, PYDANTIC_AI, installed
+from tests.clients.environments import AI_SDK, AIPERF, GUIDELLM, INSTRUCTOR, OPENAI_AGENTS, PYDANTIC_AI, installed
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 REQUESTS, TOKENS = 4, 8
@@ -20,6 +20,12 @@ def test_pydantic_ai_takes_a_native_output_after_a_call(served: Served) -> None:
     [opening, *_] = served.post("/tokenize", prompt="<tool_call>", add_special_tokens=False)["tokens"]
     found = served.script(PYDANTIC_AI, "pydantic_ai_native_output.py", str(opening))
     assert found == {"output": "Judgement", "calls": 1, "requests": 2}
+
+
+def test_an_agent_as_openais_sdk_makes_it_calls_a_tool_and_answers(served: Served) -> None:
+    found = served.script(OPENAI_AGENTS, "openai_agents_tool.py")
+    assert found["items"] == ["tool_call_item", "tool_call_output_item", "message_output_item"]
+    assert (found["calls"], found["output"]) == (1, "str")
 
 
 def test_the_ai_sdk_generates_streams_calls_and_builds_objects(served: Served) -> None:
