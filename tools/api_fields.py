@@ -12,7 +12,15 @@ from pathlib import Path
 
 from paceline_workers.server.openai.fields import FIELDS, Api, Field, Route
 from paceline_workers.server.openai.fields.paths import PATHS
-from paceline_workers.server.openai.fields.row import CHAT, DETOKENIZE, EMBEDDINGS, GENERATING, RESPONSES, TOKENIZE
+from paceline_workers.server.openai.fields.row import (
+    CHAT,
+    DETOKENIZE,
+    EMBEDDINGS,
+    GENERATING,
+    MESSAGES,
+    RESPONSES,
+    TOKENIZE,
+)
 
 PAGE = "docs/api.md"
 
@@ -38,6 +46,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "generating fields": lambda: field_table(GENERATING),
     "embeddings fields": lambda: field_table(EMBEDDINGS),
     "responses fields": lambda: field_table(RESPONSES),
+    "messages fields": lambda: field_table(MESSAGES),
     "tokenize fields": lambda: field_table(TOKENIZE),
     "detokenize fields": lambda: field_table(DETOKENIZE),
     "routes": path_table,

@@ -59,7 +59,10 @@ def judge_again(headers: Mapping[bytes, bytes], name: RequestClass, service: str
 
 def _bearer(headers: Mapping[bytes, bytes]) -> str | None:
     scheme, _, value = headers.get(b"authorization", b"").partition(b" ")
-    return value.strip().decode("latin-1") if scheme.lower() == b"bearer" else None
+    if scheme.lower() == b"bearer":
+        return value.strip().decode("latin-1")
+    own = headers.get(b"x-api-key")  # as Anthropic's clients send it
+    return None if own is None else own.strip().decode("latin-1")
 
 
 def _open(name: RequestClass, tenant: ResolvedTenant) -> RequestClass:

@@ -31,6 +31,7 @@ _PATHS = {
     "/v1/completions": Route.GENERATE,
     "/v1/embeddings": Route.GENERATE,
     "/v1/responses": Route.GENERATE,
+    "/v1/messages": Route.GENERATE,
     "/tokenize": Route.TOKENS,
     "/detokenize": Route.TOKENS,
     "/v1/models": Route.MODELS,

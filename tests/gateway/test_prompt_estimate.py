@@ -70,6 +70,17 @@ def test_padded_bodies_change_nobodys_estimate() -> None:
         ({"prompt": ["four", "five!"]}, TEXT, Prompt(9, 0, 2)),
         ({"prompt": []}, TEXT, Prompt(0, 0)),
         ({"input": ["four"] * 3}, EMBED, Prompt(12, 0, 3)),
+        ({"system": [{"type": "text", "text": "four"}], "messages": []}, "/v1/messages", Prompt(4)),
+        (
+            {
+                "messages": [
+                    {"content": [{"type": "tool_result", "content": "four"}, {"type": "thinking", "thinking": "a"}]}
+                ]
+            },
+            "/v1/messages",
+            Prompt(5, MESSAGE_TOKENS),
+        ),
+        ({"messages": [{"content": [{"type": "tool_use", "input": {}}]}]}, "/v1/messages", Prompt(9, MESSAGE_TOKENS)),
         ({"instructions": "four", "input": "four", "metadata": WORDS}, RESPONSES, Prompt(8)),
         (
             {"input": [{"role": "user", "content": [{"type": "input_text", "text": "four"}]}]},

@@ -16,6 +16,7 @@ from tests.worker.vllm_fields import VLLM_FIELDS
 from paceline_core import __version__
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.routes import find_route
+from paceline_workers.server.openai.anthropic.request import MessagesRequest
 from paceline_workers.server.openai.body import Body
 from paceline_workers.server.openai.embeddings import EmbeddingRequest
 from paceline_workers.server.openai.fields import FIELDS, Api, Field, Route, Support, field_of
@@ -30,6 +31,7 @@ MODELS: dict[str, type[Body]] = {
         ChatRequest,
         CompletionRequest,
         EmbeddingRequest,
+        MessagesRequest,
         ResponsesRequest,
         TokenizeRequest,
         DetokenizeRequest,
@@ -40,6 +42,7 @@ BODIES: dict[str, dict[str, Any]] = {
     Route.COMPLETIONS: {"model": "m", "prompt": "hi"},
     Route.EMBEDDINGS: {"model": "m", "input": "hi"},
     Route.RESPONSES: {"model": "m", "input": "hi"},
+    Route.MESSAGES: {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5},
     Route.TOKENIZE: {"prompt": "hi"},
     Route.DETOKENIZE: {"tokens": [1]},
 }

@@ -26,6 +26,10 @@ _RESPONSES = """
     request_id mm_processor_kwargs priority cache_salt enable_response_messages previous_input_messages
     previous_response structured_outputs repetition_penalty seed stop ignore_eos vllm_xargs kv_transfer_params
 """
+_MESSAGES = """
+    model messages max_tokens metadata output_config stop_sequences stream system temperature tool_choice tools top_k
+    top_p kv_transfer_params chat_template_kwargs
+"""
 _TOKENIZE = "model prompt messages tools add_special_tokens return_token_strs"
 _TEMPLATE = """
     add_generation_prompt continue_final_message chat_template chat_template_kwargs media_io_kwargs mm_processor_kwargs
@@ -36,6 +40,7 @@ VLLM_FIELDS: dict[Route, set[str]] = {
     Route.COMPLETIONS: {*_SHARED.split(), "prompt", "suffix", "prompt_embeds"},
     Route.EMBEDDINGS: {*_TEMPLATE.split(), *_EMBEDDINGS.split()},
     Route.RESPONSES: set(_RESPONSES.split()),
+    Route.MESSAGES: set(_MESSAGES.split()),
     Route.TOKENIZE: {*_TEMPLATE.split(), *_TOKENIZE.split()},
     Route.DETOKENIZE: {"model", "tokens"},
 }

@@ -12,6 +12,19 @@ from paceline_core.errors.table import Code
 from paceline_core.errors.tree import RequestError
 
 PATIENCE_S = 60.0
+ANTHROPIC = "/v1/messages"
+"""The route whose errors have Anthropic's form."""
+_ANTHROPIC_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
 MESSAGE = 4096
 """Characters: what a client sent is not sent back to it by the megabyte."""
 
@@ -23,15 +36,20 @@ class Answer:
     status: int
     headers: dict[str, str]
     body: bytes
+    named: bytes = b""
+    """The line that names its event, on routes whose clients go by names."""
 
     @property
     def event(self) -> bytes:
         """`data: {...}` and the `[DONE]` after it: clients read the error and stop cleanly."""
-        return b"data: " + self.body + b"\n\ndata: [DONE]\n\n"
+        return self.named + b"data: " + self.body + b"\n\ndata: [DONE]\n\n"
 
 
-def answer(error: Exception) -> Answer:
-    """Map any exception; one that is not a RequestError becomes `internal_error` without its text."""
+def answer(error: Exception, path: str = "") -> Answer:
+    """Map any exception, in the form that the clients of this route read.
+
+    One that is not a RequestError becomes `internal_error` without its text.
+    """
     if not isinstance(error, RequestError):
         error = RequestError(Code.INTERNAL_ERROR, "The server failed to handle the request; it has been logged.")
     row = error.row
@@ -43,4 +61,8 @@ def answer(error: Exception) -> Answer:
         headers["retry-after-ms"] = str(max(1, math.ceil(error.retry_after * 1000)))
     words = error.message if len(error.message) <= MESSAGE else f"{error.message[:MESSAGE]}..."
     detail = {"message": words, "type": row.type, "param": error.param, "code": str(error.code)}
+    if path == ANTHROPIC:
+        detail["type"] = _ANTHROPIC_TYPES.get(row.status, "api_error")
+        told = json.dumps({"type": "error", "error": detail}, ensure_ascii=False).encode()
+        return Answer(row.status, headers, told, b"event: error\n")
     return Answer(row.status, headers, json.dumps({"error": detail}, ensure_ascii=False).encode())

@@ -278,7 +278,8 @@ class Connection(asyncio.Protocol):
                 return
             item = self._reader.ready.popleft()
             bare = item.head is not None and item.head.method == "HEAD"
-            self._reply = reply = Reply(self, keep_alive=item.keep_alive, chunked=item.chunked, bare=bare)
+            path = "" if item.head is None else item.head.path
+            self._reply = reply = Reply(self, keep_alive=item.keep_alive, chunked=item.chunked, bare=bare, path=path)
             budget.left -= REQUEST
             if isinstance(item, Refusal):
                 self._house.application.refuse(item, reply)

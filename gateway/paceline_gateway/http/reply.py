@@ -48,7 +48,7 @@ class Reply:
     """One answer. `on_gone` is called once if the client leaves before the end, with whether it was cut since it read
     nothing; `on_pressure` when it reads slowly.
 
-    `bare`: it answers HEAD, so its content is told by its length alone.
+    `bare`: it answers HEAD, so its content is told by its length alone. `path`: the route, for the form of its errors.
     """
 
     __slots__ = (
@@ -57,6 +57,7 @@ class Reply:
         "_held",
         "_keep_alive",
         "_last",
+        "_path",
         "_wire",
         "_write",
         "begun",
@@ -65,11 +66,12 @@ class Reply:
         "on_pressure",
     )
 
-    def __init__(self, wire: Wire, *, keep_alive: bool, chunked: bool, bare: bool = False) -> None:
+    def __init__(self, wire: Wire, *, keep_alive: bool, chunked: bool, bare: bool = False, path: str = "") -> None:
         self._wire = wire
         self._keep_alive = keep_alive
         self._chunked = chunked
         self._bare = bare
+        self._path = path
         self._last = b""
         self._held: list[bytes] = []
         self._write: Callable[[bytes], None] = wire.write
@@ -118,7 +120,7 @@ class Reply:
         """End with an error in the form that is still possible."""
         if self.done:
             return
-        spoken = answer(error)
+        spoken = answer(error, self._path)
         if self.begun:
             # an event that the worker left half sent must not swallow ours
             self.end(spoken.event if self._last.endswith(b"\n\n") else b"\n\n" + spoken.event)

@@ -19,9 +19,10 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "/v1/chat/completions": ("messages", "tools", "functions", "documents", "chat_template_kwargs"),
     "/v1/completions": ("prompt", "suffix"),
     "/v1/embeddings": ("input",),
+    "/v1/messages": ("system_blocks", "messages", "tools", "chat_template_kwargs"),
     "/v1/responses": ("instructions", "items", "tools", "chat_template_kwargs"),
 }
-_NAMES: Final = {"items": "input"}
+_NAMES: Final = {"items": "input", "system_blocks": "system"}
 """What a field is called in the body, where another route's field of that name holds something else."""
 _TEXTS: Final = (
     "content", "name", "reasoning_content", "reasoning", "refusal", "tool_call_id", "arguments", "output", "summary"
@@ -62,7 +63,8 @@ def measure(data: Mapping[str, Any], path: str) -> Prompt:
             text += len(orjson.dumps(value))
             continue
         turns = field == "messages" or (field == "items" and isinstance(value, list))
-        found = _messages(value) if turns else _inputs(value)
+        blocks = field == "system_blocks" and isinstance(value, list)
+        found = _messages(value) if turns else _parts(value) if blocks else _inputs(value)
         text, tokens, prompts = text + found.text, tokens + found.tokens, max(prompts, found.prompts)
     return Prompt(text, tokens, prompts, "messages" in fields and data.get("chat_template") is not None)
 
@@ -105,12 +107,27 @@ def _messages(value: Any) -> Prompt:
 def _parts(parts: Sequence[Any]) -> Prompt:
     text = tokens = 0
     for part in parts:
-        words = part.get("text") if isinstance(part, dict) else part
+        words = _words(part) if isinstance(part, dict) else part
         if isinstance(words, str):
             text += _bytes(words)
+        elif isinstance(words, list):
+            found = _parts(words)
+            text, tokens = text + found.text, tokens + found.tokens
         else:
             tokens += PART_TOKENS
     return Prompt(text, tokens)
+
+
+def _words(part: Mapping[str, Any]) -> Any:
+    """What a template writes of a part: a text, or parts within it; None for a part that is no text."""
+    match part.get("type"):
+        case "thinking":
+            return part.get("thinking")
+        case "tool_use":
+            return orjson.dumps([part.get("name"), part.get("input")]).decode()
+        case "tool_result":
+            return part.get("content", "")
+    return part.get("text")
 
 
 def _bytes(text: str) -> int:

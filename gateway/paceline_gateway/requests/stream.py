@@ -167,7 +167,7 @@ class StreamScan:
             self._usage = lines
             if not self._positions:
                 self._read_usage(lines)
-        if lines.find(b'data: {"error"') >= 0:
+        if lines.find(b'data: {"error"') >= 0 or lines.find(b"event: error\n") >= 0:
             self.failed = True
         kept.append(lines)
 

@@ -49,8 +49,8 @@ class Told:
         if self.cut is None:
             identity, created = _IDENTITY.search(self._beginning), _CREATED.search(self._beginning)
             choices = _choices(self._lines.splitlines())
-            if identity and created and choices:
-                return Resume(id=identity[1].decode(), created=int(created[1]), choices=choices)
+            if identity and choices and (created or b"message_start" in self._beginning):
+                return Resume(id=identity[1].decode(), created=int(created[1]) if created else 0, choices=choices)
             self.give_up(CutReason.UNKNOWN)
         return None
 

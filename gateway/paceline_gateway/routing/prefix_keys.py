@@ -19,7 +19,7 @@ from xxhash import xxh3_64_intdigest
 from paceline_core.wire import PrefixKeys
 from paceline_core.wire.prefix import BLOCK, reaches
 
-_RENDERED = ("chat_template", "chat_template_kwargs", "documents", "instructions")
+_RENDERED = ("chat_template", "chat_template_kwargs", "documents", "instructions", "system")
 """Fields that change a whole prompt, wherever the template writes them."""
 
 

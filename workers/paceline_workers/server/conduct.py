@@ -104,12 +104,12 @@ async def _refuse(exchange: Exchange, error: RequestError) -> Outcome:
         return error.row.outcome
     if exchange.reply.started:
         late = error if error.row.moment is not Moment.BEFORE else RequestError(Code.STREAM_LOST, error.message)
-        await exchange.reply.write(answer(late).event, more=False)
+        await exchange.reply.write(answer(late, exchange.path).event, more=False)
         return late.row.outcome
     headers = DRAINING if error.code is Code.DRAINING else {}
     if exchange.movable and isinstance(error, Moved):
         headers = headers | {MOVED_HEADER: error.reason}
-    await exchange.refuse(answer(error), headers, unread=error.code is Code.REQUEST_TOO_LARGE)
+    await exchange.refuse(answer(error, exchange.path), headers, unread=error.code is Code.REQUEST_TOO_LARGE)
     return error.row.outcome
 
 

@@ -43,6 +43,11 @@ class Exchange(Protocol):
         ...
 
     @property
+    def path(self) -> str:
+        """The route."""
+        ...
+
+    @property
     def movable(self) -> bool:
         """Who asks can have the rest of a stream from another worker."""
         ...
@@ -69,6 +74,7 @@ class HttpExchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, *, holding: Holding, write_limit_s: float) -> None:
         self._headers = scope["headers"]
+        self.path: str = scope["path"]
         self._receive = receive
         self._holding = holding
         self.caller: Caller = scope["caller"]

@@ -23,7 +23,7 @@ Logprob = tuple[float, list[tuple[int, float]]]
 class Piece:
     """New output. `ids` begin at `position`; `finish` is "" while running, else stop, length or content_filter.
 
-    `reasoning` stands before `text`.
+    `reasoning` stands before `text`. `stop`: the stop string that has ended it.
     """
 
     text: str
@@ -32,6 +32,7 @@ class Piece:
     finish: str
     logprobs: list[Logprob]
     reasoning: str = ""
+    stop: str = ""
 
 
 class Output:
@@ -92,7 +93,7 @@ class Output:
         piece = self.feed([Tokens("", place, list(ids), finish)])
         self._ids, self._logprobs = [], []
         text, reasoning = (piece.text, piece.reasoning) if piece else ("", "")
-        return Piece(text, place, list(ids), finish or self.stopped, [], reasoning)
+        return Piece(text, place, list(ids), finish or self.stopped, [], reasoning, self._stops.matched)
 
     @property
     def stopped(self) -> str:
@@ -152,7 +153,9 @@ class Output:
         return frame.finish
 
     def _piece(self, text: str, finish: str) -> Piece:
-        piece = Piece(text, self.tokens - len(self._ids), self._ids, finish, self._logprobs, self._reasoning)
+        piece = Piece(
+            text, self.tokens - len(self._ids), self._ids, finish, self._logprobs, self._reasoning, self._stops.matched
+        )
         self._ids, self._logprobs, self._reasoning = [], [], ""
         return piece
 

@@ -179,6 +179,7 @@ class _SocketExchange:
     """One message and its answer. What a header says of one prompt is nothing that a connection can keep."""
 
     movable = False
+    path = ""
 
     def __init__(self, caller: Caller, message: bytes, inbox: _Inbox, reply: _SocketReply) -> None:
         self._message = message

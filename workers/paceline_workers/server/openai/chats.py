@@ -27,8 +27,8 @@ from paceline_workers.server.reasoning import Reasoning
 from paceline_workers.server.reasoning_grammar import after_reasoning
 from paceline_workers.server.tools.alternative import alternative
 
-Told = Callable[[Shape, str, int], WritingShape]
-"""What writes the answer of another route: from a chat's shape, and the answer's id and time."""
+Told = Callable[[Shape, str, int, int], WritingShape]
+"""What writes the answer of another route: from a chat's shape, the answer's id and time, the prompt's tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,8 @@ async def chat(model: ServedModel, request: ChatRequest, asked: Asked, resume: R
     def shape(index: int, _scores: Sequence[PromptLogprob]) -> Shape:
         made: Shape = ToolShape(index, token_bytes, tools, identity) if tools else ChatShape(index, token_bytes)
         if form.told is not None:
-            own.append(form.told(made, identity, resume.created if resume else int(model.clock.utc().timestamp())))
+            created = resume.created if resume else int(model.clock.utc().timestamp())
+            own.append(form.told(made, identity, created, len(ids)))
             return own[0]
         made = Echo(made, request.echoed) if request.echoed else made
         return WithTokenIds(made) if request.return_token_ids else made

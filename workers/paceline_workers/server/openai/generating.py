@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from paceline_workers.server.openai.anthropic.job import messages_job
 from paceline_workers.server.openai.chats import chat_job
 from paceline_workers.server.openai.jobs import Asked, Job, completion_job
 from paceline_workers.server.openai.responses.job import responses_job
@@ -12,5 +13,5 @@ MakeJob = Callable[[ServedModel, Asked], Coroutine[Any, Any, Job]]
 
 SOCKETS: Mapping[str, MakeJob] = {"/v1/chat/completions": chat_job, "/v1/completions": completion_job}
 """Those that take WebSocket connections too."""
-GENERATING: Mapping[str, MakeJob] = {**SOCKETS, "/v1/responses": responses_job}
+GENERATING: Mapping[str, MakeJob] = {**SOCKETS, "/v1/responses": responses_job, "/v1/messages": messages_job}
 """All generating routes."""

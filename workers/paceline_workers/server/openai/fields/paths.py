@@ -28,7 +28,7 @@ PATHS: tuple[Path, ...] = (
     Path("/version", VLLM, worker=True, gateway=True),
     Path("/metrics", VLLM, worker=True, gateway=False, note="a gateway's are on its admin port"),
     Path("/v1/responses", BOTH, worker=True, gateway=True, note="nothing is kept: no `previous_response_id`"),
-    Path("/v1/messages", VLLM, worker=False, gateway=False, note="Anthropic's"),
+    Path("/v1/messages", VLLM, worker=True, gateway=True, note="Anthropic's, with its errors"),
     Path("/v1/score", VLLM, worker=False, gateway=False),
     Path("/v1/rerank", VLLM, worker=False, gateway=False),
     Path("/classify", VLLM, worker=False, gateway=False, note="needs a model made for it"),

@@ -12,6 +12,7 @@ class Route(StrEnum):
     COMPLETIONS = "/v1/completions"
     EMBEDDINGS = "/v1/embeddings"
     RESPONSES = "/v1/responses"
+    MESSAGES = "/v1/messages"
     TOKENIZE = "/tokenize"
     DETOKENIZE = "/detokenize"
 
@@ -53,6 +54,7 @@ COMPLETIONS = (Route.COMPLETIONS,)
 GENERATING = (Route.CHAT, Route.COMPLETIONS)
 EMBEDDINGS = (Route.EMBEDDINGS,)
 RESPONSES = (Route.RESPONSES,)
+MESSAGES = (Route.MESSAGES,)
 TOKENIZE = (Route.TOKENIZE,)
 DETOKENIZE = (Route.DETOKENIZE,)
 

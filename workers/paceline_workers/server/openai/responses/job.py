@@ -53,7 +53,7 @@ def renamed(names: Mapping[str, str]) -> Iterator[None]:
         raise RequestError(error.code, words, param=names[field], headers=error.headers) from None
 
 
-def _answer(told: Mapping[str, Any], shape: Shape, identity: str, created: int) -> WritingShape:
+def _answer(told: Mapping[str, Any], shape: Shape, identity: str, created: int, _prompt: int) -> WritingShape:
     return ResponseAnswer(shape, identity, created, told)
 
 

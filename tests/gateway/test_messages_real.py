@@ -1,0 +1,64 @@
+"""`/v1/messages` through a gateway: keys and errors as Anthropic's clients know them, and streams whose workers die."""
+
+import asyncio
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gateway.replicas import EMULATED, replicas
+from tests.gateway.stand import Stand, gateway, until
+
+from paceline_core.auth import new_hop_key
+
+pytestmark = pytest.mark.real
+KEY = new_hop_key()
+ROUTE = "/v1/messages"
+TOKENS, STREAMS = 30, 6
+
+
+def body(number: int, **how: Any) -> dict[str, Any]:
+    question = [{"role": "user", "content": f"What is TTFT, {number}?"}]
+    return {"model": "chat", "messages": question, "max_tokens": TOKENS, "temperature": 0, **how}
+
+
+async def told(stand: Stand, number: int) -> tuple[str, Any]:
+    """The text of a stream and its last delta."""
+    answer = await stand.client.post(ROUTE, json=body(number, stream=True))
+    lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: {")]
+    events = [json.loads(line) for line in lines]
+    assert [event["type"] for event in events][:: len(events) - 1] == ["message_start", "message_stop"], answer.text
+    text = "".join(event["delta"]["text"] for event in events if event["type"] == "content_block_delta")
+    return text, next(event for event in events if event["type"] == "message_delta")
+
+
+async def test_workers_that_die_break_no_stream_of_messages(tmp_path: Path) -> None:
+    with replicas(tmp_path, 2, KEY, engine=EMULATED) as workers:
+        async with gateway(tmp_path, hop_key=KEY) as stand:
+            await stand.serve([worker.endpoint for worker in workers])
+            asked = [asyncio.create_task(told(stand, number)) for number in range(STREAMS)]
+            await until(partial(_far, stand, workers[-1].name))
+            workers.pop().kill()
+            for text, last in await asyncio.gather(*asked):  # drawn without a seed, so each is a text of its own
+                assert text
+                assert (last["delta"]["stop_reason"], last["usage"]["output_tokens"]) == ("max_tokens", TOKENS)
+            assert await stand.metric("paceline_stream_resumed_total", reason="connection") > 0
+            await _whole(stand)
+
+
+async def _whole(stand: Stand) -> None:
+    """The key may come in a header of its own; errors have Anthropic's form, those of the gateway too."""
+    stand.client.headers.pop("authorization")
+    missing = await stand.client.post(ROUTE, json=body(1))
+    assert (missing.status_code, missing.json()["error"]["type"]) == (401, "authentication_error")
+    own = {"x-api-key": stand.key, "anthropic-version": "2023-06-01"}
+    answer = await stand.client.post(ROUTE, json=body(1), headers=own)
+    assert answer.json()["usage"]["output_tokens"] > 0
+    refused = await stand.client.post(ROUTE, json=body(1, model="other"), headers=own)
+    assert (refused.status_code, refused.json()["type"]) == (404, "error")
+    assert refused.json()["error"]["type"] == "not_found_error"
+
+
+def _far(stand: Stand, worker: str) -> bool:
+    return any(call.life.worker == worker and call.life.meter.output > 1 for call in stand.calls)

@@ -1,0 +1,132 @@
+"""A chat's answer as a message: its content blocks, and the events of a stream.
+
+One state machine tells both. An answer that goes on after another worker lost it runs through the same machine and
+forgets what comes out.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UnsetType
+
+from paceline_workers.server.openai.answers import Kind, Shape, Usage
+from paceline_workers.server.openai.chat_answers import ChatChunk, ToolCall
+from paceline_workers.server.output import Piece
+
+MESSAGE = Kind("msg_", "message", "message")
+_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
+Event = dict[str, Any]
+_json = msgspec.json.Encoder()
+
+
+class MessageAnswer:
+    """A shape over that of a chat, whose prompt has so many tokens."""
+
+    kind = MESSAGE
+
+    def __init__(self, shape: Shape, identity: str, created: int, model: str, prompt: int) -> None:
+        self.id = identity
+        self.created = created
+        self.model = model
+        self._prompt = prompt
+        self._shape = shape
+        self._blocks: list[Event] = []
+        self._open = False
+        self._finish = ""
+        self._stop = ""
+
+    def opening(self) -> list[Any]:
+        """The message before it has content."""
+        self._shape.opening()
+        return [{"type": "message_start", "message": self._message(self._prompt, 0)}]
+
+    def chunks(self, piece: Piece) -> list[Any]:
+        """The events of a piece."""
+        self._stop = piece.stop or self._stop
+        return [event for chunk in self._shape.chunks(piece) for event in self._events(chunk)]
+
+    def skip(self, piece: Piece) -> None:
+        """Take it in as if it were told."""
+        self.chunks(piece)
+
+    def whole(self, pieces: Sequence[Piece]) -> Any:
+        """Nothing: `body` tells all that the pieces were."""
+        for piece in pieces:
+            self.chunks(piece)
+
+    def events(self, choices: list[Any], usage: Usage | UnsetType | None, *, opening: bool = False) -> list[bytes]:  # noqa: ARG002 - told at the end
+        """As they are."""
+        return [_written(event) for event in choices]
+
+    def ending(self, usage: Usage, *, asked: bool) -> bytes:  # noqa: ARG002 - a message always has it
+        """Why it stopped, and its usage."""
+        told = self._message(usage.prompt_tokens, usage.completion_tokens)
+        delta = {"stop_reason": told["stop_reason"], "stop_sequence": told["stop_sequence"]}
+        last = {"type": "message_delta", "delta": delta, "usage": told["usage"]}
+        return _written(last) + _written({"type": "message_stop"})
+
+    def body(self, choices: list[Any], usage: Usage) -> bytes:  # noqa: ARG002 - they have become blocks
+        """The whole message."""
+        return _json.encode(self._message(usage.prompt_tokens, usage.completion_tokens))
+
+    def _message(self, prompt: int, output: int) -> Event:
+        reason = None
+        if self._finish:
+            reason = "stop_sequence" if self._stop else _REASONS.get(self._finish, "end_turn")
+        return {
+            "id": self.id,
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "content": list(self._blocks),
+            "stop_reason": reason,
+            "stop_sequence": self._stop or None,
+            "usage": {"input_tokens": prompt, "output_tokens": output},
+        }
+
+    def _events(self, chunk: ChatChunk) -> list[Event]:
+        delta, events = chunk.delta, list[Event]()
+        if isinstance(delta.reasoning, str):
+            events += self._added("thinking", "thinking_delta", delta.reasoning)
+        if isinstance(delta.content, str) and delta.content:
+            events += self._added("text", "text_delta", delta.content)
+        for call in delta.tool_calls or ():
+            events += self._called(call)
+        if chunk.finish_reason:
+            self._finish = chunk.finish_reason
+            events += self._close()
+        return events
+
+    def _added(self, kind: str, delta: str, text: str) -> list[Event]:
+        events = []
+        if not self._open or self._blocks[-1]["type"] != kind:
+            events = self._close()
+            block: Event = {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {})
+            self._blocks.append(block)
+            self._open = True
+            events.append(self._of("content_block_start", content_block=dict(block)))
+        self._blocks[-1][kind] += text
+        return [*events, self._of("content_block_delta", delta={"type": delta, kind: text})]
+
+    def _called(self, call: ToolCall) -> list[Event]:
+        """A call, which comes whole."""
+        events, arguments = self._close(), call.function.arguments
+        own = {"type": "tool_use", "id": call.id, "name": call.function.name}
+        self._blocks.append({**own, "input": json.loads(arguments)})
+        self._open = True
+        events.append(self._of("content_block_start", content_block={**own, "input": {}}))
+        delta = {"type": "input_json_delta", "partial_json": arguments}
+        return [*events, self._of("content_block_delta", delta=delta), *self._close()]
+
+    def _close(self) -> list[Event]:
+        was, self._open = self._open, False
+        return [self._of("content_block_stop")] if was else []
+
+    def _of(self, kind: str, **fields: Any) -> Event:
+        return {"type": kind, "index": len(self._blocks) - 1, **fields}
+
+
+def _written(event: Event) -> bytes:
+    return b"event: " + str(event["type"]).encode() + b"\ndata: " + _json.encode(event) + b"\n\n"
