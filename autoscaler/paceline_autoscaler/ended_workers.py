@@ -3,8 +3,8 @@
 What the list of workers shows now is compared with what it showed before: more restarts, a disruption, a failed pod, or
 a worker that vanished without having been told to end. An engine's end is told by its worker's own load stream. Each
 end is told once; the recorder of Events counts those that repeat and bounds what is written about one service.
-Holes: a worker that is deleted by hand drains and is not told from one that a scale-down chose; what ended while nobody
-led, or while the watch was lost, is not told.
+Holes: a worker that is deleted by hand, by force too, is not told from one that a scale-down chose, since the server
+shows both as terminating first; what ended while nobody led, or while the watch was lost, is not told.
 """
 
 from collections import deque
