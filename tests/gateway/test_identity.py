@@ -17,6 +17,7 @@ def bearer(text: str, scheme: str = "Bearer") -> dict[bytes, bytes]:
 def test_a_key_names_its_tenant() -> None:
     assert authenticate(bearer(KEY), SEEN).name == "team"
     assert authenticate(bearer(KEY, "bearer"), SEEN).name == "team"
+    assert authenticate({b"x-api-key": KEY.encode()}, SEEN).name == "team"
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,8 @@ def test_a_key_names_its_tenant() -> None:
         {},
         {b"authorization": b""},
         {b"authorization": KEY.encode()},
+        {b"x-api-key": KEY[:-1].encode()},
+        bearer("pl_aaaaaaaa_" + "a" * 32) | {b"x-api-key": KEY.encode()},
         bearer(KEY, "Basic"),
         bearer(""),
         bearer(KEY[:-1]),

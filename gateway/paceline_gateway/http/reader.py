@@ -28,7 +28,15 @@ PIPELINE_LIMIT = 16
 HEADER_COST = 32
 """What each header counts for beyond its text, as in HTTP/2: so the limit in bytes is one of their number too."""
 _ONCE = frozenset(
-    {b"host", b"authorization", b"content-type", b"x-request-id", b"x-paceline-class", b"transfer-encoding"}
+    {
+        b"host",
+        b"authorization",
+        b"x-api-key",
+        b"content-type",
+        b"x-request-id",
+        b"x-paceline-class",
+        b"transfer-encoding",
+    }
 )
 _OTHERS = {b"PRI * HTTP/2": "HTTP/2", b"\x16\x03": "TLS"}
 _VERSIONS = frozenset({"1.0", "1.1"})
