@@ -2,6 +2,7 @@
 
 import socket
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
@@ -123,6 +124,8 @@ class GatewayConfig(Config):
     hedging: Hedging | None = None
     """Off by default: what a second worker does for a stream, it does not do for others."""
     access_log: bool = True
+    cors_origins: tuple[Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")], ...] = ()
+    """Origins of pages that may read answers in a browser, such as `https://chat.example.com`; `*`: every page."""
     settle_s: float = Field(default=0.0, ge=0)
     """How long new work is still taken after SIGTERM: until every load balancer knows that this gateway leaves."""
     drain_s: float = Field(default=30.0, gt=0)

@@ -17,6 +17,7 @@ from paceline_gateway import models
 from paceline_gateway.admission import Admission, admit, admit_tokens
 from paceline_gateway.desk import Desk
 from paceline_gateway.floor import RETRY_S, Floor
+from paceline_gateway.http.cors import NO_CORS, CorsPolicy, preflight_fields
 from paceline_gateway.http.message import Head, Request
 from paceline_gateway.http.reader import Refusal
 from paceline_gateway.http.reply import Reply, json_fields, request_id_field
@@ -25,7 +26,7 @@ from paceline_gateway.proxy import Call
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.quota.nouns import Reservation, Use
 from paceline_gateway.requests import events as e
-from paceline_gateway.routes import Route, check_bodiless, check_coding, find_route, find_socket, writes
+from paceline_gateway.routes import Route, check_bodiless, check_coding, find_route, find_socket, methods_of, writes
 from paceline_gateway.routing.directory import NOTHING, Directory
 from paceline_gateway.telemetry.access import AccessLog
 
@@ -40,10 +41,17 @@ _ANSWERED_BY_WORKERS = frozenset({Route.GENERATE, Route.TOKENS})
 class Gateway:
     """`draw` in [0, 1) chooses among weighted backends."""
 
-    def __init__(self, floor: Floor, access: AccessLog, draw: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self,
+        floor: Floor,
+        access: AccessLog,
+        draw: Callable[[], float] = random.random,
+        cors: CorsPolicy = NO_CORS,
+    ) -> None:
         self._floor = floor
         self._access = access
         self._draw = draw
+        self._cors = cors
         self._tickets = count()
 
     def gate(self, head: Head) -> RequestError | None:
@@ -53,11 +61,12 @@ class Gateway:
             return None
         try:
             if head.upgrade:
-                find_socket(head)
-            route = None if head.upgrade else find_route(head.method, head.path)
-            if route in _READ_ONLY:
+                find_socket(head, self._cors)
+            preflight = self._cors.is_preflight(head)
+            route = None if head.upgrade or preflight else find_route(head.method, head.path)
+            if route in _READ_ONLY or preflight:
                 check_bodiless(head)
-            if route is not Route.HEALTH:
+            if route is not Route.HEALTH and not preflight:
                 head.tenant = self._authenticate(head, picture)
             check_coding(head.headers)
             head.judged = self._floor.pictures
@@ -83,6 +92,10 @@ class Gateway:
         """Take a whole request."""
         request_id = _request_id(request.head)
         try:
+            if self._cors.is_preflight(request.head):
+                methods = ", ".join(methods_of(request.head.path))
+                reply.whole(200, request_id_field(request_id) + preflight_fields(request.head.headers, methods), b"")
+                return
             route = find_route(request.head.method, request.head.path)
             if route in _ANSWERED_BY_WORKERS:
                 self._generate(request, reply, request_id, counts=route is Route.TOKENS)

@@ -28,6 +28,7 @@ from paceline_gateway.checkpoint import Checkpoint
 from paceline_gateway.config import GatewayConfig
 from paceline_gateway.floor import Floor, Parts
 from paceline_gateway.gateway import Gateway
+from paceline_gateway.http.cors import CorsPolicy
 from paceline_gateway.http.server import Server
 from paceline_gateway.leaving import Leaving, Stage
 from paceline_gateway.loads import LoadStreams
@@ -95,8 +96,9 @@ class GatewayProcess:
         self._clock = clock
         self._ports = ports
         self._loads = loads
-        self._gateway = Gateway(floor, access)
-        self.server = Server(self._gateway, config.limits, clock)
+        cors = CorsPolicy(frozenset(config.cors_origins))
+        self._gateway = Gateway(floor, access, cors=cors)
+        self.server = Server(self._gateway, config.limits, clock, cors=cors)
         self._series = ProcessSeries(metrics, self.server, outlets)
         self._watcher = Watcher(
             cluster,

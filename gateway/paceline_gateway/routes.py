@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from paceline_core.errors import Code, RequestError
+from paceline_gateway.http.cors import NO_CORS, CorsPolicy
 from paceline_gateway.http.handshake import is_foreign
 from paceline_gateway.http.message import Head, Headers
 
@@ -45,12 +46,12 @@ _SOCKETS = frozenset({"/v1/chat/completions", "/v1/completions"})
 MODELS_PREFIX = "/v1/models/"
 
 
-def find_socket(head: Head) -> None:
+def find_socket(head: Head, cors: CorsPolicy = NO_CORS) -> None:
     """Whether a path takes WebSocket connections, and from this page. Raises RequestError."""
     if head.path not in _SOCKETS:
         message = f"{head.path[:128]} takes no WebSocket; /v1/chat/completions and /v1/completions do."
         raise RequestError(Code.ROUTE_NOT_FOUND, message)
-    if is_foreign(head.headers):
+    if is_foreign(head.headers) and not cors.allows(head.headers):
         message = "Pages of other sites may not connect; leave the header `origin` out."
         raise RequestError(Code.INVALID_REQUEST, message, param="origin")
 
@@ -75,16 +76,26 @@ def check_coding(headers: Headers) -> None:
         raise RequestError(Code.INVALID_REQUEST, message, param="content-encoding", headers=plain)
 
 
+def methods_of(path: str) -> tuple[str, ...]:
+    """The methods that a path takes. Raises RequestError `route_not_found`."""
+    return _METHODS[_of(path)]
+
+
 def find_route(method: str, path: str) -> Route:
     """The route of a request. Raises RequestError `route_not_found` or `method_not_allowed`."""
+    route = _of(path)
+    methods = _METHODS[route]
+    if method not in methods:
+        message = f"{path[:128]} takes {methods[0]}, not {method}."
+        raise RequestError(Code.METHOD_NOT_ALLOWED, message, headers={"allow": ", ".join(methods)})
+    return route
+
+
+def _of(path: str) -> Route:
     route = _PATHS.get(path)
     if route is None and path.startswith(MODELS_PREFIX) and path != MODELS_PREFIX:
         route = Route.MODELS
     if route is None:
         elsewhere = " (this one is on the admin port)" if path in _ADMIN else ""
         raise RequestError(Code.ROUTE_NOT_FOUND, f"There is no {path[:128]} here{elsewhere}; there are {_ALL}.")
-    methods = _METHODS[route]
-    if method not in methods:
-        message = f"{path[:128]} takes {methods[0]}, not {method}."
-        raise RequestError(Code.METHOD_NOT_ALLOWED, message, headers={"allow": ", ".join(methods)})
     return route

@@ -65,6 +65,7 @@ def test_the_install_page_has_a_row_for_every_value() -> None:
         ("autoscaler.resources.request.cpu=1", "request"),
         ("paceline-crds.install=false", "install"),
         ("gateway.replicas=0", "replicas"),
+        ("gateway.corsOrigins={chat.example.com}", "corsOrigins"),
         ("gateway.resources.requests.cpu=lots", "cpu"),
         ("gateway.resources.limits.memory=2GB", "memory"),
         ("operator.resources.limits.memory=-1Gi", "memory"),

@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,11 @@ def test_the_gateway_reads_its_file(site: Site) -> None:
     assert len(config.hop_key.read_bytes()) == 32
     assert part.grace_s > config.drain_s
     assert part.argv[-1] == "paceline_gateway.main"
+
+
+def test_the_gateway_is_told_whose_pages_may_read_answers(site: Site) -> None:
+    part = control.gateway(replace(site, cors_origins=("http://localhost:3000",)), PORTS)
+    assert load(GatewayConfig, file_of(part)).cors_origins == ("http://localhost:3000",)
 
 
 def test_the_autoscaler_reads_its_file(site: Site) -> None:

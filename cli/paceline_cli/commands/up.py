@@ -10,7 +10,7 @@ import typer
 
 from paceline_cli.commands import command_app
 from paceline_cli.commands.state import DEFAULT, AsJson, State
-from paceline_cli.up.options import DEFAULT_PORT, Options, parse_duration
+from paceline_cli.up.options import DEFAULT_PORT, Options, parse_duration, parse_origins
 from paceline_cli.up.run import up as run_up
 from paceline_cli.view.outputs import choose
 from paceline_core.config import LEVEL_VARIABLE
@@ -31,10 +31,15 @@ def up(  # noqa: PLR0913, PLR0917 - one argument an option
     duration: Annotated[
         str | None, typer.Option("--duration", metavar="TIME", help="Stop so long after all is ready, like 90s.")
     ] = None,
+    cors_origin: Annotated[
+        list[str] | None,
+        typer.Option("--cors-origin", metavar="ORIGIN", help="Let pages of ORIGIN read answers; may be repeated."),
+    ] = None,
     state: State = DEFAULT,
     as_json: AsJson = False,
 ) -> None:
     """Start everything, say how to use it, show how it is, stop everything."""
     level = os.environ.get(LEVEL_VARIABLE, "INFO")
-    options = Options(tuple(files), state.absolute(), port, parse_duration(duration), check, level)
+    origins = parse_origins(cors_origin or ())
+    options = Options(tuple(files), state.absolute(), port, parse_duration(duration), check, level, origins)
     asyncio.run(run_up(options, choose(as_json=as_json, terminal=sys.stdout.isatty())))

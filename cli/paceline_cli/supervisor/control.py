@@ -43,6 +43,7 @@ def gateway(site: Site, ports: Ports) -> PartSpec:
         "hop_key": str(hops.key_path(site.run, GATEWAY)),
         "trust": str(hops.trust_path(site.run)),
         "drain_s": GATEWAY_DRAIN_S,
+        "cors_origins": list(site.cors_origins),
     }
     return _part(site, GATEWAY, config, ports.gateway, GATEWAY_DRAIN_S + MARGIN_S)
 

@@ -13,7 +13,8 @@ NAMESPACE = "paceline-system"
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A run's directory, ports and time, how its processes are probed, the gateway's URL, the parts' log level."""
+    """A run's directory, ports and time, how its processes are probed, the gateway's URL, the parts' log level,
+    and the origins of pages that may read answers."""
 
     run: RunDir
     ports: PortPool
@@ -21,3 +22,4 @@ class Site:
     prober: Prober
     endpoint: str
     log_level: str = "INFO"
+    cors_origins: tuple[str, ...] = ()

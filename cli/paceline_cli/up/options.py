@@ -1,5 +1,7 @@
 """What `paceline up` was asked for."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,15 @@ class Options:
     duration_s: float | None = None
     check: bool = False
     log_level: str = "INFO"
+    cors_origins: tuple[str, ...] = ()
+
+
+def parse_origins(texts: Sequence[str]) -> tuple[str, ...]:
+    """`https://chat.example.com` or `*`; raises InvalidInput naming the option."""
+    for text in texts:
+        if text != "*" and not re.fullmatch(r"https?://[^/\s]+", text):
+            raise InvalidInput("--cors-origin", f"{text!r} is not an origin; write it like http://localhost:3000, or *")
+    return tuple(texts)
 
 
 def parse_duration(text: str | None) -> float | None:

@@ -36,7 +36,15 @@ async def up(options: Options, output: Output) -> None:
         ports = choose_ports(options.port, pool)
         with _logging_to(run.log("supervisor"), options.log_level):
             async with httpx.AsyncClient(trust_env=False) as http:
-                site = Site(run, pool, clock, HttpProber(http), f"http://{HOST}:{ports.public}", options.log_level)
+                site = Site(
+                    run,
+                    pool,
+                    clock,
+                    HttpProber(http),
+                    f"http://{HOST}:{ports.public}",
+                    options.log_level,
+                    options.cors_origins,
+                )
                 await _up(options, site, wishes, ports, output)
     output.stopped(run.logs)
 

@@ -13,6 +13,7 @@ from typing import Protocol, cast
 
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.config import Limits
+from paceline_gateway.http.cors import CorsPolicy
 from paceline_gateway.http.crowded import crowded
 from paceline_gateway.http.loop_budget import BODY_BYTES, PARSED_BYTES, REQUEST, SLICE, LoopBudget
 from paceline_gateway.http.message import Head, Request
@@ -66,6 +67,7 @@ class House(Protocol):
     budget: LoopBudget
     memory: SharedLimit
     answering: SharedLimit
+    cors: CorsPolicy
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -279,7 +281,10 @@ class Connection(asyncio.Protocol):
             item = self._reader.ready.popleft()
             bare = item.head is not None and item.head.method == "HEAD"
             path = "" if item.head is None else item.head.path
-            self._reply = reply = Reply(self, keep_alive=item.keep_alive, chunked=item.chunked, bare=bare, path=path)
+            fields = b"" if item.head is None else self._house.cors.fields(item.head.headers)
+            self._reply = reply = Reply(
+                self, keep_alive=item.keep_alive, chunked=item.chunked, bare=bare, path=path, fields=fields
+            )
             budget.left -= REQUEST
             if isinstance(item, Refusal):
                 self._house.application.refuse(item, reply)

@@ -49,11 +49,13 @@ class Reply:
     nothing; `on_pressure` when it reads slowly.
 
     `bare`: it answers HEAD, so its content is told by its length alone. `path`: the route, for the form of its errors.
+    `fields`: header lines of its head, whatever it is.
     """
 
     __slots__ = (
         "_bare",
         "_chunked",
+        "_fields",
         "_held",
         "_keep_alive",
         "_last",
@@ -66,12 +68,15 @@ class Reply:
         "on_pressure",
     )
 
-    def __init__(self, wire: Wire, *, keep_alive: bool, chunked: bool, bare: bool = False, path: str = "") -> None:
+    def __init__(  # noqa: PLR0913 - what a head says of its answer
+        self, wire: Wire, *, keep_alive: bool, chunked: bool, bare: bool = False, path: str = "", fields: bytes = b""
+    ) -> None:
         self._wire = wire
         self._keep_alive = keep_alive
         self._chunked = chunked
         self._bare = bare
         self._path = path
+        self._fields = fields
         self._last = b""
         self._held: list[bytes] = []
         self._write: Callable[[bytes], None] = wire.write
@@ -148,7 +153,8 @@ class Reply:
     def _common(self) -> bytes:
         """The last lines of every head: the client is told of the connection's end here or not at all."""
         self._keep_alive = self._keep_alive and not self._wire.closing
-        return self._wire.date if self._keep_alive else self._wire.date + b"connection: close\r\n"
+        last = self._wire.date if self._keep_alive else self._wire.date + b"connection: close\r\n"
+        return self._fields + last if self._fields else last
 
     def _frame(self, data: bytes) -> bytes:
         if not self._chunked or not data:

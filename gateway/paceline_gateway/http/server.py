@@ -16,6 +16,7 @@ from paceline_core.listening import BACKLOG
 from paceline_core.registry.enums import ClientLimit
 from paceline_gateway.config import Limits
 from paceline_gateway.http.connection import Application, Connection
+from paceline_gateway.http.cors import NO_CORS, CorsPolicy
 from paceline_gateway.http.loop_budget import LoopBudget
 from paceline_gateway.http.message import Head, Request
 from paceline_gateway.http.reader import Refusal, RequestReader
@@ -30,9 +31,15 @@ class Server:
     """All connections of one port. `closing` makes every answer the last of its connection."""
 
     def __init__(
-        self, application: Application, limits: Limits, clock: Clock, budget: LoopBudget | None = None
+        self,
+        application: Application,
+        limits: Limits,
+        clock: Clock,
+        budget: LoopBudget | None = None,
+        cors: CorsPolicy = NO_CORS,
     ) -> None:
         self.application = application
+        self.cors = cors
         self.limits = limits
         self.closing = False
         self.memory = SharedLimit(limits.memory_bytes, limits.body_bytes)

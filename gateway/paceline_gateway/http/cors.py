@@ -1,0 +1,56 @@
+"""Cross-origin requests of browsers (Fetch, "CORS protocol"): which pages may read answers. Pure.
+
+Off unless origins are configured. A page of a listed origin gets the headers with every answer, refusals included, and
+its preflight is answered without a key, since browsers send none with it. Cookies are never a credential here, so no
+answer allows them.
+"""
+
+from dataclasses import dataclass
+
+from paceline_gateway.http.message import Head, Headers
+
+ANY = "*"
+_EXPOSED = b"x-request-id, retry-after, x-should-retry, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, "
+_EXPOSED += (
+    b"x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
+)
+_PREFLIGHT_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class CorsPolicy:
+    """`origins`: as browsers send them, such as `https://chat.example.com`, or `*` for every page."""
+
+    origins: frozenset[str] = frozenset()
+
+    def allows(self, headers: Headers) -> bool:
+        """Whether a page of this request's origin may read answers."""
+        origin = headers.get(b"origin")
+        return (
+            bool(self.origins) and origin is not None and not self.origins.isdisjoint((ANY, origin.decode("latin-1")))
+        )
+
+    def fields(self, headers: Headers) -> bytes:
+        """Header lines of every answer to this request."""
+        if not self.origins:
+            return b""
+        if not self.allows(headers):
+            return b"vary: origin\r\n"
+        lines = (headers[b"origin"], _EXPOSED)
+        return b"access-control-allow-origin: %b\r\naccess-control-expose-headers: %b\r\nvary: origin\r\n" % lines
+
+    def is_preflight(self, head: Head) -> bool:
+        """Whether a browser asks, before the request itself, if its page may send it."""
+        asks = head.method == "OPTIONS" and b"access-control-request-method" in head.headers
+        return asks and self.allows(head.headers)
+
+
+def preflight_fields(headers: Headers, methods: str) -> bytes:
+    """Header lines that let a page send what it asked for: `methods` of the route, and any header."""
+    asked = headers.get(b"access-control-request-headers", b"")
+    allowed = b"access-control-allow-headers: %b\r\n" % asked if asked else b""
+    lines = (methods.encode(), allowed, _PREFLIGHT_S)
+    return b"access-control-allow-methods: %b\r\n%baccess-control-max-age: %d\r\n" % lines
+
+
+NO_CORS = CorsPolicy()
