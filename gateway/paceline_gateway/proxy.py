@@ -143,7 +143,7 @@ class Call:
         scan = self._scan
         out = scan.feed(data)
         if scan.failed:
-            self.on(e.Failed())
+            self.on(e.Failed(scan.error))
             if self._scan is not scan or self.life.waiting:
                 return  # another worker tries
         if scan.done and self._exchange is not None and self._exchange.complete:

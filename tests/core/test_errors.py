@@ -57,6 +57,6 @@ def test_the_client_is_at_fault_exactly_below_five_hundred() -> None:
 
 def test_errors_after_the_first_byte_are_the_few_that_can_happen_there() -> None:
     late = {code for code, row in ERRORS.items() if row.moment is not Moment.BEFORE}
-    client = {Code.CLIENT_CLOSED, Code.CLIENT_STALLED}
+    client = {Code.CLIENT_CLOSED, Code.CLIENT_STALLED, Code.INVALID_REQUEST}
     lost = {Code.UPSTREAM_TIMEOUT, Code.STREAM_LOST, Code.REQUEST_ISOLATED}
     assert late == client | lost | {Code.INTERNAL_ERROR, Code.ENGINE_FAILED}

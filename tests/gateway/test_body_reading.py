@@ -144,3 +144,14 @@ def test_a_renamed_body_is_the_same_but_for_the_model(fields: dict[str, object],
 )
 def test_every_answer_that_is_asked_for_counts(more: dict[str, object], choices: int) -> None:
     assert parse(json.dumps({"model": "m"} | more).encode()).choices == choices
+
+
+def test_a_field_that_a_route_does_not_read_counts_for_nothing() -> None:
+    stray = {"model": "m", "n": 10**15, "best_of": "x", "max_tokens": -1, "prompt": ["a"] * 100}
+    for path in ("/v1/embeddings", "/tokenize", "/detokenize"):
+        asked = parse(json.dumps(stray | {"stream": "x", "max_completion_tokens": 10**30}).encode(), path)
+        assert (asked.choices, asked.max_tokens, asked.stream) == (1, None, False)
+    asked = parse(json.dumps(stray | {"max_output_tokens": 5}).encode(), "/v1/responses")
+    assert (asked.choices, asked.max_tokens) == (1, 5)
+    chat = parse(json.dumps({"model": "m", "n": 2, "prompt": ["a"] * 100}).encode(), "/v1/chat/completions")
+    assert chat.choices == 2

@@ -63,7 +63,7 @@ async def test_an_unknown_path_and_a_wrong_method_are_told(stand: Stand) -> None
     wrong = [await stand.client.get("/v1/chat/completions"), await stand.client.post("/v1/models", json=CHAT)]
     assert [code(response) for response in wrong] == [(405, "method_not_allowed")] * 2
     assert [response.headers["allow"] for response in wrong] == ["POST", "GET, HEAD"]
-    for path in ("/metrics", "/internal/demand", "/v1", "/v1/responses"):
+    for path in ("/metrics", "/internal/demand", "/v1", "/v1/audio"):
         response = await stand.client.get(path)
         assert code(response) == (404, "route_not_found")
         assert "POST /v1/chat/completions, " in response.json()["error"]["message"]

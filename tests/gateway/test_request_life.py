@@ -205,6 +205,15 @@ def test_an_error_event_before_the_first_byte_is_retried() -> None:
     assert life.on(e.Failed(), 5.0) == (e.Drop(), e.Free("w0"), e.Enqueue(again=True))
 
 
+def test_a_request_that_its_client_got_wrong_is_neither_retried_nor_counted_as_a_failure() -> None:
+    wrong = e.Failed(Code.INVALID_REQUEST)
+    assert life_in(State.DISPATCHED).on(wrong, 5.0) == ()
+    life = life_in(State.STREAMING)
+    assert life.on(wrong, 5.0) == ()
+    record = record_of(life.on(e.Finished(), 6.0))
+    assert (record.outcome, record.code) == (Outcome.CLIENT_ERROR, Code.INVALID_REQUEST)
+
+
 def test_an_error_event_of_the_worker_is_passed_on_and_counted() -> None:
     life = life_in(State.STREAMING)
     assert life.on(e.Failed(), 5.0) == ()

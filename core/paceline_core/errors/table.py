@@ -78,7 +78,7 @@ _CLIENT = Outcome.CLIENT_ERROR
 
 ERRORS: Mapping[Code, ErrorRow] = {
     Code.INVALID_JSON: ErrorRow(400, _INVALID, _CLIENT, False),
-    Code.INVALID_REQUEST: ErrorRow(400, _INVALID, _CLIENT, False),
+    Code.INVALID_REQUEST: ErrorRow(400, _INVALID, _CLIENT, False, moment=Moment.BOTH),
     Code.CONTEXT_LENGTH_EXCEEDED: ErrorRow(400, _INVALID, _CLIENT, False),
     Code.INVALID_API_KEY: ErrorRow(401, "authentication_error", _CLIENT, False),
     Code.CLASS_FORBIDDEN: ErrorRow(403, "permission_error", _CLIENT, False),

@@ -16,9 +16,17 @@ CHOICES = 1024
 """Of `n` and `best_of`; a worker may take fewer."""
 ALL_CHOICES = 65_536
 """`n` times the prompts of a request."""
-_LIMITS: Mapping[str, tuple[str, ...]] = {"/v1/responses": ("max_output_tokens",)}
 _USUAL = ("max_completion_tokens", "max_tokens")
-"""Fields that limit the output, the first that is there counts."""
+_LIMITS: Mapping[str, tuple[str, ...]] = {
+    "/v1/responses": ("max_output_tokens",),
+    "/v1/embeddings": (),
+    "/tokenize": (),
+    "/detokenize": (),
+}
+"""Fields that limit the output, the first that is there counts; of other routes `_USUAL`."""
+_MANY = frozenset({"", "/v1/chat/completions", "/v1/completions"})
+"""Routes that give several answers to a request; those of `prompt` are one route's alone."""
+_CHAT = "/v1/chat/completions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +57,15 @@ def parse(body: bytes, path: str = "") -> Asked:
     model, stream = data.get("model"), data.get("stream")
     if not isinstance(model, str) or not model:
         raise _wrong("model", "must be the name of a model; GET /v1/models lists those you may use")
+    fields = _LIMITS.get(path, _USUAL)
+    if not fields:
+        return Asked(model, False, None, "", data)
     if stream is not None and not isinstance(stream, bool):
         raise _wrong("stream", "must be true or false")
-    fields = _LIMITS.get(path, _USUAL)
     field = next((name for name in fields if data.get(name) is not None), fields[-1])
     limit = _whole(field, data.get(field))
-    return Asked(model, bool(stream), limit, field, data, _choices(data), _at_least(data))
+    choices = _choices(data, path) if path in _MANY else 1
+    return Asked(model, bool(stream), limit, field, data, choices, _at_least(data))
 
 
 def rename_model(body: bytes, old: str, new: str) -> bytes:
@@ -66,10 +77,10 @@ def rename_model(body: bytes, old: str, new: str) -> bytes:
     return orjson.dumps(orjson.loads(body) | {"model": new})
 
 
-def _choices(data: dict[str, Any]) -> int:
+def _choices(data: dict[str, Any], path: str) -> int:
     """How many answers are asked for. Raises RequestError."""
     each = max(_count(data, "n"), _count(data, "best_of"))
-    prompt = data.get("prompt")
+    prompt = None if path == _CHAT else data.get("prompt")
     if not (isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list)):
         return each
     if each * len(prompt) > ALL_CHOICES:

@@ -106,7 +106,9 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A stream carries an error event of the worker's own."""
+    """A stream carries an error event of the worker's own. `code`: its code, where that is known."""
+
+    code: Code | None = None
 
 
 @dataclass(frozen=True, slots=True)

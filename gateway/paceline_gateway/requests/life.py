@@ -48,6 +48,7 @@ from paceline_gateway.requests.state import (
     STREAMING,
     WAITING,
     State,
+    is_clients,
     judge_status,
 )
 from paceline_gateway.requests.suspicion import DEATHS, Part
@@ -64,7 +65,7 @@ class Life:
     """
 
     __slots__ = (
-        "_again", "_attempts", "_budget", "_cut", "_deaths", "_diverted", "_error_passed", "_first", "_late",
+        "_again", "_attempts", "_budget", "_cut", "_deaths", "_diverted", "_error", "_first", "_late",
         "_limit", "_queued", "_received", "_resumption", "_rival", "_rival_sent", "_sent", "_spared",
         "_status", "_tenant", "_terms", "_waits", "_worker", "heard", "meter", "state",
     )  # fmt: skip
@@ -84,7 +85,7 @@ class Life:
         self._deaths = 0
         self._spared = 0
         self._status = 200
-        self._error_passed = False
+        self._error: e.Failed | None = None
         self._queued: float | None = None
         self._sent: float | None = None
         self._first: float | None = None
@@ -225,8 +226,7 @@ class Life:
 
     def _finished(self, event: e.Finished, now: float) -> Actions:
         if self.state in AT_WORKER and self.begun:
-            outcome = Outcome.STREAM_ERROR if self._error_passed else _OK
-            return (e.Free(self._worker), e.Close(), self._settle(outcome, None, now))
+            return (e.Free(self._worker), e.Close(), self._settle(*self._ending(), now))
         if self.state is DISPATCHED:
             ending = (*self._retract(), e.Free(self._worker), e.Deliver())
             return (*ending, self._settle(judge_status(self._status), event.code, now))
@@ -272,8 +272,8 @@ class Life:
 
     def _lost_begun(self, lost: e.Lost, now: float, *first: e.Action) -> Actions:
         """On to another worker, from the last token on that the client has; or the end."""
-        if self._error_passed:
-            return (*first, e.Free(self._worker), e.Close(), self._settle(Outcome.STREAM_ERROR, None, now))
+        if self._error is not None:
+            return (*first, e.Free(self._worker), e.Close(), self._settle(*self._ending(), now))
         resumption = self._resumption = self._resumption or Resumption()
         self._note_loss(resumption, lost, now)
         spared = lost.harmless or lost.part is not None
@@ -298,12 +298,18 @@ class Life:
         resumption.spent(self._sent, begun, now)
         self._sent, self.meter.worker = now, None
 
-    def _failed(self, _: e.Failed, now: float) -> Actions:
-        if self.state is DISPATCHED and not self.begun:
+    def _ending(self) -> tuple[Outcome, Code | None]:
+        """A stream that its worker ended: what the client asked for in vain is no failure of the service."""
+        if self._error is not None and not is_clients(self._error.code):
+            return Outcome.STREAM_ERROR, None
+        return (_OK, None) if self._error is None else (Outcome.CLIENT_ERROR, self._error.code)
+
+    def _failed(self, event: e.Failed, now: float) -> Actions:
+        if self.state is DISPATCHED and not self.begun and not is_clients(event.code):
             again = self._retry(e.Lost(suspect=False), now, e.Drop())
             if again is not None:
                 return again
-        self._error_passed = self.state in AT_WORKER
+        self._error = event if self.state in AT_WORKER else None
         return ()
 
     def _retry(self, lost: e.Lost, now: float, *first: e.Action) -> Actions | None:

@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 
+from paceline_core.errors import ERRORS, Code
 from paceline_core.registry.enums import Outcome
 
 
@@ -36,3 +37,8 @@ def judge_status(status: int) -> Outcome:
     if status == 504:
         return Outcome.TIMEOUT
     return Outcome.UPSTREAM_ERROR if status >= 500 else Outcome.CLIENT_ERROR
+
+
+def is_clients(code: Code | None) -> bool:
+    """Whether an error is the client's own, and no failure of a worker."""
+    return code is not None and ERRORS[code].outcome is Outcome.CLIENT_ERROR

@@ -42,7 +42,8 @@ _SPENT = frozenset(WorkerPhases._fields)
 
 
 class StreamScan:
-    """One attempt's stream. `began`: content has passed; `done`: `[DONE]` has; `failed`: an error event has.
+    """One attempt's stream. `began`: content has passed; `done`: `[DONE]` has; `failed`: an error event has, of code
+    `error`.
 
     `moved`: the worker has given the stream up. `told`, if there is one, learns what is passed on. `resumed`: it goes
     on from elsewhere.
@@ -60,6 +61,7 @@ class StreamScan:
         "_usage",
         "began",
         "done",
+        "error",
         "failed",
         "fresh",
         "moved",
@@ -69,6 +71,7 @@ class StreamScan:
         self.began = resumed
         self.done = False
         self.failed = False
+        self.error: Code | None = None
         self.moved: ResumeReason | None = None
         self.fresh = 0
         self._meter = meter
@@ -168,7 +171,7 @@ class StreamScan:
             if not self._positions:
                 self._read_usage(lines)
         if lines.find(b'data: {"error"') >= 0 or lines.find(b"event: error\n") >= 0:
-            self.failed = True
+            self.failed, self.error = True, _event_code(lines)
         kept.append(lines)
 
     def _comment(self, packet: bytes, begin: int) -> int | None:
@@ -264,6 +267,13 @@ def read_code(text: bytes) -> Code | None:
         return Code(orjson.loads(text)["error"]["code"])
     except (ValueError, KeyError, TypeError, IndexError):
         return None
+
+
+def _event_code(lines: bytes) -> Code | None:
+    """The code of the first error event; Anthropic's form has a type alone."""
+    if (begin := lines.find(b'data: {"error"')) < 0:
+        return Code.INVALID_REQUEST if lines.find(b'"invalid_request_error"') >= 0 else None
+    return read_code(lines[begin + len(b"data: ") : lines.find(b"\n", begin)])
 
 
 def read_server_timing(value: bytes, meter: Meter) -> None:
