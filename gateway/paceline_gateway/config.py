@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from paceline_core.config import Config, Listen
+from paceline_core.config import ORIGIN_PATTERN, Config, Listen
 from paceline_core.kube.connect import ClusterConfig
 from paceline_gateway.routing.policies import Name
 
@@ -124,7 +124,7 @@ class GatewayConfig(Config):
     hedging: Hedging | None = None
     """Off by default: what a second worker does for a stream, it does not do for others."""
     access_log: bool = True
-    cors_origins: tuple[Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")], ...] = ()
+    cors_origins: tuple[Annotated[str, Field(pattern=ORIGIN_PATTERN)], ...] = ()
     """Origins of pages that may read answers in a browser, such as `https://chat.example.com`; `*`: every page."""
     settle_s: float = Field(default=0.0, ge=0)
     """How long new work is still taken after SIGTERM: until every load balancer knows that this gateway leaves."""

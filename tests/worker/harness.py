@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import shutil
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -16,6 +17,7 @@ from tests.worker.scripted_engine import Script, ScriptedEngine
 from paceline_core.auth import HopSigner, new_hop_key, trust_entry
 from paceline_core.auth.hop import HEADER
 from paceline_core.clock import Clock, SystemClock
+from paceline_workers import demo
 from paceline_workers.config import WorkerConfig
 from paceline_workers.messages import ToEngine
 from paceline_workers.server.app import create_app
@@ -45,6 +47,15 @@ def settings(**changes: Any) -> WorkerConfig:
         "watchdog_s": 20.0,
     }
     return WorkerConfig.model_validate(plain | changes)
+
+
+def demo_with(template: str, folder: Path) -> str:
+    """A copy of the demo model, in `folder`, with another chat template: its source."""
+    place = folder / "model"
+    shutil.copytree(demo.FOLDER, place)
+    settings = json.loads((place / "tokenizer_config.json").read_text())
+    (place / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": template}))
+    return f"file://{place}"
 
 
 class ThreadEngine:

@@ -1,17 +1,14 @@
 """Reasoning over HTTP: apart from content and calls, streamed as whole, in usage, in history, and not told at wish."""
 
-import json
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.worker.harness import Rig, events, resuming, running
+from tests.worker.harness import Rig, demo_with, events, resuming, running
 from tests.worker.scripted_engine import Script
 from tests.worker.test_tool_routes import CALL, WEATHER
 
-from paceline_workers import demo
 from paceline_workers.server.tokenizer import Tokenizer
 
 CHAT = "/v1/chat/completions"
@@ -31,12 +28,7 @@ BODY: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content"
 @pytest.fixture
 def model(folder: Path) -> str:
     """The demo model with a template that knows reasoning and tools."""
-    place = folder / "model"
-    shutil.copytree(demo.FOLDER, place)
-    settings = json.loads((place / "tokenizer_config.json").read_text())
-    settings["chat_template"] = TEMPLATE
-    (place / "tokenizer_config.json").write_text(json.dumps(settings))
-    return f"file://{place}"
+    return demo_with(TEMPLATE, folder)
 
 
 @pytest.fixture

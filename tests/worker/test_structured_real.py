@@ -1,18 +1,15 @@
 """Structured output and forced calls on the real engine: the demo model, which writes no JSON of its own will."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 from openai import OpenAI
-from tests.worker.harness import resuming, text_of
+from tests.worker.harness import demo_with, resuming, text_of
 from tests.worker.processes import HTTP, LIMIT_S, WorkerProcess, worker_process
 from tests.worker.test_tool_routes import TEMPLATE, WEATHER
-
-from paceline_workers import demo
 
 pytestmark = pytest.mark.real
 
@@ -34,10 +31,7 @@ TOOL: Any = {
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
     """The demo model with a template that takes tools."""
     folder = tmp_path_factory.mktemp("demo")
-    shutil.copytree(demo.FOLDER, folder / "model")
-    settings = json.loads((folder / "model" / "tokenizer_config.json").read_text())
-    (folder / "model" / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": TEMPLATE}))
-    model = f"file://{folder / 'model'}"
+    model = demo_with(TEMPLATE, folder)
     with worker_process(folder, model=model, watchdog_s=LIMIT_S, engine={"threads": 1}) as worker:
         worker.ready()
         yield worker

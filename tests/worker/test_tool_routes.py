@@ -1,18 +1,16 @@
 """Tools over HTTP: offered through the chat template, called in the answer, streamed or not, resumed in the middle."""
 
 import json
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from openai import OpenAI
-from tests.worker.harness import Rig, events, resuming, running
+from tests.worker.harness import Rig, demo_with, events, resuming, running
 from tests.worker.processes import LIMIT_S, worker_process
 from tests.worker.scripted_engine import Script
 
-from paceline_workers import demo
 from paceline_workers.server.tokenizer import Tokenizer
 
 CHAT = "/v1/chat/completions"
@@ -43,12 +41,7 @@ BODY: dict[str, Any] = {
 @pytest.fixture
 def model(folder: Path) -> str:
     """The demo model with a template that takes tools."""
-    place = folder / "model"
-    shutil.copytree(demo.FOLDER, place)
-    settings = json.loads((place / "tokenizer_config.json").read_text())
-    settings["chat_template"] = TEMPLATE
-    (place / "tokenizer_config.json").write_text(json.dumps(settings))
-    return f"file://{place}"
+    return demo_with(TEMPLATE, folder)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from paceline_core.config import ORIGIN_PATTERN
 from paceline_core.errors import InvalidInput
 from paceline_core.units import seconds
 
@@ -30,7 +31,7 @@ class Options:
 def parse_origins(texts: Sequence[str]) -> tuple[str, ...]:
     """`https://chat.example.com` or `*`; raises InvalidInput naming the option."""
     for text in texts:
-        if text != "*" and not re.fullmatch(r"https?://[^/\s]+", text):
+        if not re.fullmatch(ORIGIN_PATTERN, text):
             raise InvalidInput("--cors-origin", f"{text!r} is not an origin; write it like http://localhost:3000, or *")
     return tuple(texts)
 
