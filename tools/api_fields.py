@@ -18,7 +18,9 @@ from paceline_workers.server.openai.fields.row import (
     EMBEDDINGS,
     GENERATING,
     MESSAGES,
+    RERANK,
     RESPONSES,
+    SCORE,
     TOKENIZE,
 )
 
@@ -45,6 +47,8 @@ def path_table() -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "generating fields": lambda: field_table(GENERATING),
     "embeddings fields": lambda: field_table(EMBEDDINGS),
+    "score fields": lambda: field_table(SCORE),
+    "rerank fields": lambda: field_table(RERANK),
     "responses fields": lambda: field_table(RESPONSES),
     "messages fields": lambda: field_table(MESSAGES),
     "tokenize fields": lambda: field_table(TOKENIZE),

@@ -7,6 +7,7 @@ from typing import Any
 from benchmarks.attacks.case import Key, Model, Parts, length, parts
 
 CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
+SCORE, RERANK = "/v1/score", "/v1/rerank"
 MB = 1 << 20
 BODY = 8 * MB
 """The longest body that is taken."""

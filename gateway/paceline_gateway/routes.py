@@ -6,6 +6,7 @@ from paceline_core.errors import Code, RequestError
 from paceline_gateway.http.cors import NO_CORS, CorsPolicy
 from paceline_gateway.http.handshake import is_foreign
 from paceline_gateway.http.message import Head, Headers
+from paceline_gateway.requests.paths import EMBEDDINGS, RERANK, SCORE, TOKENIZERS, WITHOUT_OUTPUT
 
 
 class Route(StrEnum):
@@ -30,18 +31,17 @@ _METHODS = {
 _PATHS = {
     "/v1/chat/completions": Route.GENERATE,
     "/v1/completions": Route.GENERATE,
-    "/v1/embeddings": Route.GENERATE,
+    EMBEDDINGS: Route.GENERATE,
+    **dict.fromkeys((*SCORE, *RERANK), Route.GENERATE),
     "/v1/responses": Route.GENERATE,
     "/v1/messages": Route.GENERATE,
-    "/tokenize": Route.TOKENS,
-    "/detokenize": Route.TOKENS,
+    **dict.fromkeys(TOKENIZERS, Route.TOKENS),
     "/v1/models": Route.MODELS,
     "/health": Route.HEALTH,
     "/version": Route.VERSION,
 }
 _ALL = ", ".join(f"{_METHODS[route][0]} {path}" for path, route in _PATHS.items())
 _ADMIN = frozenset({"/metrics", "/healthz", "/readyz"})
-_WITHOUT_OUTPUT = frozenset({"/v1/embeddings", "/tokenize", "/detokenize"})
 _SOCKETS = frozenset({"/v1/chat/completions", "/v1/completions"})
 MODELS_PREFIX = "/v1/models/"
 
@@ -64,7 +64,7 @@ def check_bodiless(head: Head) -> None:
 
 def writes(path: str) -> bool:
     """Whether this route's answers have output tokens."""
-    return path not in _WITHOUT_OUTPUT
+    return path not in WITHOUT_OUTPUT
 
 
 def check_coding(headers: Headers) -> None:

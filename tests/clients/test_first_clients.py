@@ -59,6 +59,15 @@ def test_litellm_completes_streams_and_calls(served: Served) -> None:
     assert (found["call"], found["city"] in {"Oslo", "Rome"}) == ("weather", True)
 
 
+def test_litellm_reranks_as_it_asks_vllm_and_cohere(served: Served) -> None:
+    found = served.script(LITELLM, "litellm_rerank.py")
+    by_vllm, by_cohere = found["results"]
+    assert by_vllm == by_cohere
+    assert by_vllm[0] == [1, pytest.approx(1.0), "What is TTFT?"]
+    assert by_vllm[1][1] < 0.999
+    assert (len(by_vllm), found["tokens"] > 0) == (2, True)
+
+
 def test_lm_eval_reads_the_loglikelihoods_that_generating_told(served: Served) -> None:
     """The first choice is what the model says by itself, so each of its tokens was told with its logprob before."""
     context = "A promise on"

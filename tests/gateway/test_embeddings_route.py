@@ -1,4 +1,6 @@
-"""Embeddings at the gateway: the prompt counts, and nothing is reserved or learned for an output that never comes."""
+"""Embeddings and scores at the gateway: the prompt counts; nothing is reserved or learned for an output that never
+comes.
+"""
 
 import json
 
@@ -14,6 +16,7 @@ from paceline_gateway.requests.prompt import Prompt
 
 pytestmark = pytest.mark.real
 OUTPUT = 2
+INPUT = 1
 VECTOR = {
     "object": "list",
     "data": [{"index": 0, "embedding": [1.0]}],
@@ -35,3 +38,22 @@ async def test_an_embedding_uses_its_prompt_alone(stand: Stand, make_worker: Mak
     assert stand.process.floor.quotas.totals.reserved[OUTPUT] == 0
     assert (await stand.client.post("/v1/chat/completions", json=CHAT)).status_code == 200
     assert stand.process.floor.quotas.totals.reserved[OUTPUT] == PRIOR
+
+
+async def test_a_rerank_reserves_what_its_texts_may_hold_and_is_refused_where_too_little_is_left(
+    stand: Stand, make_worker: MakeWorker
+) -> None:
+    worker = await make_worker()
+    ranked = {"results": [{"index": 0, "relevance_score": 1.0}], "usage": {"prompt_tokens": 60, "total_tokens": 60}}
+    worker.script = lambda _: Script(body=json.dumps(ranked))
+    stand.work(worker)
+    await limit(stand, inputTokensPerMinute=100, outputTokensPerMinute=10_000)
+    asked = {"model": "chat", "query": "q" * 40, "documents": [{"text": "d" * 40}, "d" * 40]}
+    first = await stand.client.post("/v1/rerank", json=asked)
+    assert (first.status_code, first.json()) == (200, ranked)
+    assert first.headers["x-ratelimit-remaining-tokens"] == "70"
+    assert worker.seen[-1].path == "/v1/rerank"
+    second = await stand.client.post("/v1/rerank", json=asked | {"documents": ["d" * 170]})
+    assert (second.status_code, second.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert stand.process.floor.quotas.totals.reserved[INPUT] == 30
+    assert stand.process.floor.quotas.totals.reserved[OUTPUT] == 0

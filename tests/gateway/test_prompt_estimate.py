@@ -12,6 +12,7 @@ from paceline_gateway.requests.prompt import MESSAGE_TOKENS, PART_TOKENS, Prompt
 
 RESPONSES = "/v1/responses"
 CHAT, TEXT, EMBED = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
+SCORE, RERANK = "/v1/score", "/v1/rerank"
 WORDS = "a" * 8000
 
 
@@ -70,6 +71,12 @@ def test_padded_bodies_change_nobodys_estimate() -> None:
         ({"prompt": ["four", "five!"]}, TEXT, Prompt(9, 0, 2)),
         ({"prompt": []}, TEXT, Prompt(0, 0)),
         ({"input": ["four"] * 3}, EMBED, Prompt(12, 0, 3)),
+        ({"text_1": "four", "text_2": ["four", "語"], "input": WORDS}, SCORE, Prompt(11, 0, 3)),
+        ({"queries": ["four"], "items": [{"text": "four", "title": WORDS}, {"a": 1}, 3]}, "/score", Prompt(8, 0, 4)),
+        ({"data_1": {"text": "four"}, "data_2": {"a": 1}}, SCORE, Prompt(4, 0, 2)),
+        ({"query": "four", "documents": ["four"] * 3, "text_1": WORDS}, RERANK, Prompt(16, 0, 4)),
+        ({"query": 5}, "/v2/rerank", Prompt(0, 0)),
+        ({}, "/rerank", Prompt()),
         ({"system": [{"type": "text", "text": "four"}], "messages": []}, "/v1/messages", Prompt(4)),
         (
             {

@@ -12,6 +12,7 @@ from paceline_workers.server.openai.embeddings import INPUTS_LIMIT
 from paceline_workers.server.openai.lengths import COUNTED_CHARACTERS
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT
 from paceline_workers.server.openai.requests import SEQUENCES_LIMIT
+from paceline_workers.server.openai.scoring import TEXTS_LIMIT
 from paceline_workers.server.openai.structured import CHOICES_LIMIT
 from paceline_workers.server.openai.tokenizing import IDS_LIMIT
 from paceline_workers.server.openai.tools import TOOLS_LIMIT
@@ -50,6 +51,7 @@ def test_a_page_without_a_table_is_a_fault() -> None:
         ("{:,} strings (keys", STRINGS),
         ("{:,} values", VALUES),
         ("up to {:,} of either", INPUTS_LIMIT),
+        ("a list of up to {:,} texts", TEXTS_LIMIT),
         ("or when {} texts of over 4,096 characters", WAITING),
         ("at most {:,}, or a longer context: their text", IDS_LIMIT),
         ("at most {:,} characters, or 16 for each token", COUNTED_CHARACTERS),

@@ -13,7 +13,7 @@ from paceline_workers import demo
 from paceline_workers.messages import Started, Tokens
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.chat import ChatTemplate
-from paceline_workers.server.openai.embeddings import embedding_job
+from paceline_workers.server.embed import POOLED
 from paceline_workers.server.openai.events import Events
 from paceline_workers.server.openai.fields import FIELDS, Route, Support
 from paceline_workers.server.openai.generating import GENERATING
@@ -36,6 +36,15 @@ BEAMS = {"use_beam_search": True, "n": 2}
 Case = tuple[Any, Mapping[str, Any]]
 """A value, and what else the request has, with it and without it."""
 
+UNPAIRED = {"text_1": None, "text_2": None}
+SCORED: dict[str, Case] = {
+    "model": ("other", {}),
+    "max_tokens_per_query": (1, {}),
+    "max_tokens_per_doc": (1, {}),
+    "truncate_prompt_tokens": (2, {}),
+    "truncation_side": ("right", {"truncate_prompt_tokens": 2}),
+    "cache_salt": ("s", {}),
+}
 BOTH: dict[str, Case] = {
     "model": ("other", {}),
     "max_tokens": (7, {}),
@@ -115,11 +124,30 @@ CASES: dict[str, dict[str, Case]] = {
         "add_special_tokens": (False, {}),
         "cache_salt": ("s", {}),
     },
+    Route.SCORE: SCORED
+    | {
+        "text_1": ("another text", {}),
+        "text_2": ("another text", {}),
+        "queries": ("a text", UNPAIRED | {"documents": "a text"}),
+        "documents": ("a text", UNPAIRED | {"queries": "a text"}),
+        "items": ("a text", UNPAIRED | {"queries": "a text"}),
+        "data_1": ("a text", UNPAIRED | {"data_2": "a text"}),
+        "data_2": ("a text", UNPAIRED | {"data_1": "a text"}),
+    },
+    Route.RERANK: SCORED
+    | {
+        "query": ("another text", {}),
+        "documents": ("another text", {}),
+        "top_n": (1, {}),
+        "return_documents": (False, {}),
+    },
 }
 BODIES: dict[str, dict[str, Any]] = {
     Route.CHAT: {"model": "m", "messages": TURNS[:1], "seed": 1},
     Route.COMPLETIONS: {"model": "m", "prompt": "hello you and them", "seed": 1},
     Route.EMBEDDINGS: {"model": "m", "input": "hello you and them"},
+    Route.SCORE: {"model": "m", "text_1": "hello you and them", "text_2": ["one", "two and three"]},
+    Route.RERANK: {"model": "m", "query": "hello you and them", "documents": ["one", "two and three"]},
 }
 
 
@@ -165,10 +193,11 @@ async def made(model: ServedModel, route: str, body: Mapping[str, Any]) -> Any:
     """What becomes of a request: what the engine is told, and the answer to what it says; or the refusal."""
     asked = Asked(json.dumps(body).encode(), Caller("r", trusted=True, tenant="t"), STARTED)
     try:
-        if route == Route.EMBEDDINGS:
-            embedding = await embedding_job(model, asked)
-            told = [structs.replace(submit, id="") for submit in embedding.submits]
-            return told, embedding.answer([Tokens("", 0, [], "stop", vector=b"\0" * 16)] * len(told))
+        if route in POOLED:
+            pooled = await POOLED[route](model, asked)
+            told = [structs.replace(submit, id="") for submit in pooled.submits]
+            pooled.take([Tokens("", 0, [], "stop", vector=b"\0" * 16)] * len(told))
+            return told, json.loads(pooled.answer()) | {"id": "", "created": 0}
         return answered(model, await GENERATING[route](model, asked))
     except RequestError as error:
         return error.message

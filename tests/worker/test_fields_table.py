@@ -23,6 +23,7 @@ from paceline_workers.server.openai.fields import FIELDS, Api, Field, Route, Sup
 from paceline_workers.server.openai.fields.paths import PATHS
 from paceline_workers.server.openai.requests import ChatRequest, CompletionRequest, parse
 from paceline_workers.server.openai.responses.request import ResponsesRequest
+from paceline_workers.server.openai.scoring import RerankRequest, ScoreRequest
 from paceline_workers.server.openai.tokenizing import DetokenizeRequest, TokenizeRequest
 
 MODELS: dict[str, type[Body]] = {
@@ -31,6 +32,8 @@ MODELS: dict[str, type[Body]] = {
         ChatRequest,
         CompletionRequest,
         EmbeddingRequest,
+        ScoreRequest,
+        RerankRequest,
         MessagesRequest,
         ResponsesRequest,
         TokenizeRequest,
@@ -41,6 +44,8 @@ BODIES: dict[str, dict[str, Any]] = {
     Route.CHAT: {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
     Route.COMPLETIONS: {"model": "m", "prompt": "hi"},
     Route.EMBEDDINGS: {"model": "m", "input": "hi"},
+    Route.SCORE: {"model": "m", "text_1": "hi", "text_2": "hi"},
+    Route.RERANK: {"model": "m", "query": "hi", "documents": ["hi"]},
     Route.RESPONSES: {"model": "m", "input": "hi"},
     Route.MESSAGES: {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5},
     Route.TOKENIZE: {"prompt": "hi"},

@@ -19,6 +19,11 @@ _EMBEDDINGS = """
     model user truncate_prompt_tokens padding truncation_side request_id priority cache_salt input add_special_tokens
     messages encoding_format embed_dtype endianness dimensions use_activation
 """
+_SCORING = """
+    model user truncate_prompt_tokens padding truncation_side request_id priority mm_processor_kwargs cache_salt
+    use_activation max_tokens_per_query max_tokens_per_doc instruction chat_template_kwargs
+"""
+_SCORE = "text_1 text_2 queries documents items data_1 data_2"
 _RESPONSES = """
     background include input instructions max_output_tokens max_tool_calls metadata model logit_bias
     parallel_tool_calls previous_response_id prompt reasoning service_tier store stream temperature text tool_choice
@@ -39,6 +44,8 @@ VLLM_FIELDS: dict[Route, set[str]] = {
     Route.CHAT: {*_SHARED.split(), *_TEMPLATE.split(), *_CHAT.split()},
     Route.COMPLETIONS: {*_SHARED.split(), "prompt", "suffix", "prompt_embeds"},
     Route.EMBEDDINGS: {*_TEMPLATE.split(), *_EMBEDDINGS.split()},
+    Route.SCORE: {*_SCORING.split(), *_SCORE.split()},
+    Route.RERANK: {*_SCORING.split(), "query", "documents", "top_n"},
     Route.RESPONSES: set(_RESPONSES.split()),
     Route.MESSAGES: set(_MESSAGES.split()),
     Route.TOKENIZE: {*_TEMPLATE.split(), *_TOKENIZE.split()},

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.attacks.case import Case, Kind, Model, Parts, Reads, parts
-from benchmarks.attacks.wire import BODY, CHAT, COMPLETIONS, EMBEDDINGS, MB, chat, fields, post
+from benchmarks.attacks.wire import BODY, CHAT, COMPLETIONS, EMBEDDINGS, MB, RERANK, SCORE, chat, fields, post
 
 REAL = Model.REAL
 _LONGEST = 262_144
@@ -22,6 +22,7 @@ def kinds() -> Iterator[Kind]:
     yield Kind("asked: tokens of odd texts", "the tokenizer", tuple(_texts()))
     yield Kind("asked: /tokenize and /detokenize", "the tokenizer, without output", tuple(_tokenizing()))
     yield Kind("asked: embeddings", "2,048 requests in one", tuple(_embeddings()))
+    yield Kind("asked: scores", "texts times queries", tuple(_scores()))
     yield Kind("asked: templates", "templates that loop or raise", tuple(_templates()))
     yield Kind("asked: and left", "work for clients that are gone", tuple(_left()))
     yield Kind("asked: logprobs", "bytes of an answer", tuple(_logprobs()))
@@ -144,6 +145,20 @@ def _embeddings() -> Iterator[Case]:
     yield Case("2,048 of 1,000 tokens", of([[5] * 1000] * 2048), model=REAL, connections=2)
     yield Case("400,000 of nothing", of([""] * 400_000), model=REAL)
     yield Case("dimensions 10^12", of("a", dimensions=10**12), model=REAL)
+
+
+def _scores() -> Iterator[Case]:
+    def of(path: str, *text: str | tuple[str, int]) -> Parts:
+        return post(path, parts('{"model": "demo", ', *text, "}"))
+
+    many = ('"word $NUMBER",', 2047), '"word"]'
+    long = '"query": "', ("word ", 1500), '", "documents": ['
+    yield Case("a long query, 2,048 documents", of(RERANK, *long, *many), model=REAL, connections=2)
+    yield Case("2,048 pairs", of(SCORE, '"text_1": [', *many, ', "text_2": [', *many), model=REAL, connections=2)
+    listed = '"query": "a", "documents": ['
+    yield Case("130,000 documents", of(RERANK, listed, ('"a",', 129_999), '"a"]'), model=REAL)
+    objects = (f'{{"text": "{"word " * 40}"}},', 29_999), "{}]"
+    yield Case("30,000 objects", of(RERANK, '"top_n": 1000000000000000000, ', listed, *objects), model=REAL)
 
 
 def _templates() -> Iterator[Case]:

@@ -9,6 +9,7 @@ import orjson
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.nesting import check_shape, not_json, too_deep
+from paceline_gateway.requests.paths import WITHOUT_OUTPUT
 
 MOST = (1 << 63) - 1
 """Beyond it JSON readers disagree on what a number is."""
@@ -19,9 +20,7 @@ ALL_CHOICES = 65_536
 _USUAL = ("max_completion_tokens", "max_tokens")
 _LIMITS: Mapping[str, tuple[str, ...]] = {
     "/v1/responses": ("max_output_tokens",),
-    "/v1/embeddings": (),
-    "/tokenize": (),
-    "/detokenize": (),
+    **dict.fromkeys(WITHOUT_OUTPUT, ()),
 }
 """Fields that limit the output, the first that is there counts; of other routes `_USUAL`."""
 _MANY = frozenset({"", "/v1/chat/completions", "/v1/completions"})

@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from paceline_gateway.requests.paths import EMBEDDINGS, RERANK, SCORE
+
 MESSAGE_TOKENS: Final = 5
 """Tokens that a chat template writes around a message, as Llama 3 and ChatML do."""
 PART_TOKENS: Final = 1024
@@ -18,10 +20,15 @@ PART_TOKENS: Final = 1024
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "/v1/chat/completions": ("messages", "tools", "functions", "documents", "chat_template_kwargs"),
     "/v1/completions": ("prompt", "suffix"),
-    "/v1/embeddings": ("input",),
+    EMBEDDINGS: ("input",),
     "/v1/messages": ("system_blocks", "messages", "tools", "chat_template_kwargs"),
     "/v1/responses": ("instructions", "items", "tools", "chat_template_kwargs"),
 }
+_TEXT_LISTS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(SCORE, ("text_1", "text_2", "queries", "documents", "items", "data_1", "data_2")),
+    **dict.fromkeys(RERANK, ("query", "documents")),
+}
+"""Fields that hold texts, each a prompt of its own."""
 _NAMES: Final = {"items": "input", "system_blocks": "system"}
 """What a field is called in the body, where another route's field of that name holds something else."""
 _TEXTS: Final = (
@@ -50,6 +57,8 @@ class Prompt(NamedTuple):
 
 def measure(data: Mapping[str, Any], path: str) -> Prompt:
     """The prompt of a parsed body that came to this path."""
+    if path in _TEXT_LISTS:
+        return _texts([data.get(field) for field in _TEXT_LISTS[path]])
     fields = _FIELDS.get(path)
     if fields is None:
         return Prompt(len(orjson.dumps(data)))
@@ -83,6 +92,17 @@ def _inputs(value: Any) -> Prompt:
     text = sum(map(_bytes, [one for one in value if type(one) is str]))
     tokens = sum(map(len, [one for one in value if type(one) is list]))
     return Prompt(text, tokens, len(value))
+
+
+def _texts(fields: Sequence[Any]) -> Prompt:
+    """Lists of texts, or of objects with a `text`, or one of these alone."""
+    text = count = 0
+    for value in fields:
+        several = value if isinstance(value, list) else [] if value is None else [value]
+        words = [one.get("text") if type(one) is dict else one for one in several]
+        text += sum(map(_bytes, [one for one in words if type(one) is str]))
+        count += len(several)
+    return Prompt(text, prompts=max(count, 1))
 
 
 def _messages(value: Any) -> Prompt:

@@ -20,13 +20,16 @@ from paceline_core.registry import Outcome
 from paceline_core.telemetry.resource import resource
 from paceline_core.telemetry.span_queue import SpanQueue
 from paceline_gateway.requests.nouns import Record
+from paceline_gateway.requests.paths import EMBEDDINGS, RERANK, SCORE
 from paceline_gateway.telemetry import trace
 from paceline_gateway.telemetry.trace import Attempt, Ended, Trace
 
 _OPERATIONS = {
     "/v1/chat/completions": "chat",
     "/v1/completions": "text_completion",
-    "/v1/embeddings": "embeddings",
+    EMBEDDINGS: "embeddings",
+    **dict.fromkeys(SCORE, "score"),
+    **dict.fromkeys(RERANK, "rerank"),
     "/tokenize": "tokenize",
     "/detokenize": "detokenize",
 }

@@ -10,7 +10,7 @@ from paceline_core.wire import WorkerState
 from paceline_workers.server.asgi import App, Receive, Scope, Send
 from paceline_workers.server.conduct import ComputingRoute
 from paceline_workers.server.edge import Edge
-from paceline_workers.server.embed import serve_embeddings
+from paceline_workers.server.embed import POOLED, pooled
 from paceline_workers.server.evacuation import EvacuateRoute
 from paceline_workers.server.generate import generating
 from paceline_workers.server.load import LoadRoute
@@ -28,7 +28,8 @@ def create_app(worker: Worker) -> App:
         app.routes.append(Route(path, ComputingRoute(worker.parts, serve), methods=["POST"]))
         if path in SOCKETS:
             app.routes.append(WebSocketRoute(path, SocketRoute(worker.parts, serve)))
-    app.routes.append(Route("/v1/embeddings", ComputingRoute(worker.parts, serve_embeddings), methods=["POST"]))
+    for path, make_pooled_job in POOLED.items():
+        app.routes.append(Route(path, ComputingRoute(worker.parts, pooled(make_pooled_job)), methods=["POST"]))
     app.routes.append(Route("/internal/load", LoadRoute(worker.board, worker.parts.write_limit_s), methods=["GET"]))
     evacuate = EvacuateRoute(worker.parts.streams, worker.parts.bodies, worker.parts.write_limit_s)
     app.routes.append(Route("/internal/evacuate", evacuate, methods=["POST"]))

@@ -1,9 +1,9 @@
-"""`/v1/embeddings`: each input is a sequence of its own in the engine, some of them at a time.
+"""The routes of vectors (embeddings, score, rerank): each text is a sequence of its own in the engine, some at a time.
 
 So a long list takes turns with everybody else's requests, and never more than AT_ONCE places of the engine's queue.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
 from msgspec import structs
@@ -11,39 +11,54 @@ from msgspec import structs
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Submit, Tokens
 from paceline_workers.server import phases
-from paceline_workers.server.conduct import Parts, failed_when_client_leaves, understood
+from paceline_workers.server.conduct import Parts, Serve, failed_when_client_leaves, understood
 from paceline_workers.server.engine_stream import EngineStream
 from paceline_workers.server.exchange import Exchange
 from paceline_workers.server.openai.embeddings import embedding_job
 from paceline_workers.server.openai.jobs import Asked
+from paceline_workers.server.openai.pooled import MakePooledJob
+from paceline_workers.server.openai.scoring import rerank_job, score_job
 from paceline_workers.server.output import gave_up
 from paceline_workers.server.phases import Stopwatch
 
 AT_ONCE = 32
+POOLED: Mapping[str, MakePooledJob] = {
+    "/v1/embeddings": embedding_job,
+    "/v1/score": score_job,
+    "/score": score_job,
+    "/v1/rerank": rerank_job,
+    "/v2/rerank": rerank_job,
+    "/rerank": rerank_job,
+}
+"""All of these routes, by the names that vLLM has for them."""
 
 
-async def serve_embeddings(parts: Parts, exchange: Exchange) -> None:
-    """Answer one request; a suspect is on trial to its end. Raises RequestError."""
-    with parts.trials.entered(exchange.caller.suspect):
-        await _served(parts, exchange)
+def pooled(make_job: MakePooledJob) -> Serve:
+    """How a route answers whose bodies `make_job` understands; a suspect is on trial to its end."""
+
+    async def serve(parts: Parts, exchange: Exchange) -> None:
+        with parts.trials.entered(exchange.caller.suspect):
+            await _served(parts, exchange, make_job)
+
+    return serve
 
 
-async def _served(parts: Parts, exchange: Exchange) -> None:
+async def _served(parts: Parts, exchange: Exchange, make_job: MakePooledJob) -> None:
     watch = Stopwatch(parts.clock.monotonic())
     started = parts.engine.ready()
-    job = await understood(
-        parts, exchange, lambda body: embedding_job(parts.model, Asked(body, exchange.caller, started))
-    )
+    job = await understood(parts, exchange, lambda body: make_job(parts.model, Asked(body, exchange.caller, started)))
     watch.submit(parts.clock.monotonic())
     frames: list[Tokens] = []
+    cached = 0
     for start in range(0, len(job.submits), AT_ONCE):
-        frames += await _embedded(parts, exchange, job.submits[start : start + AT_ONCE], begun=start > 0)
+        frames = await _embedded(parts, exchange, job.submits[start : start + AT_ONCE], begun=start > 0)
+        cached += sum(frame.cached for frame in frames)
+        job.take(frames)
         watch.token(parts.clock.monotonic())
-    cached = sum(frame.cached for frame in frames)
     parts.measures.requests.embedded(sum(len(submit.prompt) for submit in job.submits), cached)
-    spent = watch.phases(parts.clock.monotonic(), frames[0].timing if len(frames) == 1 else None)
+    spent = watch.phases(parts.clock.monotonic(), frames[0].timing if len(job.submits) == 1 else None)
     timing = {"server-timing": phases.server_timing(spent)} if exchange.caller.trusted else {}
-    await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json", **timing}, job.answer(frames))
+    await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json", **timing}, job.answer())
 
 
 async def _embedded(parts: Parts, exchange: Exchange, submits: Sequence[Submit], *, begun: bool) -> list[Tokens]:

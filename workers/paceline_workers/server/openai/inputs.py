@@ -28,25 +28,30 @@ def inputs(value: Any, most: int) -> list[Input]:
 class Encoding:
     """How a text becomes ids: with the tokens that stand around a prompt, cut to a length.
 
-    `output`: so many tokens at least must find room behind them.
+    `output`: so many tokens at least must find room behind them. `text_tokens`: a text keeps so many tokens at its
+    begin, those around it not counted; 0: all of them.
     """
 
     special: bool = True
     truncation: Truncation | None = None
     output: int = 1
+    text_tokens: int = 0
 
     def check(self, one: Input, tokenizer: Tokenizer, context: int, name: str) -> None:
         """Refuse what is too long before it is encoded. Raises RequestError."""
-        if self.truncation is None:
+        if self.truncation is None and not self.text_tokens:
             refuse_overlong(tokenizer.least(one) if isinstance(one, str) else len(one), context, name, self.output)
         elif isinstance(one, str):
             refuse_uncountable(one, context, name)
 
     def cut(self, ids: list[int], tokenizer: Tokenizer, *, text: bool) -> list[int]:
         """The ids that are kept; who sends ids has put special tokens among them, or not."""
-        if self.truncation is None:
+        if self.truncation is None and not (text and self.text_tokens):
             return ids
-        return self.truncation.cut(ids, *(tokenizer.around if text and self.special else ()))
+        around = tokenizer.around if text and self.special else ()
+        if text and self.text_tokens:
+            ids = Truncation(self.text_tokens + sum(map(len, around)), "right").cut(ids, *around)
+        return ids if self.truncation is None else self.truncation.cut(ids, *around)
 
 
 async def ids_of(

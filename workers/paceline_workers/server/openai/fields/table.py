@@ -9,8 +9,15 @@ from paceline_workers.server.openai.fields.messages import MESSAGES_FIELDS
 from paceline_workers.server.openai.fields.others import OTHER_FIELDS
 from paceline_workers.server.openai.fields.responses import RESPONSES_FIELDS
 from paceline_workers.server.openai.fields.row import Field, Support
+from paceline_workers.server.openai.fields.scoring import SCORING_FIELDS
 
-FIELDS: tuple[Field, ...] = (*GENERATING_FIELDS, *OTHER_FIELDS, *RESPONSES_FIELDS, *MESSAGES_FIELDS)
+FIELDS: tuple[Field, ...] = (
+    *GENERATING_FIELDS,
+    *OTHER_FIELDS,
+    *SCORING_FIELDS,
+    *RESPONSES_FIELDS,
+    *MESSAGES_FIELDS,
+)
 
 _ROWS: Mapping[tuple[str, str], Field] = {(route, row.name): row for row in FIELDS for route in row.routes}
 

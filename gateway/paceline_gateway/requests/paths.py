@@ -1,0 +1,9 @@
+"""The paths whose answers hold no generated tokens, by the names that OpenAI and vLLM have for them."""
+
+from typing import Final
+
+EMBEDDINGS: Final = "/v1/embeddings"
+SCORE: Final = ("/v1/score", "/score")
+RERANK: Final = ("/v1/rerank", "/v2/rerank", "/rerank")
+TOKENIZERS: Final = ("/tokenize", "/detokenize")
+WITHOUT_OUTPUT: Final = frozenset({EMBEDDINGS, *SCORE, *RERANK, *TOKENIZERS})
