@@ -44,6 +44,34 @@ def test_after_the_first_byte_the_error_is_an_event_and_the_stream_ends() -> Non
     assert (second, rest) == (b"data: [DONE]", b"")
 
 
+def test_an_error_in_a_stream_of_responses_is_an_event_by_which_clients_know_it() -> None:
+    """OpenAI's clients raise what has `error`; others go by `type`, and expect a number."""
+    result = answer(RequestError(Code.STREAM_LOST, "lost", param="p"), "/v1/responses")
+    named, data, done = result.event.replace(b"\n\n", b"\n").split(b"\n")[:3]
+    event = json.loads(data.removeprefix(b"data: "))
+    assert (named, done) == (b"event: error", b"data: [DONE]")
+    assert data.startswith(b'data: {"error"')
+    assert event["error"] == json.loads(result.body)["error"]
+    told = {name: event[name] for name in ("type", "code", "message", "param", "sequence_number")}
+    assert told == {
+        "type": "error", "code": "stream_lost", "message": "lost", "param": "p", "sequence_number": 2**31 - 1
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+def test_below_the_route_of_messages_every_error_has_anthropics_form(path: str) -> None:
+    types = {
+        400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+        413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
+    }  # fmt: skip
+    for code in Code:
+        result = answer(RequestError(code, "words"), path)
+        told = json.loads(result.body)
+        assert (told["type"], told["error"]["message"], told["error"]["code"]) == ("error", "words", code)
+        rest = "invalid_request_error" if result.status < 500 else "api_error"
+        assert told["error"]["type"] == types.get(result.status, rest)
+
+
 def test_only_waiting_errors_carry_a_wait_and_only_retryable_ones_do() -> None:
     for row in ERRORS.values():
         assert row.retry_after is RetryAfter.NONE or row.should_retry

@@ -13,18 +13,22 @@ from paceline_core.errors.tree import RequestError
 
 PATIENCE_S = 60.0
 ANTHROPIC = "/v1/messages"
-"""The route whose errors have Anthropic's form."""
+"""The errors of this route, and of those below it, have Anthropic's form."""
+RESPONSES = "/v1/responses"
+"""In a stream of this route an error is an event with a type and a number."""
+LAST_NUMBER = (1 << 31) - 1
+"""The number of an event that ends a stream whose other numbers are not known; some clients read 32 bits."""
 _ANTHROPIC_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
-    405: "invalid_request_error",
     413: "request_too_large",
     429: "rate_limit_error",
     503: "overloaded_error",
     504: "timeout_error",
 }
+_NAMED = b"event: error\n"
 MESSAGE = 4096
 """Characters: what a client sent is not sent back to it by the megabyte."""
 
@@ -38,11 +42,13 @@ class Answer:
     body: bytes
     named: bytes = b""
     """The line that names its event, on routes whose clients go by names."""
+    told: bytes = b""
+    """What the event holds, where that is not the body."""
 
     @property
     def event(self) -> bytes:
         """`data: {...}` and the `[DONE]` after it: clients read the error and stop cleanly."""
-        return self.named + b"data: " + self.body + b"\n\ndata: [DONE]\n\n"
+        return self.named + b"data: " + (self.told or self.body) + b"\n\ndata: [DONE]\n\n"
 
 
 def answer(error: Exception, path: str = "") -> Answer:
@@ -61,8 +67,15 @@ def answer(error: Exception, path: str = "") -> Answer:
         headers["retry-after-ms"] = str(max(1, math.ceil(error.retry_after * 1000)))
     words = error.message if len(error.message) <= MESSAGE else f"{error.message[:MESSAGE]}..."
     detail = {"message": words, "type": row.type, "param": error.param, "code": str(error.code)}
-    if path == ANTHROPIC:
-        detail["type"] = _ANTHROPIC_TYPES.get(row.status, "api_error")
-        told = json.dumps({"type": "error", "error": detail}, ensure_ascii=False).encode()
-        return Answer(row.status, headers, told, b"event: error\n")
-    return Answer(row.status, headers, json.dumps({"error": detail}, ensure_ascii=False).encode())
+    if path == ANTHROPIC or path.startswith(f"{ANTHROPIC}/"):
+        detail["type"] = _ANTHROPIC_TYPES.get(row.status, "api_error" if row.status >= 500 else "invalid_request_error")
+        return Answer(row.status, headers, _json({"type": "error", "error": detail}), _NAMED)
+    body = _json({"error": detail})
+    if path == RESPONSES:
+        event = {"error": detail, **detail, "type": "error", "sequence_number": LAST_NUMBER}
+        return Answer(row.status, headers, body, _NAMED, _json(event))
+    return Answer(row.status, headers, body)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()

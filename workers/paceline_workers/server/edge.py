@@ -54,7 +54,7 @@ class Edge:
         elif scope["type"] == "websocket":
             await refuse(refusal, receive, named)
         else:
-            await refuse_unread(Reply(named), receive, answer(refusal), {})
+            await refuse_unread(Reply(named), receive, answer(refusal, scope["path"]), {})
 
     def _refusal(self, scope: Scope, known: Caller) -> RequestError | None:
         if scope.get("method") not in _READS or scope["type"] == "websocket":
