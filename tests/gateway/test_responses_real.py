@@ -1,15 +1,18 @@
 """`/v1/responses` through a gateway: the official client's view, limits and charges, and streams whose workers die."""
 
 import asyncio
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI, BadRequestError
+from openai import APIError, AsyncOpenAI, BadRequestError
+from tests.gateway.conftest import MakeWorker
 from tests.gateway.official_client import where
 from tests.gateway.replicas import EMULATED, replicas
 from tests.gateway.stand import Stand, gateway, until
+from tests.gateway.worker_double import Script
 
 from paceline_core.auth import new_hop_key
 
@@ -59,6 +62,42 @@ async def test_a_response_is_charged_what_its_usage_says(tmp_path: Path) -> None
             with pytest.raises(BadRequestError) as caught:
                 await client.responses.create(model="chat", input="hello", max_output_tokens=1 << 40)
             assert caught.value.param == "max_output_tokens"
+
+
+def _foreign(*kinds: str) -> Script:
+    """A stream as other engines send it, which may lack `[DONE]`; then the connection ends."""
+    response = {"id": "resp_1", "object": "response", "created_at": 1, "output": []}
+    events = [
+        {"type": kind, "sequence_number": place, "response": response, "delta": "Time", "output_index": 0}
+        for place, kind in enumerate(kinds)
+    ]
+    written = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+    head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+    return Script(raw=(head + written).encode())
+
+
+async def test_a_stream_that_is_cut_ends_with_an_error_that_the_client_raises(
+    stand: Stand, make_worker: MakeWorker
+) -> None:
+    worker = await make_worker()
+    begun = ("response.created", "response.in_progress", "response.output_text.delta")
+    worker.script = lambda _: _foreign(*begun)
+    stand.work(worker)
+    await stand.ready(1)
+    body: dict[str, Any] = {"model": "chat", "input": "hello", "stream": True}
+    async with AsyncOpenAI(**where(stand, 0)) as client:
+        stream = await client.responses.create(**body)
+        with pytest.raises(APIError) as caught:
+            [event async for event in stream]
+        assert caught.value.code == "stream_lost"
+        answer = await stand.client.post("/v1/responses", json=body)
+        last = json.loads(answer.text.rsplit("data: ", 2)[1].strip())
+        assert (last["type"], last["code"]) == ("error", "stream_lost")
+        worker.script = lambda _: _foreign(*begun, "response.completed")
+        whole = [event.type async for event in await client.responses.create(**body)]
+    assert whole == [*begun, "response.completed"]
+    assert await stand.metric("paceline_requests_total", outcome="ok") == 1
+    assert await stand.metric("paceline_requests_total", outcome="stream_error") == 2
 
 
 def _far(stand: Stand, worker: str) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_core.errors import Code
+from paceline_core.errors import Code, RequestError, answer
 from paceline_core.registry.enums import CutReason, ResumeReason
 from paceline_gateway.requests.nouns import Meter, WorkerPhases
 from paceline_gateway.requests.stream import (
@@ -312,3 +312,30 @@ def test_a_stream_that_never_has_content_is_not_kept_for_ever() -> None:
         out += len(scanner.feed(piece))
         assert fed * len(piece) - out <= LINE_LIMIT + len(piece)
     assert scanner.began
+
+
+ENDINGS = {
+    kind: b'event: %b\ndata: {"type":"%b"}\n\n' % (kind, kind)
+    for kind in (b"response.completed", b"response.incomplete", b"message_stop", b"response.failed")
+}
+
+
+@pytest.mark.parametrize("kind", ENDINGS)
+def test_the_event_that_ends_a_stream_ends_it_without_done(kind: bytes) -> None:
+    """OpenAI and several engines send no `[DONE]` there; and its own text may hold the words."""
+    event = ENDINGS[kind]
+    begun = b'event: response.output_text.delta\ndata: {"delta":"event: %b\\n\\n"}\n\n' % kind
+    whole = begun + event
+    for cut in range(len(begun), len(whole)):
+        out, scanner, _ = scan(whole[:cut])
+        assert (scanner.done, scanner.failed and kind != b"response.failed") == (False, False), out
+        out, scanner, _ = scan(whole[:cut], whole[cut:])
+        assert (out, scanner.done) == (whole, True)
+    assert scanner.failed is (kind == b"response.failed")
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/v1/completions"])
+def test_the_code_of_an_error_event_is_read_in_every_routes_form(path: str) -> None:
+    error = RequestError(Code.ENGINE_FAILED, "The engine failed.")
+    _, scanner, _ = scan(chunk("a"), answer(error, path).event)
+    assert (scanner.failed, scanner.error) == (True, Code.ENGINE_FAILED)

@@ -35,6 +35,8 @@ _COUNT = {
     )
 }
 """Negative, broken and absurd numbers are no counts."""
+_LAST = re.compile(rb"^event: (?:response\.(?:completed|incomplete|failed)|message_stop)\n", re.MULTILINE)
+"""The event that ends a stream of `/v1/responses` or `/v1/messages`; not all engines send `[DONE]` behind it."""
 _PROMPT = re.compile(rb": prompt (\d{1,9}) (\d{1,9})\n")
 _USAGE_SPAN = 512
 _NUMBER = int | float
@@ -51,6 +53,7 @@ class StreamScan:
 
     __slots__ = (
         "_counted",
+        "_ending",
         "_events",
         "_held",
         "_meter",
@@ -80,6 +83,7 @@ class StreamScan:
         self._rest = b""
         self._usage = b""
         self._counted = False
+        self._ending = False
         self._events = 0
         self._positions = False
         self._resumed = resumed
@@ -166,6 +170,8 @@ class StreamScan:
             return
         if lines.find(b"data: [DONE]") >= 0:  # `in` takes twice as long
             self.done = True
+        if self._ending or lines.find(b"event: ") >= 0:
+            self._look_for_last(lines)
         if lines.find(b'"usage":') >= 0:
             self._usage = lines
             if not self._positions:
@@ -173,6 +179,16 @@ class StreamScan:
         if lines.find(b'data: {"error"') >= 0 or lines.find(b"event: error\n") >= 0:
             self.failed, self.error = True, _event_code(lines)
         kept.append(lines)
+
+    def _look_for_last(self, lines: bytes) -> None:
+        """Done by the event that ends it: once that is whole, since its lines may come apart."""
+        last = _LAST.search(lines)
+        if last is None and not self._ending:
+            return
+        rest = lines if last is None else lines[last.end() :]
+        self.failed = self.failed or (last is not None and b"response.failed" in last[0])
+        self._ending = True
+        self.done = self.done or rest.startswith(b"\n") or b"\n\n" in rest
 
     def _comment(self, packet: bytes, begin: int) -> int | None:
         """Take a comment in if what belongs to it is there: where that ends. None: not yet."""
@@ -270,9 +286,14 @@ def read_code(text: bytes) -> Code | None:
 
 
 def _event_code(lines: bytes) -> Code | None:
-    """The code of the first error event; Anthropic's form has a type alone."""
-    if (begin := lines.find(b'data: {"error"')) < 0:
-        return Code.INVALID_REQUEST if lines.find(b'"invalid_request_error"') >= 0 else None
+    """The code of the first error event; Anthropic's own form has a type alone."""
+    if (begin := lines.find(b'data: {"error"')) >= 0:
+        return _code_at(lines, begin)
+    code = _code_at(lines, lines.find(b"data: ", max(lines.find(b"event: error\n"), 0)))
+    return Code.INVALID_REQUEST if code is None and lines.find(b'"invalid_request_error"') >= 0 else code
+
+
+def _code_at(lines: bytes, begin: int) -> Code | None:
     return read_code(lines[begin + len(b"data: ") : lines.find(b"\n", begin)])
 
 
