@@ -83,6 +83,21 @@ def test_a_number_out_of_bounds_hears_both_of_them(number: bytes) -> None:
         parse(b'{"model": "m", "max_tokens": ' + number + b"}")
 
 
+@pytest.mark.parametrize(
+    ("path", "limit"),
+    [
+        ("/v1/chat/completions", 1),
+        ("/v1/messages", 900),
+        ("/v1/messages/count_tokens", None),
+        ("/v1/responses", 30),
+    ],
+)
+def test_the_limit_is_read_from_the_field_that_the_route_reads(path: str, limit: int | None) -> None:
+    """One of another route would reserve a token where the worker writes 900."""
+    body = {"model": "m", "max_completion_tokens": 1, "max_tokens": 900, "max_output_tokens": 30}
+    assert parse(json.dumps(body).encode(), path).max_tokens == limit
+
+
 def test_what_is_no_text_is_said_to_be_none() -> None:
     with pytest.raises(RequestError, match="not UTF-8: its byte 11 begins no character"):
         parse(b'{"model": "\xff"}')

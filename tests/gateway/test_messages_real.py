@@ -58,6 +58,10 @@ async def _whole(stand: Stand) -> None:
     refused = await stand.client.post(ROUTE, json=body(1, model="other"), headers=own)
     assert (refused.status_code, refused.json()["type"]) == (404, "error")
     assert refused.json()["error"]["type"] == "not_found_error"
+    beta = await stand.client.post(f"{ROUTE}?beta=true", json=body(1), headers=own | {"anthropic-beta": "a,b"})
+    assert beta.json()["type"] == "message"
+    limited = await stand.client.post(ROUTE, json=body(1, max_tokens=1 << 40), headers=own)
+    assert (limited.status_code, limited.json()["error"]["param"]) == (400, "max_tokens")
 
 
 def _far(stand: Stand, worker: str) -> bool:

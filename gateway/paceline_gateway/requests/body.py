@@ -20,6 +20,7 @@ ALL_CHOICES = 65_536
 _USUAL = ("max_completion_tokens", "max_tokens")
 _LIMITS: Mapping[str, tuple[str, ...]] = {
     "/v1/responses": ("max_output_tokens",),
+    "/v1/messages": ("max_tokens",),
     **dict.fromkeys(WITHOUT_OUTPUT, ()),
 }
 """Fields that limit the output, the first that is there counts; of other routes `_USUAL`."""
