@@ -14,6 +14,9 @@ from paceline_workers.server.openai.fields import FIELDS, Api, Field, Route
 from paceline_workers.server.openai.fields.paths import PATHS
 from paceline_workers.server.openai.fields.row import (
     CHAT,
+    COMPLETIONS,
+    COUNT_TOKENS,
+    COUNTED,
     DETOKENIZE,
     EMBEDDINGS,
     GENERATING,
@@ -25,6 +28,12 @@ from paceline_workers.server.openai.fields.row import (
 )
 
 PAGE = "docs/api.md"
+_ON: Mapping[tuple[Route, ...], str] = {
+    CHAT: "chat",
+    COMPLETIONS: "completions",
+    MESSAGES: "messages",
+    COUNT_TOKENS: "count",
+}
 
 
 def field_table(routes: Sequence[Route]) -> str:
@@ -50,7 +59,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "score fields": lambda: field_table(SCORE),
     "rerank fields": lambda: field_table(RERANK),
     "responses fields": lambda: field_table(RESPONSES),
-    "messages fields": lambda: field_table(MESSAGES),
+    "messages fields": lambda: field_table(COUNTED),
     "tokenize fields": lambda: field_table(TOKENIZE),
     "detokenize fields": lambda: field_table(DETOKENIZE),
     "routes": path_table,
@@ -88,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _field(row: Field, routes: Sequence[Route], *, several: bool) -> tuple[str, ...]:
-    on = "" if set(routes) <= set(row.routes) else "chat" if row.routes == CHAT else "completions"
+    on = "" if set(routes) <= set(row.routes) else _ON[row.routes]
     note = f"{row.note}; {_passing(row)}" if row.neutral else row.note
     return (f"`{row.name}`", *([on] if several else []), *_known(row.apis), str(row.support), note)
 

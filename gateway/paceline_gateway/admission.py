@@ -42,7 +42,7 @@ class Admission(NamedTuple):
 
 
 _TOKENIZERS = frozenset({"paceline", "vllm", "sglang", "custom"})
-"""Runtimes that answer `/tokenize` and `/detokenize` in vLLM's shapes, or may."""
+"""Runtimes that answer `/tokenize`, `/detokenize` and `/v1/messages/count_tokens` in vLLM's shapes, or may."""
 
 Choose = Callable[[Sequence[Destination], RequestClass, int, Prompt], int]
 """The place of the destination in a chain that takes a request of this class, of so many bytes and this prompt."""
@@ -113,7 +113,7 @@ def _under(  # noqa: PLR0913, PLR0917 - as above
 def admit_tokens(  # noqa: PLR0913 - as above
     body: bytes, headers: Headers, tenant: ResolvedTenant, picture: Directory, draw: float, *, path: str
 ) -> Admission:
-    """Judge a request to `/tokenize` or `/detokenize`: none but the model it names can answer. Raises RequestError."""
+    """Judge a request that counts or spells tokens: none but the model it names can answer. Raises RequestError."""
     admission = admit(body, headers, tenant, picture, draw, path=path)
     runtime = admission.destination.service.runtime.name
     if runtime not in _TOKENIZERS:

@@ -50,6 +50,7 @@ class Served:
     def run(self, command: list[str]) -> str:
         """What a client says on its standard output; a failure shows its last words."""
         ours = {"OPENAI_BASE_URL": f"{self.api.endpoint}/v1", "OPENAI_API_KEY": self.api.key, "NO_PROXY": "127.0.0.1"}
+        ours |= {"ANTHROPIC_BASE_URL": self.api.endpoint, "ANTHROPIC_API_KEY": self.api.key}
         own = {"HOME": str(self.scratch), "HF_HOME": str(self.scratch / "hf")}
         kept = {name: value for name, value in os.environ.items() if name in {"PATH", "LANG", "TMPDIR"}}
         done = subprocess.run(

@@ -42,6 +42,7 @@ LM_EVAL = Environment("lm-eval", ("lm_eval[api]==0.4.13", "transformers==5.23.0"
 INSTRUCTOR = Environment("instructor", ("instructor==1.17.0",))
 PYDANTIC_AI = Environment("pydantic-ai", ("pydantic-ai-slim[openai]==2.68.0",))
 OPENAI_AGENTS = Environment("openai-agents", ("openai-agents==0.24.0",))
+ANTHROPIC = Environment("anthropic", ("anthropic==2.12.0",))
 # Its loader is torch's: 5.9 GB with CUDA's libraries; TORCH_INDEX_URL may name an index with builds for the CPU.
 GUIDELLM = Environment("guidellm", ("guidellm==0.8.1",), torch=True)
 AIPERF = Environment("aiperf", ("aiperf==0.13.0",))

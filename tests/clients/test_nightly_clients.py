@@ -4,7 +4,16 @@ import json
 
 import pytest
 from tests.clients.conftest import Served
-from tests.clients.environments import AI_SDK, AIPERF, GUIDELLM, INSTRUCTOR, OPENAI_AGENTS, PYDANTIC_AI, installed
+from tests.clients.environments import (
+    AI_SDK,
+    AIPERF,
+    ANTHROPIC,
+    GUIDELLM,
+    INSTRUCTOR,
+    OPENAI_AGENTS,
+    PYDANTIC_AI,
+    installed,
+)
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 REQUESTS, TOKENS = 4, 8
@@ -20,6 +29,29 @@ def test_pydantic_ai_takes_a_native_output_after_a_call(served: Served) -> None:
     [opening, *_] = served.post("/tokenize", prompt="<tool_call>", add_special_tokens=False)["tokens"]
     found = served.script(PYDANTIC_AI, "pydantic_ai_native_output.py", str(opening))
     assert found == {"output": "Judgement", "calls": 1, "requests": 2}
+
+
+def test_anthropics_client_streams_calls_parses_counts_and_raises(served: Served) -> None:
+    found = served.script(ANTHROPIC, "anthropic_messages.py")
+    whole, streamed = found["texts"]
+    assert whole
+    assert whole == streamed
+    assert found["counted"] == found["input_tokens"] > 0
+    assert (found["stop"], found["call"], found["city"] in {"Oslo", "Rome"}) == ("max_tokens", "weather", True)
+    assert (found["after"], found["parsed"]) == ("assistant", "Judgement")
+    assert found["errors"] == [
+        "AuthenticationError authentication_error",
+        "NotFoundError not_found_error",
+        "BadRequestError invalid_request_error",
+    ]
+    assert found["kinds"] == [
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ]
 
 
 def test_an_agent_as_openais_sdk_makes_it_calls_a_tool_and_answers(served: Served) -> None:

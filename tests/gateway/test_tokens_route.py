@@ -21,6 +21,7 @@ IDS = {"count": 2, "max_model_len": 4096, "tokens": [5, 6], "token_strs": None}
 ASKED: dict[str, dict[str, object]] = {
     "/tokenize": {"model": "chat", "prompt": "some text"},
     "/detokenize": {"model": "chat", "tokens": [5, 6]},
+    "/v1/messages/count_tokens": {"model": "chat", "messages": [{"role": "user", "content": "hello"}]},
 }
 
 
@@ -60,6 +61,10 @@ async def test_a_real_worker_tells_ids_that_it_turns_back_into_the_text(tmp_path
             assert back.json() == {"prompt": "What is TTFT?"}
             wrong = await stand.client.post("/detokenize", json={"model": "chat", "tokens": [1 << 40]})
             assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "tokens")
+            asked = ASKED["/v1/messages/count_tokens"]
+            counted = (await stand.client.post("/v1/messages/count_tokens", json=asked)).json()
+            usage = (await stand.client.post("/v1/messages", json=asked | {"max_tokens": 1})).json()["usage"]
+            assert counted == {"input_tokens": usage["input_tokens"]}
 
 
 @pytest.mark.real
@@ -69,6 +74,12 @@ async def test_it_needs_a_key_a_model_and_the_right_method(stand: Stand) -> None
     nameless = await stand.client.post("/tokenize", json={"prompt": "text"})
     assert (nameless.status_code, nameless.json()["error"]["param"]) == (400, "model")
     assert (await stand.client.get("/detokenize")).status_code == 405
+    path, bare = "/v1/messages/count_tokens", {"authorization": ""}
+    keyless = await stand.client.post(path, json=ASKED[path], headers=bare)
+    assert (keyless.status_code, keyless.json()["error"]["type"]) == (401, "authentication_error")
+    assert (await stand.client.post(path, json=ASKED[path], headers=bare | {"x-api-key": "pl_x"})).status_code == 401
+    wrong = await stand.client.get(path)
+    assert (wrong.status_code, wrong.json()["type"]) == (405, "error")
 
 
 @pytest.mark.real

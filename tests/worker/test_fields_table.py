@@ -16,7 +16,7 @@ from tests.worker.vllm_fields import VLLM_FIELDS
 from paceline_core import __version__
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.routes import find_route
-from paceline_workers.server.openai.anthropic.request import MessagesRequest
+from paceline_workers.server.openai.anthropic.request import CountTokensRequest, MessagesRequest
 from paceline_workers.server.openai.body import Body
 from paceline_workers.server.openai.embeddings import EmbeddingRequest
 from paceline_workers.server.openai.fields import FIELDS, Api, Field, Route, Support, field_of
@@ -31,6 +31,7 @@ MODELS: dict[str, type[Body]] = {
     for kind in (
         ChatRequest,
         CompletionRequest,
+        CountTokensRequest,
         EmbeddingRequest,
         ScoreRequest,
         RerankRequest,
@@ -48,6 +49,7 @@ BODIES: dict[str, dict[str, Any]] = {
     Route.RERANK: {"model": "m", "query": "hi", "documents": ["hi"]},
     Route.RESPONSES: {"model": "m", "input": "hi"},
     Route.MESSAGES: {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5},
+    Route.COUNT_TOKENS: {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
     Route.TOKENIZE: {"prompt": "hi"},
     Route.DETOKENIZE: {"tokens": [1]},
 }
@@ -102,6 +104,23 @@ def test_what_is_ignored_passes_with_any_value(route: Route) -> None:
     for row in rows(route, Support.IGNORED):
         for value in ODD:
             assert values(read(route, {row.name: value})) == values(plain)
+
+
+@pytest.mark.parametrize("route", [Route.RESPONSES, Route.MESSAGES])
+def test_a_chats_field_that_another_form_of_it_does_not_read_passes_with_its_default_alone(route: Route) -> None:
+    own = {row.name for row in FIELDS if route in row.routes}
+    reports = {"stream_options", "return_prompt_text"}
+    others = {row.name for row in rows(Route.CHAT, Support.SERVED)} - own - reports
+    assert {"n", "stop_token_ids", "bad_words", "min_tokens"} <= others
+    for name in others:
+        for value in ODD:
+            with pytest.raises(RequestError, match=f"`{name}` is for /v1/chat/completions") as caught:
+                read(route, {name: value})
+            assert caught.value.param == name
+        default = ChatRequest.model_fields[name]
+        read(route, {name: None if default.is_required() else default.default})
+    with pytest.raises(RequestError, match="`web_search_options`"):
+        read(route, {"web_search_options": {"a": 1}})
 
 
 def test_zero_and_one_are_not_false_and_true() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,12 @@ THOUGHT, SAID = "I should look.", "Let me see."
 REPLY = f"<think>{THOUGHT}</think>{SAID}\n{CALL}"
 USER = [{"role": "user", "content": "hello"}]
 BODY: dict[str, Any] = {"model": "chat", "messages": USER, "max_tokens": 900, "tools": [TOOL]}
+RESULT = {"type": "tool_result", "tool_use_id": "1"}
+SCHEMA = {"type": "json_schema", "schema": {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}}
+UNIQUE = {"type": "json_schema", "schema": {"type": "array", "uniqueItems": True}}
+SIGNATURE = blake2b(THOUGHT.encode(), digest_size=16).hexdigest()
 CONTENT = [
-    {"type": "thinking", "thinking": THOUGHT, "signature": ""},
+    {"type": "thinking", "thinking": THOUGHT, "signature": SIGNATURE},
     {"type": "text", "text": SAID},
     {"type": "tool_use", "name": "get_weather", "input": {"city": "漢字"}},
 ]
@@ -43,6 +48,14 @@ async def rig(script: Script, folder: Path) -> AsyncIterator[Rig]:
         yield rig
 
 
+DELTAS = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "signature",
+    "input_json_delta": "partial",
+}
+
+
 def told(body: bytes) -> tuple[list[Any], Any, list[str]]:
     """The blocks that a stream tells, its last delta, and the kinds of its events."""
     blocks: list[Any] = []
@@ -55,7 +68,7 @@ def told(body: bytes) -> tuple[list[Any], Any, list[str]]:
             blocks.append(event["content_block"] | {"partial": ""})
         elif event["type"] == "content_block_delta":
             delta = event["delta"]
-            name = {"text_delta": "text", "thinking_delta": "thinking"}.get(delta["type"], "partial")
+            name = DELTAS[delta["type"]]
             blocks[event["index"]][name] += delta["partial_json" if name == "partial" else name]
         elif event["type"] == "message_delta":
             last = event
@@ -112,7 +125,17 @@ async def test_a_stream_goes_on_after_any_piece(rig: Rig, script: Script) -> Non
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
         ({"stop_sequences": [""]}, "stop_sequences"),
         ({"tool_choice": {"type": "tool", "name": "other"}}, "tool_choice"),
-        ({"output_config": {"a": 1}}, "output_config"),
+        ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
+        ({"output_config": {"format": UNIQUE}}, "output_config.format"),
+        ({"output_format": SCHEMA}, "output_format"),
+        ({"n": 2}, "n"),
+        ({"seed": 5}, "seed"),
+        ({"thinking": {"type": "enabled"}, "chat_template_kwargs": [1]}, "chat_template_kwargs"),
+        (
+            {"messages": [*USER, {"role": "user", "content": [RESULT | {"content": [{"type": "image"}]}]}]},
+            "messages[1].content[0].content",
+        ),
         ({"temperature": -1}, "temperature"),
     ],
 )
@@ -146,3 +169,87 @@ def test_messages_become_the_turns_of_a_chat() -> None:
         {"role": "tool", "tool_call_id": "1", "content": "one", "name": "f"},
         {"role": "user", "content": "more"},
     ]
+
+
+def asked(*messages: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """The chat that a body asks for."""
+    body = BODY | {"messages": list(messages)} | fields
+    return parse(MessagesRequest, json.dumps(body).encode()).chat()
+
+
+def test_a_failed_call_is_told_as_an_error() -> None:
+    use = {"type": "tool_use", "id": "1", "name": "f", "input": {}}
+    turns = [
+        asked(*USER, {"role": "assistant", "content": [use]}, {"role": "user", "content": [RESULT | result]})[
+            "messages"
+        ]
+        for result in ({"content": "no", "is_error": True}, {"is_error": True}, {"content": "no", "is_error": False})
+    ]
+    assert [own[-1]["content"] for own in turns] == ["Error: no", "Error", "no"]
+
+
+def test_thinking_that_was_redacted_is_left_out() -> None:
+    blocks = [{"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "Rome"}]
+    chat = asked(*USER, {"role": "assistant", "content": blocks}, *USER)
+    assert chat["messages"][1] == {"role": "assistant", "content": "Rome"}
+
+
+async def test_an_answer_goes_on_with_the_assistants_last_text(rig: Rig) -> None:
+    begun = {"role": "assistant", "content": "The capital is"}
+    plain, chat = (await counted(rig, messages=[*USER, begun])), "/v1/chat/completions"
+    tool = {"type": "function", "function": {"name": TOOL["name"], "parameters": TOOL["input_schema"]}}
+    fields = {"continue_final_message": True, "max_tokens": 3}
+    body = {"model": "chat", "messages": [*USER, begun], "tools": [tool], **fields}
+    assert plain == (await rig.http.post(chat, json=body)).json()["usage"]["prompt_tokens"]
+    called = {"type": "tool_use", "id": "1", "name": "get_weather", "input": {}}
+    assert "continue_final_message" not in asked(*USER, {"role": "assistant", "content": [called]})
+
+
+async def counted(rig: Rig, **fields: Any) -> int:
+    """Tokens of a prompt, as its answer tells them; asking for the count alone tells the same."""
+    body = BODY | {"max_tokens": 3} | fields
+    told = (await rig.http.post(ROUTE, json=body)).json()["usage"]["input_tokens"]
+    only = {name: value for name, value in body.items() if name not in {"max_tokens", "stop_sequences"}}
+    answer = await rig.http.post(f"{ROUTE}/count_tokens", json=only)
+    assert answer.json() == {"input_tokens": told}
+    return int(told)
+
+
+async def test_a_prompt_is_counted_as_its_answer_counts_it(rig: Rig) -> None:
+    plain = await counted(rig)
+    with_system = await counted(rig, system=[{"type": "text", "text": "be brief"}])
+    without_tools = await counted(rig, tools=[])
+    silent = await counted(rig, thinking={"type": "disabled"})
+    assert without_tools < plain < min(with_system, silent)
+    assert await counted(rig, tool_choice={"type": "none"}) == without_tools
+    assert rig.worker.parts.gate.open == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "kind"),
+    [
+        ({"model": "other"}, 404, "not_found_error"),
+        ({"messages": []}, 400, "invalid_request_error"),
+        ({"tool_choice": {"type": "tool", "name": "other"}}, 400, "invalid_request_error"),
+        ({"messages": [{"role": "user", "content": "a" * (1 << 19)}]}, 400, "invalid_request_error"),
+    ],
+)
+async def test_a_count_is_refused_in_anthropics_form(rig: Rig, fields: dict[str, Any], status: int, kind: str) -> None:
+    answer = await rig.http.post(f"{ROUTE}/count_tokens", json={"model": "chat", "messages": USER} | fields)
+    assert (answer.status_code, answer.json()["type"], answer.json()["error"]["type"]) == (status, "error", kind)
+
+
+@pytest.mark.parametrize("path", [ROUTE, f"{ROUTE}/count_tokens"])
+async def test_what_no_route_takes_is_told_in_anthropics_form_too(rig: Rig, path: str) -> None:
+    answer = await rig.http.get(path)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (405, "invalid_request_error")
+    foreign = await rig.http.post(path, json=BODY, headers={"origin": "https://elsewhere.example"})
+    assert (foreign.status_code, foreign.json()["type"]) == (400, "error")
+
+
+async def test_an_answer_follows_the_schema_of_its_output_config(rig: Rig) -> None:
+    chat = asked(*USER, output_config={"format": SCHEMA, "effort": "high"})
+    assert chat["response_format"]["json_schema"]["schema"] == SCHEMA["schema"]
+    assert chat["reasoning_effort"] == "high"
+    answer = await rig.http.post(ROUTE, json=BODY | {"tools": [], "output_config": {"format": SCHEMA}})
+    assert answer.status_code == 200, answer.text

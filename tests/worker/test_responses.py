@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from openai import AsyncOpenAI, BadRequestError
 from pydantic import BaseModel
 from tests.worker.conftest import TEXT
@@ -129,7 +130,10 @@ async def test_a_parsed_format_comes_back_as_its_class(folder: Path, tokenizer: 
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"background": True}, "background"),
-        ({"truncation": "auto"}, "truncation"),
+        ({"truncation": "never"}, "truncation"),
+        ({"tool_choice": {"type": "function", "name": ""}}, "tool_choice"),
+        ({"extra_body": {"n": 2}}, "n"),
+        ({"extra_body": {"max_tokens": 5}}, "max_tokens"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"input": []}, "input"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
@@ -222,3 +226,53 @@ async def test_a_plain_text_is_told_whole(folder: Path, tokenizer: Tokenizer) ->
         answer = (await rig.http.post(ROUTE, json={"model": "chat", "input": "hello"})).json()
     assert [part["text"] for item in answer["output"] for part in item["content"]] == [TEXT]
     assert answer["store"] is False
+
+
+def test_text_behind_a_call_belongs_to_the_turn_that_calls() -> None:
+    """As in a chat, whose message has one text: an assistant's turn between a call and its result fits no template."""
+    items = [
+        {"role": "user", "content": "a", "type": None},
+        {"type": "message", "role": "assistant", "content": "b"},
+        {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+        {"type": "message", "role": "assistant", "content": "c"},
+        {"type": "function_call_output", "call_id": "1", "output": "d"},
+    ]
+    turns = turns_of(None, items)
+    assert [(turn["role"], turn["content"]) for turn in turns] == [("user", "a"), ("assistant", "bc"), ("tool", "d")]
+    assert len(turns[1]["tool_calls"]) == 1
+
+
+async def test_an_engines_error_within_a_stream_is_an_event_that_clients_raise(
+    folder: Path, tokenizer: Tokenizer
+) -> None:
+    reply = tokenizer.encode_now(TEXT, special=False)
+    async with running(Script(reply=reply, fault="error", phase="decode", pause_s=0.01), folder=folder) as rig:
+        body = {"model": "chat", "input": "hello", "stream": True}
+        told = events((await rig.http.post(ROUTE, json=body)).content)
+    *_, before, error, done = told
+    assert (done, error["type"], error["code"]) == ("[DONE]", "error", "engine_failed")
+    assert error["error"]["message"] == error["message"]
+    assert error["sequence_number"] > before["sequence_number"]
+
+
+async def test_a_resumed_texts_scores_are_those_of_its_deltas_or_none(rig: Rig, script: Script) -> None:
+    """Ids are all that is known of the first life: half of the scores would look like those of other tokens."""
+    include = ["message.output_text.logprobs"]
+    body: dict[str, Any] = {"model": "chat", "input": "hello", "stream": True, "include": include}
+    ids = script.reply[: len(script.reply) // 2]
+    assert "Let" in rig.worker.parts.model.tokenizer.decode(ids)
+    sent, headers = resuming(body, {"ids": ids}, id="resp_1", created=0)
+    told = events((await rig.http.post(ROUTE, content=sent, headers={**rig.hop, **headers})).content)
+    done = [event for event in told if event["type"] == "response.output_text.done"] if told.pop() == "[DONE]" else []
+    (message,) = [item for item in told[-1]["response"]["output"] if item["type"] == "message"]
+    assert [event["logprobs"] for event in done] == [message["content"][0]["logprobs"]] == [[]]
+    assert any(event["logprobs"] for event in told if event["type"] == "response.output_text.delta")
+
+
+async def test_a_response_tells_the_temperature_that_it_was_written_with(rig: Rig) -> None:
+    started = rig.worker.parts.engine.started
+    assert started is not None
+    rig.worker.parts.engine.started = structs.replace(started, defaults={"temperature": 0.6, "top_p": 0.9})
+    for fields, expected in (({}, (0.6, 0.9)), ({"temperature": 0.0, "top_p": 1}, (0.0, 1.0))):
+        answer = (await rig.http.post(ROUTE, json={"model": "chat", "input": "hello"} | fields)).json()
+        assert (answer["temperature"], answer["top_p"]) == expected

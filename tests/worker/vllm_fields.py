@@ -30,11 +30,13 @@ _RESPONSES = """
     tools top_logprobs top_p top_k truncation user skip_special_tokens include_stop_str_in_output prompt_cache_key
     request_id mm_processor_kwargs priority cache_salt enable_response_messages previous_input_messages
     previous_response structured_outputs repetition_penalty seed stop ignore_eos vllm_xargs kv_transfer_params
+    presence_penalty frequency_penalty include_reasoning
 """
 _MESSAGES = """
     model messages max_tokens metadata output_config stop_sequences stream system temperature tool_choice tools top_k
     top_p kv_transfer_params chat_template_kwargs
 """
+_COUNT_TOKENS = "model messages system tool_choice tools chat_template_kwargs"
 _TOKENIZE = "model prompt messages tools add_special_tokens return_token_strs"
 _TEMPLATE = """
     add_generation_prompt continue_final_message chat_template chat_template_kwargs media_io_kwargs mm_processor_kwargs
@@ -48,6 +50,7 @@ VLLM_FIELDS: dict[Route, set[str]] = {
     Route.RERANK: {*_SCORING.split(), "query", "documents", "top_n"},
     Route.RESPONSES: set(_RESPONSES.split()),
     Route.MESSAGES: set(_MESSAGES.split()),
+    Route.COUNT_TOKENS: set(_COUNT_TOKENS.split()),
     Route.TOKENIZE: {*_TEMPLATE.split(), *_TOKENIZE.split()},
     Route.DETOKENIZE: {"model", "tokens"},
 }

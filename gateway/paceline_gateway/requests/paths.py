@@ -5,5 +5,5 @@ from typing import Final
 EMBEDDINGS: Final = "/v1/embeddings"
 SCORE: Final = ("/v1/score", "/score")
 RERANK: Final = ("/v1/rerank", "/v2/rerank", "/rerank")
-TOKENIZERS: Final = ("/tokenize", "/detokenize")
+TOKENIZERS: Final = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
 WITHOUT_OUTPUT: Final = frozenset({EMBEDDINGS, *SCORE, *RERANK, *TOKENIZERS})

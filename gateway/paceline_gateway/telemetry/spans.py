@@ -27,9 +27,12 @@ from paceline_gateway.telemetry.trace import Attempt, Ended, Trace
 _OPERATIONS = {
     "/v1/chat/completions": "chat",
     "/v1/completions": "text_completion",
+    "/v1/responses": "chat",
+    "/v1/messages": "chat",
     EMBEDDINGS: "embeddings",
     **dict.fromkeys(SCORE, "score"),
     **dict.fromkeys(RERANK, "rerank"),
+    "/v1/messages/count_tokens": "tokenize",
     "/tokenize": "tokenize",
     "/detokenize": "detokenize",
 }

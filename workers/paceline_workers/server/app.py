@@ -1,5 +1,7 @@
 """All routes of one worker, and the one mapping from errors to answers: FastAPI's own never reach a client."""
 
+from collections.abc import Mapping
+
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, WebSocketRoute
@@ -14,10 +16,18 @@ from paceline_workers.server.embed import POOLED, pooled
 from paceline_workers.server.evacuation import EvacuateRoute
 from paceline_workers.server.generate import generating
 from paceline_workers.server.load import LoadRoute
+from paceline_workers.server.openai.anthropic.count_tokens import count_tokens
 from paceline_workers.server.openai.generating import GENERATING, SOCKETS
-from paceline_workers.server.openai.tokenizing import TokenRoute, detokenize, tokenize
+from paceline_workers.server.openai.tokenizing import Tell, TokenRoute, detokenize, tokenize
 from paceline_workers.server.websocket import SocketRoute, refuse
 from paceline_workers.server.worker import Worker
+
+TOKENS: Mapping[str, Tell] = {
+    "/tokenize": tokenize,
+    "/detokenize": detokenize,
+    "/v1/messages/count_tokens": count_tokens,
+}
+"""Routes that count or spell tokens."""
 
 
 def create_app(worker: Worker) -> App:
@@ -33,7 +43,7 @@ def create_app(worker: Worker) -> App:
     app.routes.append(Route("/internal/load", LoadRoute(worker.board, worker.parts.write_limit_s), methods=["GET"]))
     evacuate = EvacuateRoute(worker.parts.streams, worker.parts.bodies, worker.parts.write_limit_s)
     app.routes.append(Route("/internal/evacuate", evacuate, methods=["POST"]))
-    for path, tell in (("/tokenize", tokenize), ("/detokenize", detokenize)):
+    for path, tell in TOKENS.items():
         app.routes.append(Route(path, TokenRoute(worker.parts, tell), methods=["POST"]))
     _add_models(app, worker)
     if not worker.probes_apart:
@@ -119,8 +129,8 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
     await refuse(RequestError(Code.ROUTE_NOT_FOUND, words), receive, send)
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    return _reply(error)
+async def _refused(request: Request, error: Exception) -> Response:
+    return _reply(error, request.url.path)
 
 
 async def _unrouted(request: Request, error: Exception) -> Response:
@@ -128,13 +138,13 @@ async def _unrouted(request: Request, error: Exception) -> Response:
     code = Code.METHOD_NOT_ALLOWED if wrong_method else Code.ROUTE_NOT_FOUND
     allowed = (error.headers if isinstance(error, HTTPException) else None) or {}
     words = f"{request.method} {request.url.path} is no route of this worker."
-    return _reply(RequestError(code, words, headers=allowed))
+    return _reply(RequestError(code, words, headers=allowed), request.url.path)
 
 
-async def _failed(_: Request, error: Exception) -> Response:
-    return _reply(error)
+async def _failed(request: Request, error: Exception) -> Response:
+    return _reply(error, request.url.path)
 
 
-def _reply(error: Exception) -> Response:
-    said = answer(error)
+def _reply(error: Exception, path: str = "") -> Response:
+    said = answer(error, path)
     return Response(said.body, said.status, said.headers)

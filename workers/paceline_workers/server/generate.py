@@ -38,7 +38,7 @@ def generating(make_job: MakeJob) -> Serve:
         watch = measures.watch(parts.clock.monotonic())
         started = parts.engine.ready()
         job = await understood(
-            parts, exchange, lambda body: make_job(parts.model, Asked(body, exchange.caller, started))
+            parts, exchange, lambda body: make_job(parts.model, Asked(body, exchange.caller, started, parts.turns.take))
         )
         with (
             Run.of(job, parts.engine, watch, parts.clock) as run,

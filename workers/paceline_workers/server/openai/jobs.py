@@ -1,7 +1,7 @@
 """From a request body to a job: what the engine gets, and how its tokens are written back."""
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -51,6 +51,10 @@ COMPLETION_TOKENS = 16
 """OpenAI's default for `/v1/completions`."""
 
 
+async def at_once() -> None:
+    """No turn is waited for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """One request as it came, and the engine it came to."""
@@ -58,6 +62,8 @@ class Asked:
     body: bytes
     caller: Caller
     started: Started
+    turn: Callable[[], Awaitable[None]] = at_once
+    """Returns in a turn of the loop that has no other long work."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,9 @@ def _choice(value: Any) -> str:
     if value in ("none", "auto", "required"):
         return str(value)
     function = value.get("function") if isinstance(value, dict) and value.get("type") == "function" else None
-    if isinstance(function, dict) and isinstance(function.get("name"), str):
-        return f"={function['name']}"
+    name = function.get("name") if isinstance(function, dict) else None
+    if isinstance(name, str) and name:
+        return f"={name}"
     raise ValueError('must be "none", "auto", "required" or {"type": "function", "function": {"name": ...}}')
 
 

@@ -1,11 +1,13 @@
 """A chat's answer as a message: its content blocks, and the events of a stream.
 
 One state machine tells both. An answer that goes on after another worker lost it runs through the same machine and
-forgets what comes out.
+forgets what comes out. Thinking has a signature, its digest, since many clients send no thinking back that has none;
+nobody checks it.
 """
 
 import json
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -34,6 +36,8 @@ class MessageAnswer:
         self._shape = shape
         self._blocks: list[Event] = []
         self._open = False
+        self._texts: list[str] = []
+        """Of the block that is open: adding each to one text would copy it as often."""
         self._finish = ""
         self._stop = ""
 
@@ -105,9 +109,9 @@ class MessageAnswer:
             events = self._close()
             block: Event = {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {})
             self._blocks.append(block)
-            self._open = True
+            self._open, self._texts = True, []
             events.append(self._of("content_block_start", content_block=dict(block)))
-        self._blocks[-1][kind] += text
+        self._texts.append(text)
         return [*events, self._of("content_block_delta", delta={"type": delta, kind: text})]
 
     def _called(self, call: ToolCall) -> list[Event]:
@@ -122,7 +126,16 @@ class MessageAnswer:
 
     def _close(self) -> list[Event]:
         was, self._open = self._open, False
-        return [self._of("content_block_stop")] if was else []
+        if not was:
+            return []
+        events, block = [], self._blocks[-1]
+        if block["type"] != "tool_use":
+            block[block["type"]] = "".join(self._texts)
+        if block["type"] == "thinking":
+            block["signature"] = blake2b(block["thinking"].encode(), digest_size=16).hexdigest()
+            delta = {"type": "signature_delta", "signature": block["signature"]}
+            events.append(self._of("content_block_delta", delta=delta))
+        return [*events, self._of("content_block_stop")]
 
     def _of(self, kind: str, **fields: Any) -> Event:
         return {"type": kind, "index": len(self._blocks) - 1, **fields}

@@ -10,6 +10,14 @@ from paceline_workers.server.openai.responses.job import chat_of, renamed
 from paceline_workers.server.openai.resumes import split
 from paceline_workers.server.openai.served import ServedModel
 
+NAMES = {
+    "stop": "stop_sequences",
+    "response_format": "output_config.format",
+    "reasoning_effort": "output_config.effort",
+    "continue_final_message": "messages",
+}
+"""What fields of the chat are called in a message's body."""
+
 
 async def messages_job(model: ServedModel, asked: Asked) -> Job:
     """A job from the body of `/v1/messages`. Raises RequestError."""
@@ -19,5 +27,5 @@ async def messages_job(model: ServedModel, asked: Asked) -> Job:
     def told(shape: Shape, identity: str, created: int, prompt: int) -> WritingShape:
         return MessageAnswer(shape, identity, created, request.model, prompt)
 
-    with renamed({"stop": "stop_sequences"}):
+    with renamed(NAMES):
         return await chat(model, chat_of(request.chat(), body), asked, resume, Form(MESSAGE, told))

@@ -1,16 +1,20 @@
-"""`POST /v1/messages`: its body, and the chat that it asks for."""
+"""Bodies of `POST /v1/messages` and `POST /v1/messages/count_tokens`, and the chat that they ask for.
 
-import json
+An answer goes on with the last message where that is the assistant's and has a text.
+"""
+
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PlainValidator
 
+from paceline_workers.server.openai.anthropic.turns import text_of, turns_of
 from paceline_workers.server.openai.body import Body, invalid
 from paceline_workers.server.openai.fields import Route
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT
+from paceline_workers.server.openai.prompt_fields import Effort
 from paceline_workers.server.openai.tools import NAME, TOOLS_LIMIT
 
-_SAME = ("model", "stream", "temperature", "top_p", "top_k", "chat_template_kwargs")
+_SAME = ("model", "stream", "temperature", "top_p", "top_k", "max_tokens", "chat_template_kwargs")
 """Fields that mean what they mean in a chat, and are judged there."""
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
@@ -43,46 +47,52 @@ class Thinking(Body):
     budget_tokens: int = 0
 
 
-def _system(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(isinstance(one, dict) and isinstance(one.get("text"), str) for one in value):
-        return "".join(one["text"] for one in value)
-    raise ValueError('must be a text or a list of {"type": "text", "text": ...}')
+def _format(value: Any) -> dict[str, Any]:
+    match value:
+        case {"type": "json_schema", "schema": dict(schema)}:
+            return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    raise ValueError('must be {"type": "json_schema", "schema": {...}}')
 
 
-class MessagesRequest(Body):
-    """`POST /v1/messages`."""
+class OutputConfig(Body):
+    """What the answer must be, and how much the model is to think about it."""
 
-    route: ClassVar[str] = Route.MESSAGES
+    format: Annotated[dict[str, Any] | None, PlainValidator(_format)] = None
+    effort: Effort | None = None
+
+
+class PromptRequest(Body):
+    """What makes the prompt."""
 
     model: str
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=MESSAGES_LIMIT)
-    max_tokens: int = Field(ge=1)
-    system: Annotated[str, PlainValidator(_system)] = ""
-    stream: bool = False
-    stop_sequences: list[str] = []
-    temperature: Any = None
-    top_p: Any = None
-    top_k: Any = None
+    system: Annotated[str, PlainValidator(text_of)] = ""
     tools: list[Tool] = Field(default=[], max_length=TOOLS_LIMIT)
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
-    chat_template_kwargs: Any = None
+    output_config: OutputConfig = OutputConfig()
+    chat_template_kwargs: dict[str, Any] = {}
+
+    def check(self) -> None:
+        """What no field can tell alone. Raises RequestError."""
+        super().check()
+        if self.tool_choice is not None and self.tool_choice.type == "tool" and not self.tool_choice.name:
+            raise invalid('`tool_choice.name` is required where its type is "tool".', "tool_choice.name")
 
     def chat(self) -> dict[str, Any]:
         """The body of the chat that this asks for. Raises RequestError."""
         body: dict[str, Any] = {name: getattr(self, name) for name in _SAME if name in self.model_fields_set}
-        turns: list[dict[str, Any]] = [{"role": "system", "content": self.system}] if self.system else []
-        names: dict[str, str] = {}
-        for place, message in enumerate(self.messages):
-            turns += _turns(message, f"messages[{place}]", names)
-        body |= {"messages": turns, "max_tokens": self.max_tokens, "tools": [tool.chat() for tool in self.tools]}
-        if self.stop_sequences:
-            body["stop"] = self.stop_sequences
+        turns = turns_of(self.system, self.messages)
+        body |= {"messages": turns, "tools": [tool.chat() for tool in self.tools]}
+        if turns[-1]["role"] == "assistant" and turns[-1]["content"] and "tool_calls" not in turns[-1]:
+            body["continue_final_message"] = True
         if self.thinking is not None:
             on = {"enable_thinking": self.thinking.type != "disabled"}
-            body["chat_template_kwargs"] = on | (self.chat_template_kwargs or {})
+            body["chat_template_kwargs"] = on | self.chat_template_kwargs
+        if self.output_config.format is not None:
+            body["response_format"] = self.output_config.format
+        if self.output_config.effort is not None:
+            body["reasoning_effort"] = self.output_config.effort
         choice = self.tool_choice
         if choice is not None:
             named = {"type": "function", "function": {"name": choice.name}}
@@ -91,39 +101,24 @@ class MessagesRequest(Body):
         return body
 
 
-def _turns(message: dict[str, Any], where: str, names: dict[str, str]) -> list[dict[str, Any]]:
-    """A message as turns: the results of tools stand before what else it holds, each in a turn of its own."""
-    role, content = message.get("role"), message.get("content")
-    if role not in ("user", "assistant"):
-        raise invalid(f'`{where}.role` must be "user" or "assistant".', f"{where}.role")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    if not isinstance(blocks, list):
-        raise invalid(f"`{where}.content` must be a text or a list of blocks.", f"{where}.content")
-    turn: dict[str, Any] = {"role": role, "content": ""}
-    results: list[dict[str, Any]] = []
-    for place, block in enumerate(blocks):
-        at = f"{where}.content[{place}]"
-        match (role, block):
-            case (_, {"type": "text", "text": str(text)}):
-                turn["content"] += text
-            case ("assistant", {"type": "thinking", "thinking": str(text)}):
-                turn["reasoning_content"] = turn.get("reasoning_content", "") + text
-            case ("assistant", {"type": "tool_use", "id": str(identity), "name": str(name), "input": dict(given)}):
-                names[identity] = name
-                function = {"name": name, "arguments": json.dumps(given, ensure_ascii=False)}
-                turn.setdefault("tool_calls", []).append({"id": identity, "type": "function", "function": function})
-            case ("user", {"type": "tool_result", "tool_use_id": str(identity)}):
-                told = _result(block.get("content"), at)
-                own = {"role": "tool", "tool_call_id": identity, "content": told}
-                results.append(own | ({"name": names[identity]} if identity in names else {}))
-            case _:
-                words = "text, of an assistant thinking and tool_use, of a user tool_result"
-                raise invalid(f"`{at}` must be a whole block of a known type: {words}.", at)
-    return [*results, turn] if not results or turn["content"] else results
+class MessagesRequest(PromptRequest):
+    """`POST /v1/messages`."""
+
+    route: ClassVar[str] = Route.MESSAGES
+
+    max_tokens: int = Field(ge=1)
+    stream: bool = False
+    stop_sequences: list[str] = []
+    temperature: Any = None
+    top_p: Any = None
+    top_k: Any = None
+
+    def chat(self) -> dict[str, Any]:
+        """The same, and how it is to be answered. Raises RequestError."""
+        return super().chat() | ({"stop": self.stop_sequences} if self.stop_sequences else {})
 
 
-def _result(content: Any, where: str) -> str:
-    try:
-        return "" if content is None else _system(content)
-    except ValueError as error:
-        raise invalid(f"`{where}.content` {error}.", f"{where}.content") from None
+class CountTokensRequest(PromptRequest):
+    """`POST /v1/messages/count_tokens`."""
+
+    route: ClassVar[str] = Route.COUNT_TOKENS

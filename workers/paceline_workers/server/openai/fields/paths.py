@@ -16,6 +16,11 @@ class Path:
     note: str = ""
 
 
+def _absent(path: str, apis: tuple[Api, ...], note: str) -> Path:
+    """Neither answers it."""
+    return Path(path, apis, worker=False, gateway=False, note=note)
+
+
 PATHS: tuple[Path, ...] = (
     Path("/v1/chat/completions", BOTH, worker=True, gateway=True),
     Path("/v1/completions", BOTH, worker=True, gateway=True),
@@ -29,6 +34,7 @@ PATHS: tuple[Path, ...] = (
     Path("/metrics", VLLM, worker=True, gateway=False, note="a gateway's are on its admin port"),
     Path("/v1/responses", BOTH, worker=True, gateway=True, note="nothing is kept: no `previous_response_id`"),
     Path("/v1/messages", VLLM, worker=True, gateway=True, note="Anthropic's, with its errors"),
+    Path("/v1/messages/count_tokens", VLLM, worker=True, gateway=True, note="Anthropic's; nothing is generated"),
     Path("/v1/score", VLLM, worker=True, gateway=True, note="by embeddings, where the model has them"),
     Path("/score", VLLM, worker=True, gateway=True, note="the same"),
     Path("/v1/rerank", VLLM, worker=True, gateway=True, note="the same, ordered; Jina's and Cohere's"),
@@ -36,14 +42,51 @@ PATHS: tuple[Path, ...] = (
     Path("/rerank", VLLM, worker=True, gateway=True, note="the same"),
     Path("/classify", VLLM, worker=False, gateway=False, note="needs a model made for it"),
     Path("/pooling", VLLM, worker=False, gateway=False, note="`/v1/embeddings`"),
+    _absent("/v2/embed", VLLM, "`/v1/embeddings`"),
+    _absent("/generative_scoring", VLLM, "`/v1/completions` with `allowed_token_ids` and `logprobs`"),
+    _absent("/v1/responses/{id}", BOTH, "nothing is kept"),
+    _absent("/v1/responses/{id}/cancel", BOTH, "nothing runs in the background; close the connection"),
+    _absent("/v1/responses/{id}/input_items", OPENAI, "nothing is kept"),
+    _absent("/v1/responses/input_tokens", OPENAI, "`/tokenize` with `messages`"),
+    _absent("/v1/responses/compact", OPENAI, "`truncation` of `/v1/responses`"),
+    _absent("/v1/chat/completions/{id}", OPENAI, "nothing is kept"),
+    _absent("/v1/chat/completions/render", VLLM, "`return_prompt_text` and `return_token_ids` of a chat"),
+    _absent("/v1/completions/render", VLLM, "`/tokenize`"),
+    _absent("/v1/realtime", BOTH, "models read and write text here"),
+    _absent("/v1/audio/speech", OPENAI, "models read and write text here"),
     Path("/v1/audio/transcriptions", BOTH, worker=False, gateway=False, note="models read and write text here"),
     Path("/v1/audio/translations", BOTH, worker=False, gateway=False, note="models read and write text here"),
-    Path("/v1/images/generations", OPENAI, worker=False, gateway=False, note="models read and write text here"),
+    _absent("/v1/images/generations", OPENAI, "models read and write text here"),
+    _absent("/v1/images/edits", OPENAI, "models read and write text here"),
+    _absent("/v1/images/variations", OPENAI, "models read and write text here"),
+    _absent("/v1/videos", OPENAI, "models read and write text here"),
     Path("/v1/moderations", OPENAI, worker=False, gateway=False, note="a service's `filters`"),
     Path("/v1/files", OPENAI, worker=False, gateway=False, note="nothing is kept"),
+    _absent("/v1/uploads", OPENAI, "nothing is kept"),
+    _absent("/v1/vector_stores", OPENAI, "nothing is kept"),
+    _absent("/v1/conversations", OPENAI, "nothing is kept; send the earlier items as `input`"),
+    _absent("/v1/assistants", OPENAI, "nothing is kept"),
+    _absent("/v1/threads", OPENAI, "nothing is kept"),
+    _absent("/v1/containers", OPENAI, "nothing is run for a model here"),
+    _absent("/v1/agents", OPENAI, "nothing is run for a model here"),
+    _absent("/v1/evals", OPENAI, "`lm_eval` over `/v1/completions`"),
+    _absent("/v1/organization/users", OPENAI, "Tenants, as objects of the cluster"),
     Path("/v1/batches", OPENAI, worker=False, gateway=False, note="the class `offline`"),
     Path("/v1/fine_tuning/jobs", OPENAI, worker=False, gateway=False, note="nothing is trained"),
     Path("/load", VLLM, worker=False, gateway=False, note="`/metrics`"),
     Path("/tokenizer_info", VLLM, worker=False, gateway=False),
+    _absent("/ping", VLLM, "`/health`"),
+    _absent("/invocations", VLLM, "the route itself"),
+    _absent("/v1/load_lora_adapter", VLLM, "an InferenceService for each model"),
+    _absent("/v1/unload_lora_adapter", VLLM, "an InferenceService for each model"),
+    _absent("/server_info", VLLM, "the status of an InferenceService"),
+    _absent("/reset_prefix_cache", VLLM, "`cache_salt` of a request"),
+    _absent("/sleep", VLLM, "`replicas.min: 0` of a pool"),
+    _absent("/wake_up", VLLM, "the next request"),
+    _absent("/is_sleeping", VLLM, "the status of an InferenceService"),
+    _absent("/pause", VLLM, "only in its development mode"),
+    _absent("/resume", VLLM, "only in its development mode"),
+    _absent("/collective_rpc", VLLM, "only in its development mode"),
+    _absent("/update_weights", VLLM, "only in its development mode; a new revision is rolled out"),
 )
 """In the order of docs/api.md."""

@@ -21,6 +21,10 @@ RESPONSES_FIELDS = (
         "`message.output_text.logprobs`; `reasoning.encrypted_content` adds nothing, since reasoning is told in clear",
     ),
     served("top_logprobs", RESPONSES, BOTH, "with `include` of `message.output_text.logprobs`"),
+    served(
+        "truncation", RESPONSES, BOTH,
+        "`auto`: an input that is too long loses its oldest items, whole; `disabled` (default): it is refused",
+    ),
     served("metadata", RESPONSES, BOTH, "told again in the response"),
     served("temperature", RESPONSES, BOTH, "as in a chat"),
     served("top_p", RESPONSES, BOTH, "as in a chat"),
@@ -28,13 +32,11 @@ RESPONSES_FIELDS = (
         served(name, RESPONSES, VLLM, "as in a chat")
         for name in (
             "top_k", "logit_bias", "skip_special_tokens", "include_stop_str_in_output", "cache_salt",
-            "structured_outputs", "repetition_penalty", "seed", "stop", "ignore_eos",
+            "structured_outputs", "repetition_penalty", "seed", "stop", "ignore_eos", "presence_penalty",
+            "frequency_penalty", "include_reasoning",
         )
     ),
-    *(
-        served(name, RESPONSES, (), "as in a chat")
-        for name in ("min_p", "presence_penalty", "frequency_penalty", "chat_template_kwargs")
-    ),
+    *(served(name, RESPONSES, (), "as in a chat") for name in ("min_p", "chat_template_kwargs")),
     ignored("store", RESPONSES, BOTH, "nothing is kept; the response says `store: false`"),
     ignored("user", RESPONSES, BOTH, "names an end user"),
     ignored("safety_identifier", RESPONSES, OPENAI, "names an end user"),
@@ -55,7 +57,6 @@ RESPONSES_FIELDS = (
     refused("previous_input_messages", RESPONSES, VLLM, "send the earlier items as `input`", []),
     refused("conversation", RESPONSES, OPENAI, "nothing is kept; send the earlier items as `input`"),
     refused("prompt", RESPONSES, BOTH, "no prompts are kept"),
-    refused("truncation", RESPONSES, BOTH, "an input that is too long is refused", "disabled"),
     refused("context_management", RESPONSES, OPENAI, "nothing is compacted", []),
     refused("moderation", RESPONSES, OPENAI, "a service's `filters` judge texts"),
     refused("access_programs", RESPONSES, OPENAI, "there are none", []),

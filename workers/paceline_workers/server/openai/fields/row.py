@@ -15,6 +15,7 @@ class Route(StrEnum):
     RERANK = "/v1/rerank"
     RESPONSES = "/v1/responses"
     MESSAGES = "/v1/messages"
+    COUNT_TOKENS = "/v1/messages/count_tokens"
     TOKENIZE = "/tokenize"
     DETOKENIZE = "/detokenize"
 
@@ -60,6 +61,8 @@ RERANK = (Route.RERANK,)
 SCORING = (Route.SCORE, Route.RERANK)
 RESPONSES = (Route.RESPONSES,)
 MESSAGES = (Route.MESSAGES,)
+COUNT_TOKENS = (Route.COUNT_TOKENS,)
+COUNTED = (Route.MESSAGES, Route.COUNT_TOKENS)
 TOKENIZE = (Route.TOKENIZE,)
 DETOKENIZE = (Route.DETOKENIZE,)
 

@@ -3,7 +3,8 @@
 One state machine tells both: what is whole at the end is what the events have told. An answer that goes on after
 another worker lost it runs through the same machine and forgets what comes out, so its items, texts and ids are those
 of the first life. How many events that life needed is not known; so numbers go on from a bound above it, and have a
-gap.
+gap. Its log-probabilities are not known either: they were told with the deltas, and a text that it began has none where
+it is told whole.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,8 +39,12 @@ class ResponseAnswer:
         self._told = told
         self._items: list[Event] = []
         self._open: Event | None = None
+        self._texts: list[str] = []
+        """Of the item that is open: adding each to one text would copy it as often."""
         self._finish = ""
         self._number = 0
+        self._skipping = False
+        self._scored = True
 
     def opening(self) -> list[Any]:
         """The response before it has items."""
@@ -53,7 +58,9 @@ class ResponseAnswer:
 
     def skip(self, piece: Piece) -> None:
         """Take it in as if it were told."""
+        self._skipping = True
         self.chunks(piece)
+        self._skipping = False
         self._number += _SKIPPED * (len(piece.ids) + 1)
 
     def whole(self, pieces: Sequence[Piece]) -> Any:
@@ -104,10 +111,11 @@ class ResponseAnswer:
         item = self._open
         assert item is not None
         part = item["content"][0]
-        part["text"] += text
+        self._texts.append(text)
         if kind == "reasoning":
             return [*events, self._of("response.reasoning_text.delta", item, content_index=0, delta=text)]
         part["logprobs"] += scores
+        self._scored = self._scored and not self._skipping
         told = {"content_index": 0, "delta": text, "logprobs": list(scores)}
         return [*events, self._of("response.output_text.delta", item, **told)]
 
@@ -119,7 +127,7 @@ class ResponseAnswer:
             own = {"id": self._name("msg"), "type": kind, "role": "assistant"}
             part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
         item: Event = {**own, "content": [], "status": "in_progress"}
-        self._open = item
+        self._open, self._texts, self._scored = item, [], True
         events = [self._of("response.output_item.added", None, item=_copy(item))]
         events.append(self._of("response.content_part.added", item, content_index=0, part=_copy(part)))
         item["content"] = [part]
@@ -131,7 +139,10 @@ class ResponseAnswer:
         if item is None:
             return []
         (part,) = item["content"]
+        part["text"] = "".join(self._texts)
         thought = item["type"] == "reasoning"
+        if not (thought or self._scored):
+            part["logprobs"] = []
         name = "response.reasoning_text.done" if thought else "response.output_text.done"
         scores = {} if thought else {"logprobs": part["logprobs"]}
         item["status"] = "incomplete" if self._finish in _REASONS else "completed"

@@ -1,6 +1,6 @@
 """Items of a response's input as turns of a chat. Pure.
 
-Reasoning, a message of the assistant and the calls behind it are one turn, as models write them. A call's output
+Reasoning, a message of the assistant and the calls around it are one turn, as models write them. A call's output
 becomes a turn of role `tool`, named after the function that was called.
 """
 
@@ -24,7 +24,7 @@ def turns_of(instructions: str | None, given: str | Sequence[Any]) -> list[Turn]
         where = f"input[{place}]"
         if not isinstance(item, dict):
             raise invalid(f"`{where}` must be an object.", where)
-        kind = item.get("type", "message")
+        kind = item.get("type") or "message"
         take = _TAKES.get(kind) if isinstance(kind, str) else None
         if take is None:
             known = ", ".join(_TAKES)
@@ -36,8 +36,8 @@ def turns_of(instructions: str | None, given: str | Sequence[Any]) -> list[Turn]
 def _message(turns: list[Turn], item: Item, where: str, names: dict[str, str]) -> None:  # noqa: ARG001 - as the others
     role, content = _text(item, "role", where), _content(item.get("content"), f"{where}.content")
     last = _assistant(turns) if role == "assistant" else None
-    if last is not None and not last.get("tool_calls") and not last["content"]:
-        last["content"] = content
+    if last is not None and (last.get("tool_calls") or not last["content"]):
+        last["content"] += content
     else:
         turns.append({"role": role, "content": content})
 

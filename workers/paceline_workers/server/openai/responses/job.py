@@ -15,6 +15,7 @@ from paceline_workers.server.openai.refusals import refusal
 from paceline_workers.server.openai.requests import ChatRequest, parse
 from paceline_workers.server.openai.responses.answer import RESPONSE, ResponseAnswer
 from paceline_workers.server.openai.responses.request import ResponsesRequest
+from paceline_workers.server.openai.responses.truncation import fitted
 from paceline_workers.server.openai.resumes import split
 from paceline_workers.server.openai.served import ServedModel
 
@@ -27,7 +28,11 @@ async def responses_job(model: ServedModel, asked: Asked) -> Job:
     request = parse(ResponsesRequest, body)
     with renamed(_NAMES):
         made = chat_of(request.chat(), body)
-        return await chat(model, made, asked, resume, Form(RESPONSE, partial(_answer, _told(request)), "input"))
+        if request.truncation == "auto":
+            model.known(request.model)
+            made = await fitted(model, made, asked)
+        told = _told(request, asked.started.defaults)
+        return await chat(model, made, asked, resume, Form(RESPONSE, partial(_answer, told), "input"))
 
 
 def chat_of(body: dict[str, Any], sent: bytes) -> ChatRequest:
@@ -57,8 +62,9 @@ def _answer(told: Mapping[str, Any], shape: Shape, identity: str, created: int, 
     return ResponseAnswer(shape, identity, created, told)
 
 
-def _told(request: ResponsesRequest) -> dict[str, Any]:
-    """What a response repeats of its request."""
+def _told(request: ResponsesRequest, defaults: Mapping[str, float]) -> dict[str, Any]:
+    """What a response repeats of its request. `defaults`: what the model's makers advise where it says nothing."""
+    sent = request.model_fields_set
     return {
         "model": request.model,
         "background": False,
@@ -71,11 +77,11 @@ def _told(request: ResponsesRequest) -> dict[str, Any]:
         "reasoning": {"effort": request.reasoning.effort, "summary": None},
         "service_tier": "default",
         "store": False,
-        "temperature": request.temperature,
+        "temperature": request.temperature if "temperature" in sent else defaults.get("temperature", 1.0),
         "text": {"format": request.text.format or {"type": "text"}},
         "tool_choice": request.tool_choice,
         "tools": [tool.model_dump(exclude_unset=True) for tool in request.tools],
         "top_logprobs": request.top_logprobs,
-        "top_p": request.top_p,
-        "truncation": "disabled",
+        "top_p": request.top_p if "top_p" in sent else defaults.get("top_p", 1.0),
+        "truncation": request.truncation,
     }

@@ -21,7 +21,7 @@ _PAIRS, _KEY, _VALUE = 16, 64, 512
 _SAME = (
     "model", "stream", "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "repetition_penalty",
     "min_p", "logit_bias", "seed", "stop", "ignore_eos", "cache_salt", "structured_outputs", "chat_template_kwargs",
-    "skip_special_tokens", "include_stop_str_in_output", "parallel_tool_calls",
+    "skip_special_tokens", "include_stop_str_in_output", "parallel_tool_calls", "include_reasoning",
 )  # fmt: skip
 """Fields that mean what they mean in a chat, and are judged there."""
 
@@ -66,8 +66,10 @@ def _input(value: Any) -> str | list[Any]:
 def _choice(value: Any) -> Any:
     if value in ("none", "auto", "required"):
         return value
-    if isinstance(value, dict) and value.get("type") == "function" and isinstance(value.get("name"), str):
-        return value
+    if isinstance(value, dict) and value.get("type") == "function":
+        name = value.get("name")
+        if isinstance(name, str) and name:
+            return value
     raise ValueError('must be "none", "auto", "required" or {"type": "function", "name": ...}')
 
 
@@ -105,6 +107,7 @@ class ResponsesRequest(Body):
     parallel_tool_calls: bool = True
     include: Annotated[list[str], PlainValidator(_include)] = []
     top_logprobs: int = Field(default=0, ge=0, le=MOST)
+    truncation: Literal["auto", "disabled"] = "disabled"
     metadata: Annotated[dict[str, str], PlainValidator(_metadata)] = {}
     temperature: float = Field(default=1.0, ge=0, le=100)
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -122,6 +125,7 @@ class ResponsesRequest(Body):
     chat_template_kwargs: Any = None
     skip_special_tokens: Any = None
     include_stop_str_in_output: Any = None
+    include_reasoning: Any = None
 
     def chat(self) -> dict[str, Any]:
         """The body of the chat that this asks for. Raises RequestError."""
