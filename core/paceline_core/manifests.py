@@ -118,8 +118,8 @@ def _title(document: Any) -> str:
     if not isinstance(document, dict):
         return ""
     metadata = document.get("metadata")
-    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
-    title = f"{cut(document.get('kind', ''))} {cut(name)}".strip()
+    words = (document.get("kind"), metadata.get("name") if isinstance(metadata, dict) else None)
+    title = " ".join(cut(word) for word in words if isinstance(word, str) and word)
     return f" ({title})" if title else ""
 
 

@@ -79,7 +79,7 @@ class JSONLoader(yaml.SafeLoader):
             if key.tag == f"{_PREFIX}merge":
                 continue
             if key.tag != f"{_PREFIX}str":
-                raise _refusal(f"{_named(key)} is not text; write it in quotes", key)
+                raise _refusal(f"{_named(key)} is not text; write it in quotes{_read_as(key)}", key)
             if key.value in seen:
                 raise _refusal(f"{cut(key.value)} stands twice in one map", key)
             seen.add(key.value)
@@ -182,6 +182,19 @@ def _named(key: yaml.Node) -> str:
     if not isinstance(key, yaml.ScalarNode):
         return "a key"
     return f"the key {cut(key.value)}" if key.value else "an empty key"
+
+
+def _read_as(key: yaml.Node) -> str:
+    if not isinstance(key, yaml.ScalarNode) or not key.value:
+        return ""
+    match key.tag.removeprefix(_PREFIX):
+        case "bool":
+            return f", since YAML reads it as {'true' if key.value in _TRUE else 'false'}"
+        case "null":
+            return ", since YAML reads it as nothing"
+        case "int" | "float":
+            return ", since YAML reads it as a number"
+    return ""
 
 
 def _values(node: yaml.Node, counted: dict[int, float]) -> float:

@@ -153,7 +153,8 @@ def unknown_accelerators(service: ResolvedService, profiles: Iterable[str]) -> I
         name = pool.accelerator
         if name not in known:
             fix = f"write one of them, or add an AcceleratorProfile {name}"
-            message = f"{name!r} is none of {', '.join(known)}, which are known here{did_you_mean(name, known)}; {fix}"
+            hint = did_you_mean(name, [one for one in known if one[0] == name[0]])  # an a100 is no slip for h100
+            message = f"{name!r} is none of {', '.join(known)}, which are known here{hint}; {fix}"
             yield Problem(f"spec.pools[{place}].accelerator", message)
 
 

@@ -33,15 +33,17 @@ LINE_PATTERN: Final = r"^[^\x00-\x1f\x7f]*$"
 
 _LABEL_FIX = "use lower-case letters, digits and dashes, like my-name"
 FIXES: Final[dict[str, str]] = {
-    DURATION_PATTERN: "write a duration like 500ms, 30s, 5m or 1h30m in whole numbers: 1500ms, not 1.5s",
+    DURATION_PATTERN: (
+        "write a duration like 500ms, 30s, 5m or 1h30m in whole numbers of at most six digits: 1500ms, not 1.5s"
+    ),
     QUANTITY_PATTERN: "write a quantity of bytes like 512Mi, 16Gi or 3350G, without blank or B: 16Gi, not 16 GB",
     CHARGE_PATTERN: 'write dollars as a string like "2.35"',
-    MONEY_PATTERN: 'write dollars as a string like "2.35", not "$2.35"',
+    MONEY_PATTERN: 'write dollars as a string like "2.35", not "$2.35", with at most six decimals',
     LABEL_PATTERN: _LABEL_FIX,
     SERVICE_NAME_PATTERN: f"{_LABEL_FIX}, starting with a letter",
     SUBDOMAIN_PATTERN: "use lower-case letters, digits, dashes and dots, like my-name",
     POOL_PATTERN: "use 1 to 15 lower-case letters and digits, starting with a letter, like main",
-    DAYS_PATTERN: "write whole days like 28d, not 4w",
+    DAYS_PATTERN: "write whole days like 28d, from 1d to 999d, not 4w",
     MODEL_NAME_PATTERN: "use letters, digits and . _ : / -, like llama-3.1-8b",
     REVISION_PATTERN: "name a branch, tag or commit, like main",
     ENV_PATTERN: "use letters, digits and underscores, not starting with a digit, like HF_HOME",
@@ -49,12 +51,19 @@ FIXES: Final[dict[str, str]] = {
     RESOURCE_PATTERN: "name an extended resource like nvidia.com/gpu",
     ALLOWED_SERVICE_PATTERN: "write *, namespace/* or namespace/name",
     MONTH_PATTERN: "write a month like 2026-01",
-    CORES_PATTERN: "write cores like 500m, 0.5 or 4",
+    CORES_PATTERN: "write cores like 500m, 0.5 or 4, below 10000 and to the thousandth",
     LABEL_KEY_PATTERN: "write a label's key like team or example.com/team",
     MOUNT_PATTERN: "write an absolute path like /models, without dots at the begin of a name or a slash at its end",
     TEXT_PATTERN: "leave out the NUL character, which no process can be given",
     LINE_PATTERN: "leave out line breaks and other control characters",
 }
+OVERSIZED: Final[dict[str, str]] = {
+    DURATION_PATTERN: r"([0-9]+(ms|s|m|h))+",
+    MONEY_PATTERN: r"[0-9]+\.[0-9]+",
+    DAYS_PATTERN: r"[0-9]+d",
+    CORES_PATTERN: r"[0-9]+m|[0-9]+(\.[0-9]+)?",
+}
+"""Pattern -> what has its form in numbers of any size."""
 
 
 def camel(name: str) -> str:

@@ -3,16 +3,17 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
 from paceline_core.errors import InvalidInput
-from paceline_core.objects.fields import FIXES
-from paceline_core.objects.schema import Schema, at, field_path
+from paceline_core.objects.fields import FIXES, OVERSIZED
+from paceline_core.objects.metadata import Object
+from paceline_core.objects.schema import Schema, at, elsewhere, field_path, structural
 from paceline_core.objects.served import SERVED
-from paceline_core.words import cut, printable
+from paceline_core.units import QUANTITY_PATTERN, counted
+from paceline_core.words import closest, cut, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,9 @@ class ManifestError(InvalidInput):
         self.args = ("\n".join(f"{prefix}{problem}" for problem in self.problems),)
 
 
-def explain(errors: Sequence[ErrorDetails], schema: Schema) -> list[Problem]:
-    """Translate pydantic's errors with the help of the schema at their places."""
-    return [_explained(error, schema) for error in errors if not is_echo(error)]
+def explain(errors: Sequence[ErrorDetails], kind: type[Object]) -> list[Problem]:
+    """Translate pydantic's errors with the help of the kind's schema at their places."""
+    return [_explained(error, kind) for error in errors if not is_echo(error)]
 
 
 def is_echo(error: ErrorDetails) -> bool:
@@ -47,42 +48,71 @@ def is_echo(error: ErrorDetails) -> bool:
     return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
 
 
-def _explained(error: ErrorDetails, schema: Schema) -> Problem:
-    loc = tuple(error["loc"])
+def is_oversized(error: ErrorDetails, kind: type[Object]) -> bool:
+    """A text of the right form whose number is larger than its field's pattern takes."""
+    if error["type"] not in ("string_pattern_mismatch", "string_too_long") or len(error["input"]) > _MOST_DIGITS:
+        return False
+    pattern = (at(structural(kind), tuple(error["loc"])) or {}).get("pattern")
+    return pattern in OVERSIZED and re.fullmatch(OVERSIZED[pattern], error["input"]) is not None
+
+
+def _explained(error: ErrorDetails, kind: type[Object]) -> Problem:
+    loc, schema = tuple(error["loc"]), structural(kind)
     context = error.get("ctx", {})
     if error["type"] == "twin":
         loc = (*loc, context["index"])
     if error["type"] == "extra_forbidden":
-        return Problem(field_path(schema, loc), _unknown(str(loc[-1]), at(schema, loc[:-1]) or {}))
+        return Problem(field_path(schema, loc), _unknown(kind, tuple(loc[:-1]), str(loc[-1])))
     node, field = at(schema, loc) or {}, field_path(schema, loc)
     if field in SERVED:
         node = {**node, "enum": SERVED[field]}
+    if is_oversized(error, kind):
+        return Problem(field, f"{cut(repr(error['input']))} is out of bounds: {FIXES[node['pattern']]}")
     say = _SAYINGS.get(error["type"])
     return Problem(field, say(error["input"], context, node) if say else error["msg"])
 
 
 def did_you_mean(word: str, choices: Sequence[str]) -> str:
     """`; did you mean replicas?` when one of the choices is close, else nothing."""
-    by_lower = {choice.lower(): choice for choice in choices}
-    close = get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
-    return f"; did you mean {by_lower[close[0]]}?" if close else ""
+    found = closest(word, choices)
+    return f"; did you mean {found}?" if found else ""
 
 
-def _unknown(name: str, parent: Schema) -> str:
-    known = list(parent.get("properties", {}))
-    return f"unknown field{did_you_mean(name, known) or f'; the fields here are {_listed(known)}'}"
+def misread(value: Any) -> str:
+    """Which bare words YAML reads as this flag or as nothing, where text is wanted; "" for other values."""
+    if value is None:
+        return "; YAML reads null, ~ and an empty value so: write text in quotes"
+    if isinstance(value, bool):
+        words = "yes, on, y and true" if value else "no, off, n and false"
+        return f"; YAML reads {words} so: write text in quotes"
+    return ""
+
+
+def _unknown(kind: type[Object], parent: tuple[str | int, ...], name: str) -> str:
+    """A slip of one letter first, then the same name at another place, then what is less alike."""
+    known = list((at(structural(kind), parent) or {}).get("properties", {}))
+    close = closest(name, known, 1)
+    meant = [close] if close else elsewhere(kind, parent, name)
+    if not meant and (close := closest(name, known)):
+        meant = [close]
+    if not meant:
+        return f"unknown field; the fields here are {_listed(known)}"
+    return f"unknown field; did you mean {' or '.join(filter(None, (', '.join(meant[:-1]), meant[-1])))}?"
 
 
 def _missing(_: Any, __: Mapping[str, Any], node: Schema) -> str:
-    about = node.get("description", "").partition(". ")[0].rstrip(".")
-    return f"is required: {about}" if about else "is required"
+    about = node.get("description", "")
+    said, example = about.partition(". ")[0].rstrip("."), _EXAMPLE.search(about)
+    return f"is required{f': {said}' if said else ''}{f'; write it like {example[1]}' if example else ''}"
 
 
 def _choice(value: Any, _: Mapping[str, Any], node: Schema) -> str:
     choices = [str(choice) for choice in node.get("enum", ())]
+    if not isinstance(value, str):
+        return f"must be {'one of ' if len(choices) > 1 else ''}{_listed(choices)}, not {shown(value)}{misread(value)}"
     if len(choices) == 1:
         return f"{cut(repr(value))} is unknown; write {choices[0]}"
-    return f"{cut(repr(value))} is not one of {_listed(choices)}{did_you_mean(str(value), choices)}"
+    return f"{cut(repr(value))} is not one of {_listed(choices)}{did_you_mean(value, choices)}"
 
 
 def _pattern(value: Any, context: Mapping[str, Any], _: Schema) -> str:
@@ -93,28 +123,36 @@ def _pattern(value: Any, context: Mapping[str, Any], _: Schema) -> str:
 def _type(value: Any, _: Mapping[str, Any], node: Schema) -> str:
     wanted = {"object": "a map of fields", "array": "a list", "integer": "a whole number"}
     kind = node.get("type", "object")
-    hint = _quoted(value, node) if kind == "string" else ""
-    return f"must be {wanted.get(kind, f'a {kind}')}, not {_shown(value)}{hint}"
+    hint = _quoted(value, node) if kind == "string" else _inside(value, node)
+    return f"must be {wanted.get(kind, f'a {kind}')}, not {shown(value)}{hint}"
+
+
+def _inside(value: Any, node: Schema) -> str:
+    """What belongs into the map or list that is wanted."""
+    if "properties" in node:
+        return f"; its fields are {_listed(list(node['properties']))}"
+    return "; begin each of its entries with a dash" if "items" in node and isinstance(value, dict) else ""
 
 
 def _quoted(value: Any, node: Schema) -> str:
-    """How a number becomes the text that is wanted; a bare one is not, where a unit belongs to it."""
+    """How a number or a flag becomes the text that is wanted; a bare one is not, where a unit belongs to it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return ""
+        return misread(value)
     pattern = str(node.get("pattern", ""))
-    wrong = pattern and re.search(pattern, str(value)) is None
+    wrong = pattern and (pattern == QUANTITY_PATTERN or re.search(pattern, str(value)) is None)
     return f"; {FIXES.get(pattern, f'it must match {pattern}')}" if wrong else f'; write it in quotes: "{value}"'
 
 
 def _bound(word: str, key: str) -> Callable[[Any, Mapping[str, Any], Schema], str]:
-    return lambda value, context, _: f"must be {word} {context[key]}, not {_shown(value)}"
+    return lambda value, context, _: f"must be {word} {context[key]}, not {shown(value)}"
 
 
-def _length(noun: str, word: str, key: str) -> Callable[[Any, Mapping[str, Any], Schema], str]:
-    return lambda value, context, _: f"must have at {word} {context[key]} {noun}, not {len(value)}"
+def _length(one: str, many: str, word: str, key: str) -> Callable[[Any, Mapping[str, Any], Schema], str]:
+    return lambda value, context, _: f"must have at {word} {counted(context[key], one, many)}, not {len(value)}"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value as messages speak of it, in the manifest's words."""
     match value:
         case None:
             return "nothing"
@@ -133,6 +171,8 @@ def _listed(words: Sequence[str]) -> str:
     return ", ".join(words) if words else "none"
 
 
+_MOST_DIGITS: Final = 40
+_EXAMPLE: Final = re.compile(r"Example: (.+?)\.?$")
 _SAYINGS: Final[dict[str, Callable[[Any, Mapping[str, Any], Schema], str]]] = {
     "missing": _missing,
     "literal_error": _choice,
@@ -141,10 +181,10 @@ _SAYINGS: Final[dict[str, Callable[[Any, Mapping[str, Any], Schema], str]]] = {
     "greater_than": _bound("above", "gt"),
     "greater_than_equal": _bound("at least", "ge"),
     "less_than_equal": _bound("at most", "le"),
-    "string_too_long": _length("characters", "most", "max_length"),
-    "string_too_short": _length("characters", "least", "min_length"),
-    "too_long": _length("entries", "most", "max_length"),
-    "too_short": _length("entries", "least", "min_length"),
+    "string_too_long": _length("character", "characters", "most", "max_length"),
+    "string_too_short": _length("character", "characters", "least", "min_length"),
+    "too_long": _length("entry", "entries", "most", "max_length"),
+    "too_short": _length("entry", "entries", "least", "min_length"),
     "finite_number": lambda value, _, __: f"must be a finite number, not {value}",
     **dict.fromkeys(
         (

@@ -6,11 +6,14 @@ under `status` or what makes up the revision; an object whose fields have defaul
 apply where it is not written. Anything the subset cannot express is an error here, at generation.
 """
 
-from collections.abc import Iterator
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
 from paceline_core.objects.metadata import Object
+from paceline_core.words import one_spelling
 
 Schema = dict[str, Any]
 Loc = tuple[str | int, ...]
@@ -24,6 +27,9 @@ _READ: Final = (
 )  # fmt: skip
 _KNOWN: Final = {*_KEPT, *_READ}
 NO_DEFAULTS: Final = ("status", "spec.model", "spec.runtime", "spec.engine")
+_WRITTEN: Final = ("spec.", "metadata.")
+_MOST_PLACES: Final = 3
+_INDEX: Final = re.compile(r"\[\d+\]")
 
 
 @cache
@@ -128,3 +134,26 @@ def field_path(schema: Schema, loc: Loc) -> str:
         path = f"{path}[{part}]" if isinstance(part, int) or in_map else _join(path, part)
         node = child(node, part) or {}
     return path
+
+
+def elsewhere(kind: type[Object], parent: Loc, name: str) -> list[str]:
+    """Paths of the fields of this name, up to three: those below `parent`, or else anywhere that a user writes."""
+    schema = structural(kind)
+    found = _paths_by_name(kind).get(one_spelling(name), ())
+    below = [path for path in found if path.startswith(f"{_INDEX.sub('[]', field_path(schema, parent))}.")]
+    places = below or [path for path in found if not parent and path.startswith(_WRITTEN[1])] or found
+    if len(places) > _MOST_PLACES:
+        return []
+    indices = [count for count, part in enumerate(parent, start=1) if isinstance(part, int)]
+    entry = field_path(schema, parent[: indices[-1]] if indices else ())
+    shared = _INDEX.sub("[]", entry)
+    return [entry + path.removeprefix(shared) if path.startswith(shared) else path for path in places]
+
+
+@cache
+def _paths_by_name(kind: type[Object]) -> Mapping[str, Sequence[str]]:
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path, _ in walk(structural(kind)):
+        if path.startswith(_WRITTEN) and not path.endswith("]") and "{}" not in path:
+            found[one_spelling(path.rpartition(".")[2])].append(path)
+    return found

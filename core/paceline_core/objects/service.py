@@ -28,7 +28,8 @@ class ServiceSpec(Part):
     classes: Classes = Classes()
     """The promise for each class of requests: interactive, batch, offline."""
     pools: Annotated[tuple[Pool, ...], bounded(8, least=1), keyed("name")]
-    """Sets of equal replicas, 1 to 8; each becomes the Deployment <service>-<pool>."""
+    """Sets of equal replicas, 1 to 8; each becomes the Deployment <service>-<pool>.
+    Example: [{name: main, accelerator: cpu}]."""
     scaling: Scaling = Scaling()
     """What decides the number of replicas, and within which cost."""
     rollout: Rollout = Rollout()
@@ -45,6 +46,6 @@ class InferenceService(Object):
     kind: Literal["InferenceService"] = "InferenceService"
     """Always InferenceService."""
     spec: ServiceSpec
-    """What is wished."""
+    """What is wished. Example: {model: {source: "builtin://demo"}, pools: [{name: main, accelerator: cpu}]}."""
     status: ServiceStatus = ServiceStatus()
     """What is so; written by operator and autoscaler."""

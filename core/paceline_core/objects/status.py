@@ -80,7 +80,8 @@ class ScalingState(Part):
     promise: ShortText = ""
     """The target nearest to breach, observed over promised, like: ttft p95 420/500ms."""
     burn: Annotated[float, Field(ge=0)] | None = None
-    """Worst error-budget burn rate; above 1 the budget will not last its window."""
+    """Burn rate of the error budget that is spent fastest: the share of the last minute's requests that missed its
+    target over the share that may miss it. Above 1 the budget will not last its window."""
     pools: Annotated[tuple[PoolDesired, ...], bounded(8), keyed("name")] = ()
     """Replicas wanted per pool."""
     decision: Sentence = ""
@@ -107,7 +108,8 @@ class TargetState(Part):
     observed: Duration | None = None
     """What the quantile was over the last minutes; absent when nothing was measured."""
     burn: Annotated[float, Field(ge=0)] | None = None
-    """Burn rate of this target's budget."""
+    """Burn rate of this target's error budget: the share of the last minute's requests that missed it over the share
+    that may (0.05 of a p95). Above 1 the budget will not last its window."""
 
 
 class Cost(Part):

@@ -15,7 +15,16 @@ from pydantic_core import ErrorDetails
 
 from paceline_core.objects.accelerator import AcceleratorProfile
 from paceline_core.objects.metadata import API_VERSION, GROUP, Object
-from paceline_core.objects.problems import ManifestError, Problem, did_you_mean, explain, is_echo
+from paceline_core.objects.problems import (
+    ManifestError,
+    Problem,
+    did_you_mean,
+    explain,
+    is_echo,
+    is_oversized,
+    misread,
+    shown,
+)
 from paceline_core.objects.route import InferenceRoute
 from paceline_core.objects.rules import sure_violations, violations
 from paceline_core.objects.schema import Loc, field_path, structural
@@ -55,22 +64,30 @@ def read(kind: type[O], document: Any) -> O:
     except ValidationError as error:
         if all(fault["loc"][:1] == ("status",) for fault in error.errors()):
             return read(kind, {name: part for name, part in document.items() if name != "status"})
-        raise ManifestError(explain(error.errors(include_url=False), structural(kind))) from None
+        raise ManifestError(explain(error.errors(include_url=False), kind)) from None
 
 
 def _faults(kind: type[AnyObject], text: str, own: dict[Loc, str], errors: list[ErrorDetails]) -> list[Problem]:
-    """Every fault of a document that has some: what is said here, what pydantic finds elsewhere, broken rules."""
+    """Every fault of a document that has some: what is said here, what pydantic finds elsewhere, broken rules.
+
+    A number too large for its pattern is one that rules can read: where a field has bounds, its rule tells them.
+    """
     schema, errors = structural(kind), [error for error in errors if not is_echo(error)]
     first = [Problem(field_path(schema, loc), said) for loc, said in own.items()]
-    told = {problem.field for problem in first}
-    wrong = [problem for problem in explain(errors, schema) if problem.field not in told]
     misspelt = [error["loc"] for error in errors if error["type"] == "extra_forbidden"]
-    places = [*own, *(error["loc"] for error in errors)]
-    return [*first, *wrong, *sure_violations(kind.__name__, json.loads(text), places, misspelt)]
+    oversized = {field_path(schema, error["loc"]) for error in errors if is_oversized(error, kind)}
+    places = [*own, *(error["loc"] for error in errors if not is_oversized(error, kind))]
+    broken = sure_violations(kind.__name__, json.loads(text), places, misspelt)
+    told = {problem.field for problem in first} | (oversized & {problem.field for problem in broken})
+    return [*first, *(problem for problem in explain(errors, kind) if problem.field not in told), *broken]
 
 
 def _unserved(version: object) -> str:
-    said = "is required" if version is None else f"{cut(repr(version))} is not served"
+    if version is None:
+        return f"is required; write {API_VERSION}"
+    said = (
+        f"{cut(repr(version))} is not served" if isinstance(version, str) else f"must be a string, not {shown(version)}"
+    )
     return f"{said}; write {API_VERSION}"
 
 
@@ -78,7 +95,7 @@ def _own_faults(document: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
     """What pydantic has other words for, or none."""
     if (version := document.get("apiVersion")) != API_VERSION:
         yield ("apiVersion",), _unserved(version)
-    for loc in _nulls(document.get("spec"), ("spec",)):
+    for loc in _nulls(document.get("spec", {}), ("spec",)):
         yield loc, "is empty: give it a value, or remove the line"
 
 
@@ -89,8 +106,11 @@ def _kind_of(document: Any) -> type[AnyObject]:
     if name is None:
         *most, last = KINDS
         raise ManifestError([Problem("kind", f"is required; write {', '.join(most)} or {last}")])
-    if not isinstance(name, str) or name not in KINDS:
-        hint = did_you_mean(str(name), list(KINDS))
+    if not isinstance(name, str):
+        said = f"must be one of {', '.join(KINDS)}, not {shown(name)}{misread(name)}"
+        raise ManifestError([Problem("kind", said)])
+    if name not in KINDS:
+        hint = did_you_mean(name, list(KINDS))
         raise ManifestError([Problem("kind", f"{cut(repr(name))} is not one of {', '.join(KINDS)}{hint}")])
     version = document.get("apiVersion")
     if isinstance(version, str) and not version.startswith(f"{GROUP}/"):

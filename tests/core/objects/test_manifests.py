@@ -48,6 +48,49 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 
 
+def test_a_word_that_yaml_reads_as_no_text_is_told_as_what_it_reads_and_never_in_pythons_words() -> None:
+    true, false = ("YAML reads yes, on, y and true so", "YAML reads no, off, n and false so")
+    nothing, fix = "YAML reads null, ~ and an empty value so", "write text in quotes"
+    table = {
+        "metadata: {name: local, labels: {team: yes}}": (
+            f"f, document 1 (Tenant local): metadata.labels[team]: must be a string, not true; {true}: {fix}"
+        ),
+        "metadata: {name: local, labels: {team: null}}": (
+            f"f, document 1 (Tenant local): metadata.labels[team]: must be a string, not nothing; {nothing}: {fix}"
+        ),
+        "metadata: {name: off}": f"f, document 1 (Tenant): metadata.name: must be a string, not false; {false}: {fix}",
+        "metadata: {name: ~}": (
+            f"f, document 1 (Tenant): metadata.name: must be a string, not nothing; {nothing}: {fix}"
+        ),
+        "metadata: {name: local, labels: {yes: a}}": (
+            "f: is not YAML at line 3: the key yes is not text; write it in quotes, since YAML reads it as true"
+        ),
+        "metadata: {name: local, labels: {null: a}}": (
+            "f: is not YAML at line 3: the key null is not text; write it in quotes, since YAML reads it as nothing"
+        ),
+        "metadata: {name: local, labels: {1e3: a}}": (
+            "f: is not YAML at line 3: the key 1e3 is not text; write it in quotes, since YAML reads it as a number"
+        ),
+    }
+    for line, told in table.items():
+        with pytest.raises(ManifestError) as refused:
+            parse_manifests(TENANT.replace("metadata: {name: local}", line), "f")
+        assert str(refused.value) == told
+    kinds = "InferenceService, Tenant, InferenceRoute, AcceleratorProfile"
+    for text, told in (
+        ("kind: yes", f"f, document 1: kind: must be one of {kinds}, not true; {true}: {fix}"),
+        (TENANT.replace("paceline.dev/v1alpha1", "no"), "apiVersion: must be a string, not false; write paceline.dev"),
+        (
+            TENANT.replace("spec: {", "spec: {onStoreFailure: on, "),
+            f"must be one of open, closed, not true; {true}: {fix}",
+        ),
+    ):
+        with pytest.raises(ManifestError) as refused:
+            parse_manifests(text, "f")
+        assert told in str(refused.value)
+        assert "True" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -10,6 +10,8 @@ from tests.core.objects.corpus import valid
 
 from paceline_core.errors import InvalidInput
 from paceline_core.objects import InferenceService, ManifestError, Problem, read, validate
+from paceline_core.objects.fields import FIXES
+from paceline_core.units import DURATION_PATTERN
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -72,6 +74,95 @@ def test_an_unknown_field_that_is_like_no_other_lists_what_there_is() -> None:
     assert problems(minimal(telemetry={"zzz": 1})) == [
         "spec.telemetry.zzz: unknown field; the fields here are tracing, logPrompts"
     ]
+
+
+def test_a_field_at_the_wrong_place_is_told_where_it_belongs() -> None:
+    classes = [f"spec.classes.{name}.maxTokens" for name in ("interactive", "batch", "offline")]
+    slo = "spec.classes.batch.slo"
+    table: dict[str, tuple[dict[str, Any], str]] = {
+        "spec.drainTimeout": ({"drainTimeout": "5m"}, "did you mean spec.rollout.drainTimeout?"),
+        "spec.draintimeout": ({"draintimeout": "5m"}, "did you mean spec.rollout.drainTimeout?"),
+        "spec.dtype": ({"dtype": "bf16"}, "did you mean spec.engine.kvCache.dtype?"),
+        "spec.replicas": ({"replicas": 2}, "did you mean spec.pools[].replicas?"),
+        "spec.labels": ({"labels": {}}, "did you mean metadata.labels?"),
+        "spec.maxTokens": ({"maxTokens": 2}, f"did you mean {classes[0]}, {classes[1]} or {classes[2]}?"),
+        "spec.classes.batch.p95": (
+            {"classes": {"batch": {"p95": "1s"}}},
+            f"did you mean {slo}.ttft.p95, {slo}.tpot.p95 or {slo}.e2e.p95?",
+        ),
+        "spec.pools[0].min": (
+            {"pools": [{"name": "main", "accelerator": "cpu", "min": 2}]},
+            "did you mean spec.pools[0].replicas.min?",
+        ),
+        "spec.runtimes": ({"runtimes": {}}, "did you mean runtime?"),
+    }
+    for field, (spec, hint) in table.items():
+        assert problems(minimal(**spec)) == [f"{field}: unknown field; {hint}"]
+    assert problems({**minimal(), "pools": []}) == ["pools: unknown field; did you mean spec.pools?"]
+
+
+def test_a_name_that_stands_at_many_places_or_is_like_nothing_here_lists_the_fields_of_its_place() -> None:
+    for name in ("name", "quorum", "drainage"):
+        (said,) = problems(minimal(**{name: "x"}))
+        assert said.startswith(f"spec.{name}: unknown field; the fields here are model, runtime, engine, "), said
+
+
+def test_a_number_out_of_bounds_is_told_its_bound_and_is_not_called_malformed() -> None:
+    table: dict[str, tuple[dict[str, Any], str]] = {
+        "spec.rollout.drainTimeout": ({"rollout": {"drainTimeout": "99999999h"}}, "must be from 1s to 24h, like 5m"),
+        "spec.classes.batch.holdTimeout": (
+            {"classes": {"batch": {"holdTimeout": "99999999h"}}},
+            "must be from 1ms to 24h, like 2m",
+        ),
+        "spec.classes.batch.slo.e2e.p95": (
+            {"classes": {"batch": {"slo": {"e2e": {"p95": "99999999h"}}}}},
+            f"'99999999h' is out of bounds: {FIXES[DURATION_PATTERN]}",
+        ),
+        "spec.classes.batch.sloWindow": (
+            {"classes": {"batch": {"sloWindow": "1000d"}}},
+            "'1000d' is out of bounds: write whole days like 28d, from 1d to 999d, not 4w",
+        ),
+        "spec.pools[0].resources.requests.cpu": (
+            {"pools": [{"name": "main", "accelerator": "cpu", "resources": {"requests": {"cpu": "20000"}}}]},
+            "'20000' is out of bounds: write cores like 500m, 0.5 or 4, below 10000 and to the thousandth",
+        ),
+    }
+    for field, (spec, said) in table.items():
+        assert problems(minimal(**spec)) == [f"{field}: {said}"]
+
+
+def test_a_missing_list_of_pools_is_told_with_one_that_can_be_copied() -> None:
+    document = minimal()
+    del document["spec"]["pools"]
+    (said,) = problems(document)
+    assert said.startswith("spec.pools: is required: Sets of equal replicas, 1 to 8; ")
+    assert said.endswith("; write it like [{name: main, accelerator: cpu}]")
+    del document["spec"]
+    (said,) = problems(document)
+    assert said.startswith("spec: is required: What is wished; write it like {model: ")
+    assert problems({**document, "spec": None}) == ["spec: is empty: give it a value, or remove the line"]
+    assert problems(minimal(pools=[])) == ["spec.pools: must have at least 1 entry, not 0"]
+
+
+def test_what_is_no_map_or_no_list_is_told_what_belongs_there() -> None:
+    assert problems(minimal(classes={"batch": {"slo": {"ttft": "500ms"}}})) == [
+        "spec.classes.batch.slo.ttft: must be a map of fields, not the text '500ms'; its fields are p50, p90, p95, p99"
+    ]
+    pools = {"name": "main", "accelerator": "cpu"}
+    assert problems(minimal(pools=pools)) == [
+        "spec.pools: must be a list, not a map; begin each of its entries with a dash"
+    ]
+
+
+def test_bytes_as_a_bare_number_are_asked_for_with_a_unit() -> None:
+    (said,) = problems(minimal(engine={"kvCache": {"hostOffloadBytes": 80}}))
+    assert said.startswith(
+        "spec.engine.kvCache.hostOffloadBytes: must be a string, not 80; write a quantity of bytes like 512Mi"
+    )
+
+
+def test_a_name_outside_of_metadata_is_told_its_place() -> None:
+    assert problems({**minimal(), "name": "chat"}) == ["name: unknown field; did you mean metadata.name?"]
 
 
 def test_the_names_of_python_are_no_names_in_a_manifest() -> None:
