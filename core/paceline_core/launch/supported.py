@@ -4,7 +4,7 @@ A service that asks is refused by name, never ignored. A route that asks is serv
 One row goes away with each capability that arrives.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from re import fullmatch
 
@@ -22,99 +22,119 @@ FILTERS = ("words",)
 
 
 @dataclass(frozen=True, slots=True)
-class _Gap:
+class Gap:
+    """One thing that is refused: where, whether a service asks for it, why and the fix, and which pools ask."""
+
     field: str
     asked: Callable[[ResolvedService], object]
     message: str
+    pools: Callable[[ResolvedService], Sequence[str]] = lambda _: ()
+
+    def problem(self, service: ResolvedService) -> Problem:
+        """The message, with the names of the pools that it is about."""
+        names = self.pools(service)
+        return Problem(self.field, f"{self.message} (pool {', '.join(names)})" if names else self.message)
 
 
-def _computes_on(service: ResolvedService, *, gpus: bool) -> bool:
-    """Whether any pool really computes there."""
-    return not service.emulated and any((pool.accelerator != "cpu") == gpus for pool in service.pools)
+def _on_gpus(service: ResolvedService) -> Sequence[str]:
+    """Pools that really compute there."""
+    return [] if service.emulated else [pool.name for pool in service.pools if pool.accelerator != "cpu"]
+
+
+def _on_cpus(service: ResolvedService) -> Sequence[str]:
+    return [] if service.emulated else [pool.name for pool in service.pools if pool.accelerator == "cpu"]
 
 
 def _loads_weights(service: ResolvedService) -> bool:
     return service.runtime.name == "paceline" and not service.emulated
 
 
-_GAPS = (
-    _Gap(
+GAPS = (
+    Gap(
         "spec.runtime.name",
         lambda s: s.runtime.name != "paceline",
         "only the built-in worker runs in this version; write paceline, or leave it out",
     ),
-    _Gap(
+    Gap(
         "spec.runtime.args",
         lambda s: s.runtime.name == "paceline" and s.runtime.args,
         "the built-in worker takes no arguments; write its settings under spec.engine, and leave args out",
     ),
-    _Gap(
+    Gap(
         "spec.runtime.port",
         lambda s: s.runtime.name == "paceline" and s.runtime.port,
         "the built-in worker chooses its port itself; leave it out",
     ),
-    _Gap(
+    Gap(
         "spec.model.source",
         lambda s: _loads_weights(s) and not s.model.source.startswith(SOURCES),
         "this version loads builtin://demo and file:///path; download the model's folder and name it as file:///path",
     ),
-    _Gap(
+    Gap(
         "spec.model.quantization",
         lambda s: s.model.quantization not in QUANTIZATIONS,
         "weights are served as stored in this version; leave it out",
     ),
-    _Gap(
+    Gap(
         "spec.model.tokenizer",
         lambda s: s.model.tokenizer,
         "the tokenizer must lie beside the weights in this version; leave it out",
     ),
-    _Gap("spec.model.adapters", lambda s: s.model.adapters, "adapters are not served in this version; leave them out"),
-    _Gap(
+    Gap("spec.model.adapters", lambda s: s.model.adapters, "adapters are not served in this version; leave them out"),
+    Gap(
         "spec.engine.kvCache.dtype",
         lambda s: s.engine.kv_dtype not in KV_DTYPES,
         f"this version keeps keys and values in {', '.join(KV_DTYPES[1:])}; write one of them, or leave it out",
     ),
-    _Gap(
+    Gap(
         "spec.engine.kvCache.dtype",
-        lambda s: s.engine.kv_dtype in GPU_KV_DTYPES and _computes_on(s, gpus=False),
+        lambda s: s.engine.kv_dtype in GPU_KV_DTYPES and _on_cpus(s),
         f"{' and '.join(GPU_KV_DTYPES)} are kept on GPUs alone; write bf16 or fp32, or leave it out",
+        _on_cpus,
     ),
-    _Gap(
+    Gap(
         "spec.engine.kvCache.pageTokens",
-        lambda s: s.engine.page_tokens not in GPU_PAGE_TOKENS and _computes_on(s, gpus=True),
+        lambda s: s.engine.page_tokens not in GPU_PAGE_TOKENS and _on_gpus(s),
         f"on GPUs a page holds {', '.join(map(str, GPU_PAGE_TOKENS))} tokens; write one of them, or leave it out",
+        _on_gpus,
     ),
-    _Gap(
+    Gap(
         "spec.engine.maxSeqs",
-        lambda s: s.engine.max_seqs > GPU_MAX_SEQS and _computes_on(s, gpus=True),
+        lambda s: s.engine.max_seqs > GPU_MAX_SEQS and _on_gpus(s),
         f"on GPUs at most {GPU_MAX_SEQS} requests run at once; write at most so many, or leave it out",
+        _on_gpus,
     ),
-    _Gap(
+    Gap(
         "spec.engine.speculative",
         lambda s: s.engine.speculation,
         "speculative decoding is not served in this version; leave it out",
     ),
-    _Gap(
-        "spec.engine.parallel",
-        lambda s: max(s.engine.pipeline, s.engine.expert) > 1,
+    Gap(
+        "spec.engine.parallel.tensor",
+        lambda s: any(pool.tensor > 1 >= pool.gpus for pool in s.pools),
         "a replica is one device in this version; leave it out",
     ),
-    _Gap(
+    Gap(
+        "spec.engine.parallel.pipeline",
+        lambda s: s.engine.pipeline > 1,
+        "a replica is one device in this version; leave it out",
+    ),
+    Gap(
+        "spec.engine.parallel.expert",
+        lambda s: s.engine.expert > 1,
+        "a replica is one device in this version; leave it out",
+    ),
+    Gap(
         "spec.rollout.strategy",
         lambda s: s.rollout.strategy != "rolling",
         "every change rolls replica by replica in this version; write rolling, or leave it out",
     ),
-    _Gap(
+    Gap(
         "spec.rollout.drainTimeout",
         lambda s: s.rollout.drain_timeout_s <= 0,
         "a worker needs time to leave; write at least 1s, or leave it out",
     ),
-    _Gap(
-        "spec.filters",
-        lambda s: any(one.stage != "output" or one.name not in FILTERS for one in s.filters),
-        f"of filters, {', '.join(FILTERS)} runs in this version, with stage output; leave others out",
-    ),
-    _Gap(
+    Gap(
         "spec.telemetry.logPrompts",
         lambda s: s.log_prompts,
         "prompts and answers are never logged in this version; leave it out",
@@ -124,7 +144,11 @@ _GAPS = (
 
 def unsupported(service: ResolvedService) -> Iterator[Problem]:
     """Every wish that this version cannot fulfil, in the order of the document's parts."""
-    yield from (Problem(gap.field, gap.message) for gap in _GAPS if gap.asked(service))
+    yield from (gap.problem(service) for gap in GAPS if gap.asked(service))
+    for index, one in enumerate(service.filters):
+        if one.stage != "output" or one.name not in FILTERS:
+            message = f"of filters, {', '.join(FILTERS)} runs in this version, with stage output; leave others out"
+            yield Problem(f"spec.filters[{index}]", message)
     for index, pool in enumerate(service.pools):
         for field, message in _pool(service, pool).items():
             yield Problem(f"spec.pools[{index}].{field}", message)
@@ -161,7 +185,7 @@ def _pool(service: ResolvedService, pool: ResolvedPool) -> Mapping[str, str]:
         problems["role"] = "prefill and decode are not split in this version; write both, or leave it out"
     if pool.accelerator != "cpu" and not service.emulated and not pool.gpus:
         problems["gpusPerReplica"] = f"a replica on {pool.accelerator} needs a GPU; write 1, or leave it out"
-    if pool.tensor > 1:
+    if pool.gpus > 1:
         problems["gpusPerReplica"] = "a replica is one device in this version; leave it and engine.parallel out"
     return {**problems, **_keys(pool), **_amounts(pool)}
 

@@ -73,13 +73,16 @@ def test_telemetry_that_asks_for_nothing_is_served() -> None:
         ({"engine": {"kvCache": {"dtype": "int8"}}}, "spec.engine.kvCache.dtype"),
         ({"engine": {"speculative": {"method": "ngram"}}}, "spec.engine.speculative"),
         ({"rollout": {"strategy": "canary"}}, "spec.rollout.strategy"),
-        ({"filters": [{"name": "words", "stage": "input", "config": {"words": "cat"}}]}, "spec.filters"),
-        ({"filters": [{"name": "pii", "stage": "output"}]}, "spec.filters"),
+        ({"filters": [{"name": "words", "stage": "input", "config": {"words": "cat"}}]}, "spec.filters[0]"),
+        ({"filters": [{"name": "pii", "stage": "output"}]}, "spec.filters[0]"),
         ({"telemetry": {"logPrompts": True}}, "spec.telemetry.logPrompts"),
         ({"engine": {"kvCache": {"dtype": "fp16"}}}, "spec.engine.kvCache.dtype"),
         ({"engine": {"kvCache": {"dtype": "fp16"}}, "pools": [GPU]}, "spec.engine.kvCache.dtype"),
         ({"pools": [CPU, {**GPU, "gpusPerReplica": 0}]}, "spec.pools[1].gpusPerReplica"),
         ({"pools": [{**GPU, "gpusPerReplica": 2}]}, "spec.pools[0].gpusPerReplica"),
+        ({"engine": {"parallel": {"tensor": 2}}}, "spec.engine.parallel.tensor"),
+        ({"engine": {"parallel": {"pipeline": 2}}}, "spec.engine.parallel.pipeline"),
+        ({"engine": {"parallel": {"expert": 2}}}, "spec.engine.parallel.expert"),
     ],
 )
 def test_what_this_version_cannot_do_is_refused_by_name(spec: dict[str, Any], field: str) -> None:
@@ -100,3 +103,17 @@ def test_every_refusal_says_what_to_write_instead() -> None:
     problems = list(unsupported(resolve(found)))
     assert len(problems) == 2
     assert all(";" in problem.message for problem in problems)
+
+
+def test_of_several_pools_those_are_named_that_cannot() -> None:
+    document = {
+        "apiVersion": "paceline.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": "chat"},
+        "spec": {"model": demo(), "pools": [GPU, CPU], "engine": {"kvCache": {"dtype": "fp8", "pageTokens": 8}}},
+    }
+    found = validate(document)
+    assert isinstance(found, InferenceService)
+    dtype, page = (problem.message for problem in unsupported(resolve(found)))
+    assert dtype.endswith("or leave it out (pool main)")
+    assert page.endswith("or leave it out (pool gpus)")
