@@ -70,6 +70,38 @@ def test_fp8_on_a_gpu_that_is_not_known_to_have_it_is_noted(tmp_path: Path, know
     assert last.endswith("nothing here says that a100 has fp8; write int8 or bf16 if it has not")
 
 
+def test_fp8_in_one_of_several_pools_is_told_with_that_pools_name(tmp_path: Path) -> None:
+    mixed = service("h100", engine=FP8)
+    mixed["spec"]["pools"].append({"name": "old", "accelerator": "a100"})
+    (note,) = noted(tmp_path, mixed, profile("a100", bf16=312.0))
+    assert "(Ada, Hopper) in pool old, and nothing here says that a100 has fp8" in note
+
+
+def test_a_gpu_that_is_not_known_to_have_bf16_is_noted(tmp_path: Path) -> None:
+    (note,) = noted(tmp_path, service("t4"), profile("t4", fp16=65.0))
+    assert note == (
+        "spec.pools[0].accelerator: workers compute on GPUs of compute capability 8.0 or later (Ampere), which have "
+        "bf16, and t4 has no teraflops.bf16; write it if the GPU has"
+    )
+    assert noted(tmp_path, service("t4", engine=EMULATE), profile("t4", fp16=65.0)) == []
+
+
+def test_a_device_of_another_vendor_is_refused_where_a_pool_would_really_compute_on_it(tmp_path: Path) -> None:
+    mine, file = profile("mi300x", bf16=1307.0), tmp_path / "file.yaml"
+    mine["spec"]["resourceName"] = "amd.com/gpu"
+    assert linted(tmp_path, mine).notes == linted(tmp_path, service("mi300x", engine=EMULATE), mine).notes == ()
+    file.write_text(yaml.safe_dump_all([service("mi300x"), mine]))
+    (found,) = examine([file]).values()
+    said = (
+        "spec.pools[0].accelerator: workers compute on NVIDIA GPUs and CPUs in this version, and mi300x is "
+        "amd.com/gpu; name an NVIDIA GPU or cpu, or emulate with spec.engine.emulate"
+    )
+    assert found.unserved == found.faults
+    assert found.faults[0].endswith(said)
+    with pytest.raises(ManifestError, match=r"mi300x is amd\.com/gpu"):
+        read_wishes([file], datetime(2026, 1, 31, 12, tzinfo=UTC))
+
+
 def test_fp8_on_a_gpu_that_has_it_is_not_noted(tmp_path: Path) -> None:
     assert noted(tmp_path, service("h100", engine=FP8)) == []
     assert noted(tmp_path, service("mine", engine=FP8), profile("mine", bf16=312.0, fp8=624.0)) == []

@@ -154,6 +154,23 @@ def test_lint_notes_what_only_this_machine_lacks_and_calls_the_file_ok(call: Cal
     assert json.loads(call("lint", "--json", str(file))[1])["unserved"] == {str(file): []}
 
 
+def test_strict_lint_fails_on_notes_about_a_manifest_and_not_on_those_about_this_machine(
+    call: Call, tmp_path: Path
+) -> None:
+    file, elsewhere = tmp_path / "chat.yaml", tmp_path / "elsewhere.yaml"
+    file.write_text(GOOD.replace("accelerator: cpu", "accelerator: cpu, replicas: {min: 0}"))
+    elsewhere.write_text(GOOD.replace("builtin://demo", "file:///nonexistent"))
+    assert call("lint", str(file))[:2] == (0, f"{file}: ok\n")
+    code, out, err = call("lint", "--strict", str(file), str(elsewhere))
+    error, note = err.splitlines()
+    assert (code, out) == (1, f"{elsewhere}: ok\n")
+    assert error.startswith(f"error: {file}, document 1 (InferenceService chat): every replicas.min is 0")
+    assert note.startswith("note: not served on this machine: ")
+    assert call("lint", "--strict", str(elsewhere))[0] == 0
+    judged = json.loads(call("lint", "--strict", "--json", str(file))[1])
+    assert (len(judged["files"][str(file)]), judged["notes"][str(file)], judged["unserved"][str(file)]) == (1, [], [])
+
+
 def test_lint_notes_who_answers_to_a_shared_name(call: Call, tmp_path: Path) -> None:
     file = tmp_path / "chat.yaml"
     served = GOOD.replace('"builtin://demo"', '"builtin://demo", servedName: demo')

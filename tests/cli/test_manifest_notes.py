@@ -184,3 +184,20 @@ def test_a_backend_that_stands_twice_is_noted_and_one_of_another_kind_is_not(tmp
 def test_a_budget_below_what_min_costs_is_noted(tmp_path: Path) -> None:
     (note,) = noted(tmp_path, sleepy(scaleToZero={}, budget={"dollarsPerHour": "0.05"}))
     assert note == ("spec.scaling.budget.dollarsPerHour: 0.05 is below the 0.10 of one replica; raise it, or remove it")
+
+
+def test_bytes_without_a_unit_are_noted_wherever_a_manifest_has_bytes(tmp_path: Path) -> None:
+    found = service("small", "small")
+    found["spec"]["engine"] = {"kvCache": {"hostOffloadBytes": "80"}}
+    found["spec"]["pools"][0]["resources"] = {"requests": {"memory": "1", "cpu": "4"}, "limits": {"memory": "16Gi"}}
+    profile = made("AcceleratorProfile", "mine", {"memory": "80", "bandwidth": "3350G", "teraflops": {"bf16": 312.0}})
+    del profile["metadata"]["namespace"]
+    fix = "write a unit, as in 16Gi or 3350G"
+    assert noted(tmp_path, found, profile) == [
+        f"spec.engine.kvCache.hostOffloadBytes: '80' is 80 bytes; {fix}",
+        f"spec.pools[0].resources.requests.memory: '1' is 1 byte; {fix}",
+        f"spec.memory: '80' is 80 bytes; {fix}",
+    ]
+    found["spec"]["engine"] = {"kvCache": {"hostOffloadBytes": "0"}}
+    found["spec"]["pools"][0]["resources"] = {"requests": {"memory": "8589934592"}}
+    assert noted(tmp_path, found) == []

@@ -1,18 +1,20 @@
 """`paceline lint`: every fault of the given manifests, as the API server would find them.
 
 What the objects may say but this version does not serve is a fault too, since the operator would refuse it after the
-API server took it. What only this machine lacks is a note; notes fail nothing. Of each file the first hundred are told.
+API server took it. Notes fail nothing, unless `--strict` makes faults of them: all but those on what only this machine
+lacks, since a file is checked elsewhere than where it runs. Of each file the first hundred are told.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from paceline_cli.commands import command_app
+from paceline_cli.supervisor.accelerators import foreign_devices, profiles_of
 from paceline_cli.supervisor.machine import lacking, unserved
 from paceline_cli.supervisor.notes import notes
 from paceline_cli.supervisor.wishes import idle_routes, refused
@@ -29,18 +31,26 @@ _TOLD = 100
 class Findings:
     """About one file, each as `place: field: message`: what is wrong, what is worth a second look, what is not served.
 
-    `unserved` is part of `faults`.
+    `unserved` is part of `faults`, `lacking` (what only this machine cannot serve) of `notes`.
     """
 
     faults: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     unserved: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
+
+    def strictly(self) -> "Findings":
+        """The same, with notes about the manifests as faults."""
+        here = frozenset(self.lacking)
+        doubts = tuple(note for note in self.notes if note not in here)
+        return replace(self, faults=(*self.faults, *doubts), notes=self.lacking)
 
 
 @app.command(help="Check manifests; print every fault; exit 1 if there is one.")
 def lint(
     files: Annotated[list[Path] | None, typer.Argument(help="YAML files of InferenceServices, Tenants, ...")] = None,
     more: Annotated[list[Path] | None, typer.Option("--file", "-f", metavar="FILE", help="One of them.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Notes are faults, but for those on this machine.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check each file; what one names may stand in another."""
@@ -48,6 +58,8 @@ def lint(
     if not given:
         raise InvalidInput("FILE", "name at least one file of manifests")
     found = examine(given)
+    if strict:
+        found = {name: of.strictly() for name, of in found.items()}
     if as_json:
         _print_json(found)
     else:
@@ -73,11 +85,13 @@ def _survey(file: Path) -> Survey:
 
 def _findings(found: Survey, here: Sequence[Manifest] | None) -> Findings:
     own = found.manifests
-    unknown = (*refused(own, unserved), *idle_routes(own))
+    profiles = profiles_of(own if here is None else here)
+    foreign = refused(own, lambda service: foreign_devices(service, profiles))
+    unknown = (*refused(own, unserved), *foreign, *idle_routes(own))
     gaps = tuple(f"not served by this version: {problem}" for problem in unknown)
     absent = tuple(f"not served on this machine: {problem}" for problem in refused(own, lacking))
     doubts = () if here is None else tuple(notes(own, here))
-    return Findings((*map(str, found.faults), *gaps), (*doubts, *absent), gaps)
+    return Findings((*map(str, found.faults), *gaps), (*doubts, *absent), gaps, absent)
 
 
 def _print_json(found: Mapping[str, Findings]) -> None:

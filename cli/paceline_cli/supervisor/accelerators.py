@@ -1,33 +1,66 @@
-"""Notes on the accelerators that pools name: unknown names, fp8 on devices not known to have it, and budgets
-that their prices break.
+"""Notes on the accelerators that pools name: unknown names, devices that workers cannot use, and budgets that their
+prices break.
 
 An accelerator is built in, or an AcceleratorProfile among the manifests; a cluster may have more profiles than these.
+Hole: a profile does not say which compute capability a GPU has; one without bf16 counts as too old.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from paceline_core.manifests import Manifest
-from paceline_core.objects import AcceleratorProfile, ResolvedService
+from paceline_core.objects import AcceleratorProfile, Problem, ResolvedService
+from paceline_core.objects.accelerator import AcceleratorSpec
 from paceline_planner.cost import budget_doubts
 from paceline_planner.dtypes import Dtype
 from paceline_planner.hardware import CATALOGUE, Accelerator, from_profile, unknown_accelerators
 
+_NOT_NVIDIA: Final = (
+    "amd.com/",
+    "aws.amazon.com/neuron",
+    "google.com/tpu",
+    "gpu.intel.com/",
+    "habana.ai/",
+    "huawei.com/",
+)
+"""How the extended resources of other vendors' devices begin."""
+
+
+def profiles_of(here: Iterable[Manifest]) -> Mapping[str, AcceleratorSpec]:
+    """The AcceleratorProfiles among the manifests, by name."""
+    return {m.found.name: m.found.spec for m in here if isinstance(m.found, AcceleratorProfile)}
+
 
 def accelerators(here: Iterable[Manifest]) -> Mapping[str, Accelerator]:
     """By name; a profile replaces what is built in."""
-    profiles = (manifest.found for manifest in here if isinstance(manifest.found, AcceleratorProfile))
-    return {**CATALOGUE, **{one.name: from_profile(one.name, one.spec) for one in profiles}}
+    return {**CATALOGUE, **{name: from_profile(name, spec) for name, spec in profiles_of(here).items()}}
+
+
+def foreign_devices(service: ResolvedService, profiles: Mapping[str, AcceleratorSpec]) -> Iterator[Problem]:
+    """Pools that would really compute on devices of other vendors: their workers refuse to start."""
+    for place, pool in enumerate(() if service.emulated else service.pools):
+        profile = profiles.get(pool.accelerator)
+        resource = profile.resource_name if profile else None
+        if resource and resource.startswith(_NOT_NVIDIA):
+            message = f"workers compute on NVIDIA GPUs and CPUs in this version, and {pool.accelerator} is {resource}"
+            fix = "name an NVIDIA GPU or cpu, or emulate with spec.engine.emulate"
+            yield Problem(f"spec.pools[{place}].accelerator", f"{message}; {fix}")
 
 
 def device_notes(service: ResolvedService, known: Mapping[str, Accelerator]) -> Iterator[str]:
     """About the pools that really compute, then about the budget."""
     yield from map(str, unknown_accelerators(service, known))
-    for pool in () if service.emulated else service.pools:
+    for place, pool in enumerate(() if service.emulated else service.pools):
         device = known.get(pool.accelerator)
+        if device is not None and pool.accelerator != "cpu" and Dtype.BF16 not in device.flops:
+            yield (
+                f"spec.pools[{place}].accelerator: workers compute on GPUs of compute capability 8.0 or later "
+                f"(Ampere), which have bf16, and {pool.accelerator} has no teraflops.bf16; write it if the GPU has"
+            )
         if pool.accelerator != "cpu" and service.engine.kv_dtype == "fp8" and not _has_fp8(device):
             yield (
-                "spec.engine.kvCache.dtype: fp8 needs GPUs of compute capability 8.9 or later (Ada, Hopper), and "
-                f"nothing here says that {pool.accelerator} has fp8; write int8 or bf16 if it has not"
+                "spec.engine.kvCache.dtype: fp8 needs GPUs of compute capability 8.9 or later (Ada, Hopper) in pool "
+                f"{pool.name}, and nothing here says that {pool.accelerator} has fp8; write int8 or bf16 if it has not"
             )
     yield from map(str, budget_doubts(service, known.get))
 

@@ -22,6 +22,7 @@ from paceline_core.objects import (
     resolve_tenant,
 )
 from paceline_core.objects.model_names import Loss
+from paceline_core.objects.quantities import without_unit
 from paceline_core.objects.route import Backend
 
 
@@ -39,6 +40,7 @@ def notes(own: Sequence[Manifest], here: Sequence[Manifest]) -> Iterator[str]:
     names, known, contest = _names(here), accelerators(here), Contest.of(here)
     for manifest in own:
         found = manifest.found
+        yield from (f"{manifest.context}: {note}" for note in without_unit(type(found), manifest.document))
         if isinstance(found, InferenceService):
             service = resolve(found)
             yield from (f"{manifest.context}: {note}" for note in (*_service(service), *device_notes(service, known)))
