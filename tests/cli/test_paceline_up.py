@@ -198,11 +198,18 @@ def test_a_closed_terminal_ends_it_in_order_too(tmp_path: Path) -> None:
     assert alive(parts) == []
 
 
-def test_a_key_for_a_tenant_that_the_run_does_not_know_comes_with_a_warning(shared: Up) -> None:
-    made = said("keys", "create", "stranger", "--state", str(shared.state))
-    assert made.stdout.startswith("pl_")
-    assert made.stderr == "note: no Tenant stranger in this run; the key works once it exists\n"
-    assert said("keys", "create", "local", "--state", str(shared.state)).stderr == ""
+def test_a_key_for_a_tenant_that_the_run_does_not_know_is_refused_with_those_it_knows(shared: Up) -> None:
+    state = ("--state", str(shared.state))
+    before = said("keys", "list", *state).stdout
+    for name, hint in (("stranger", "; there are local"), ("locl", "; did you mean local?")):
+        made = said("keys", "create", name, *state)
+        assert (made.returncode, made.stdout) == (1, "")
+        assert made.stderr == (
+            f"error: there is no Tenant {name} in this run{hint}; "
+            "add it to the manifests and start `paceline up` again\n"
+        )
+    assert said("keys", "list", *state).stdout == before
+    assert said("keys", "create", "local", *state).stderr == ""
 
 
 def test_a_second_ctrl_c_ends_it_now(tmp_path: Path) -> None:

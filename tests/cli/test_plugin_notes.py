@@ -35,7 +35,13 @@ def answers() -> Answers:
 
 
 @pytest.fixture
-def call(answers: Answers, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Call]:
+def posted() -> list[str]:
+    """The paths of what was made."""
+    return []
+
+
+@pytest.fixture
+def call(answers: Answers, posted: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Call]:
     class Canned(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             found = answers.get(self.path.partition("?")[0], 404)
@@ -46,6 +52,13 @@ def call(answers: Answers, capsys: pytest.CaptureFixture[str], tmp_path: Path) -
             self.send_response(status)
             self.end_headers()
             self.wfile.write(json.dumps(body).encode())
+
+        def do_POST(self) -> None:
+            posted.append(self.path.partition("?")[0])
+            made = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(201)
+            self.end_headers()
+            self.wfile.write(json.dumps(made).encode())
 
         def log_message(self, *words: object) -> None:
             pass
@@ -116,6 +129,35 @@ def test_keys_of_a_namespace_that_is_not_there_are_an_error_that_names_it(answer
 def test_no_keys_are_said_and_no_tenants_too(answers: Answers, call: Call, tenants: Any, said: str) -> None:
     answers |= {SECRETS: [], KEYS: {"metadata": {"name": "paceline-system-tenant-keys"}}, TENANTS: tenants}
     assert call("keys", "list") == (0, "", said)
+
+
+@pytest.mark.parametrize(
+    ("tenants", "hint"),
+    [
+        ([{"metadata": {"name": "red"}}], "; did you mean red?"),
+        ([{"metadata": {"name": "team"}}, {"metadata": {"name": "blue"}}], "; there are blue, team"),
+        ([], ", nor any other"),
+        (FORBIDDEN, ""),
+    ],
+)
+def test_a_key_for_a_tenant_that_is_not_there_is_refused_and_not_made(
+    answers: Answers, call: Call, posted: list[str], tenants: Any, hint: str
+) -> None:
+    answers |= {KEYS: {"metadata": {"name": "paceline-system-tenant-keys"}}, TENANTS: tenants}
+    fix = "apply it first, since a key without its Tenant opens nothing"
+    told = f"error: there is no Tenant rde in paceline-system{hint}; {fix}\n"
+    assert call("keys", "create", "rde") == (1, "", told)
+    assert posted == []
+
+
+def test_a_key_is_made_for_a_tenant_that_is_there_and_by_whoever_may_not_look(
+    answers: Answers, call: Call, posted: list[str]
+) -> None:
+    for told in ({"metadata": {"name": "team"}}, FORBIDDEN):
+        answers[f"{TENANTS}/team"] = told
+        code, out, err = call("keys", "create", "team")
+        assert (code, out[:3], err) == (0, "pl_", "")
+    assert posted == [SECRETS, SECRETS]
 
 
 @pytest.mark.parametrize("tenants", [[], 404])

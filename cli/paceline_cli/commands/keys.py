@@ -9,7 +9,7 @@ import typer
 
 from paceline_cli.commands import command_app
 from paceline_cli.commands.state import DEFAULT, AsJson, State, ask
-from paceline_cli.commands.tenant import TenantName, checked
+from paceline_cli.commands.tenant import TenantName, checked, missing
 from paceline_cli.supervisor.keys import KeyFile
 from paceline_cli.view.table import table
 from paceline_core.clock import SystemClock
@@ -20,13 +20,13 @@ app = command_app("Make, list and revoke tenants' API keys.")
 
 @app.command(help="Make a key for a tenant and print it; it is shown this once.")
 def create(tenant: TenantName, state: State = DEFAULT, as_json: AsJson = False) -> None:
-    """The key's text goes to standard output alone."""
+    """The key's text goes to standard output alone. While nothing runs, any tenant may be one of the next run."""
+    _expect(state, checked(tenant))
     new = not state.exists()
-    record, text = KeyFile(state).create(checked(tenant), SystemClock())
+    record, text = KeyFile(state).create(tenant, SystemClock())
     if new:
         typer.echo(f"note: {state} is a new folder; only a run with this --state takes the key", err=True)
     _refresh(state)
-    _warn(state, tenant)
     typer.echo(json.dumps({"key": text, "id": record.key_id, "tenant": tenant}) if as_json else text)
 
 
@@ -53,10 +53,14 @@ def revoke(
     typer.echo(f"{record.key_id} of {record.tenant} is revoked")
 
 
-def _warn(state: Path, tenant: str) -> None:
-    with suppress(NotFound):  # nothing runs: the next run may well have it
-        if tenant not in ask(state, "GET", "/run")["tenants"]:
-            typer.echo(f"note: no Tenant {tenant} in this run; the key works once it exists", err=True)
+def _expect(state: Path, tenant: str) -> None:
+    """Raises NotFound where a run knows its tenants, and this is none of them."""
+    try:
+        there = ask(state, "GET", "/run")["tenants"]
+    except NotFound:
+        return
+    if tenant not in there:
+        raise missing(tenant, "this run", there, "add it to the manifests and start `paceline up` again")
 
 
 def _refresh(state: Path) -> None:

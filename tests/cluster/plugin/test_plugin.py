@@ -71,6 +71,7 @@ def test_every_command_of_the_page_does_what_it_says(
         line for line in DOCS.read_text().splitlines() if line.startswith("kubectl paceline ") and "--help" not in line
     ]
     assert {shlex.split(line)[2] for line in lines} == set(CLUSTER_COMMANDS) - {"version"}
+    kubectl.apply(tenant("team-a"))
     for line in lines:
         names = kubectl("get", "secret", "--selector=paceline.dev/tenant", "--output=name").split()
         identity = names[-1].rpartition("-")[2] if names else ""
@@ -143,12 +144,20 @@ def test_a_freeze_of_anybody_is_ended(call: Call, kubectl: Kubectl, chat: Docume
     assert kubectl.json("get", "pisvc", "chat")["metadata"]["annotations"] == {"note": "kept"}
 
 
-def test_a_key_is_shown_once_and_the_cluster_keeps_its_hash(call: Call, kubectl: Kubectl) -> None:
+def tenant(name: str) -> Document:
+    spec = {"services": ["*"]}
+    return {"apiVersion": "paceline.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": name}, "spec": spec}
+
+
+def test_a_key_is_shown_once_and_the_cluster_keeps_its_hash(call: Call, kubectl: Kubectl, namespace: str) -> None:
+    code, out, err = call("keys", "create", "team")
+    assert (code, out) == (1, "")
+    assert err.startswith(f"error: there is no Tenant team in {namespace}, nor any other; apply it first")
+    kubectl.apply(tenant("team"))
     code, out, err = call("keys", "create", "team")
     text = out.strip()
     (secret,) = kubectl.json("get", "secret", "--selector=paceline.dev/tenant=team")["items"]
-    assert code == 0
-    assert "there is no Tenant team" in err
+    assert (code, err) == (0, "")
     assert verify(text, KeyRecord.from_manifest(secret))
     assert text.rpartition("_")[2] not in json.dumps(secret)
 
@@ -159,7 +168,7 @@ def test_keys_are_listed_and_revoked_by_their_id_and_nothing_else_is(call: Call,
         "kind": "Secret",
         "metadata": {"name": "other", "labels": {"paceline.dev/tenant": "t"}},
     }
-    kubectl.apply(other)
+    kubectl.apply(other, tenant("one"), tenant("two"))
     identities = [json.loads(call("keys", "create", name, "-o", "json")[1])["id"] for name in ("one", "two")]
     listed = json.loads(call("keys", "list", "-o", "json")[1])["keys"]
     assert sorted(row["id"] for row in listed) == sorted(identities)

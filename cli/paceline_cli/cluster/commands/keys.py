@@ -1,5 +1,6 @@
 """`kubectl paceline keys`: tenants' API keys as Secrets in their own namespace. A key's text is shown once."""
 
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 import typer
@@ -9,17 +10,18 @@ from paceline_cli.cluster.commands.freeze import MANAGER
 from paceline_cli.cluster.place import SYSTEM, Context, Keys, Kubeconfig, System, place
 from paceline_cli.cluster.session import expect_namespace, run
 from paceline_cli.commands import command_app
-from paceline_cli.commands.tenant import TenantName, checked
+from paceline_cli.commands.tenant import TenantName, checked, missing
 from paceline_cli.view.table import table
 from paceline_core.auth import new_key
 from paceline_core.auth.keys import TENANT_LABEL
-from paceline_core.errors import NotFound, PacelineError
+from paceline_core.errors import Forbidden, NotFound, PacelineError
 from paceline_core.kube import Key
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import ApiServer
 from paceline_core.kube.cluster import Manifest
 
 SECRET: Final = RESOURCES["Secret"]
+TENANT: Final = RESOURCES["Tenant"]
 PREFIX: Final = "paceline-key-"
 
 app = command_app("Make, list and revoke tenants' API keys.")
@@ -38,10 +40,8 @@ def create(  # noqa: PLR0913, PLR0917 - one argument an option
     record, text = new_key(checked(tenant))
     where = place(kubeconfig, context, "", system)
     manifest = record.manifest(where.keys(key_namespace))
-    note = run(where, lambda api: _created(api, where.system, tenant, manifest))
+    run(where, lambda api: _created(api, where.system, tenant, manifest))
     typer.echo(written({"key": text, "id": record.key_id, "tenant": tenant}, output) if output else text)
-    if note:
-        typer.echo(f"note: {note}", err=True)
 
 
 @app.command(name="list", help="List keys by id; secrets are not stored.")
@@ -81,20 +81,34 @@ def revoke(
     typer.echo(f"{row['id']} of {row['tenant']} is revoked")
 
 
-async def _created(api: ApiServer, system: str, tenant: str, manifest: Manifest) -> str:
-    """POST, so that nothing is ever overwritten; what else should be said about the tenant."""
+async def _created(api: ApiServer, system: str, tenant: str, manifest: Manifest) -> None:
+    """POST, so that nothing is ever overwritten; only for a Tenant that is there."""
     namespace = manifest["metadata"]["namespace"]
+    with suppress(Forbidden):  # who may not look at Tenants may still make keys
+        await _expect_tenant(api, Key(system, tenant), namespace)
     try:
         await api.create(SECRET, namespace, manifest, MANAGER)
     except NotFound:
         raise _nowhere(namespace) from None
+
+
+async def _expect_tenant(api: ApiServer, tenant: Key, namespace: str) -> None:
+    """Raises NotFound with the Tenants there are; where even the keys' namespace is not, that says more."""
     try:
-        await api.get(RESOURCES["Tenant"], Key(system, tenant))
+        await api.get(TENANT, tenant)
     except NotFound:
-        return f"there is no Tenant {tenant} in {system}; the key works once it exists"
-    except PacelineError:
-        return ""
-    return ""
+        raise await _unknown(api, tenant, namespace) from None
+
+
+async def _unknown(api: ApiServer, tenant: Key, namespace: str) -> NotFound:
+    try:
+        await expect_namespace(api, namespace)
+    except NotFound:
+        return _nowhere(namespace)
+    there = None
+    with suppress(Forbidden):
+        there = sorted(found["metadata"]["name"] for found in await api.list(TENANT, tenant.namespace))
+    return missing(tenant.name, tenant.namespace, there, "apply it first, since a key without its Tenant opens nothing")
 
 
 async def _keys(api: ApiServer, namespace: str) -> list[Manifest]:
@@ -110,7 +124,7 @@ async def _listed(api: ApiServer, namespace: str, system: str) -> tuple[list[Man
         return keys, ""
     try:
         await expect_namespace(api, namespace)
-        tenants = await api.list(RESOURCES["Tenant"], system)
+        tenants = await api.list(TENANT, system)
     except NotFound:
         raise _nowhere(namespace) from None
     except PacelineError:
