@@ -1,15 +1,17 @@
 import io
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from paceline_cli.up.check import Answer, Target
+from paceline_cli.view.detail import detail
 from paceline_cli.view.outputs import Json, Plain, choose, curl
 from paceline_cli.view.rows import row
 from paceline_cli.view.screen import screen
-from paceline_cli.view.text import changed, line
+from paceline_cli.view.text import changed, legend, line
 
 LOGS = Path("/state/run/logs")
 TARGET = Target("http://127.0.0.1:8000", "pl_abc_def", "demo")
@@ -81,9 +83,20 @@ def test_conditions_that_ask_for_attention_are_troubles() -> None:
 
 def test_a_line_says_replicas_promise_and_decision() -> None:
     assert line(row(busy())) == (
-        "default/chat  1/3 ready, 2 starting, 1 draining  emulated  interactive ttft p95 620ms of 500ms, burn 3.2  "
-        "interactive tpot p95 no data of 100ms  demand: 1 -> 3: demand needs 2.4 replicas."
+        "default/chat  1/3 ready, 2 starting, 1 draining  emulated  interactive ttft p95 620ms of 500ms, burn rate "
+        "3.2  interactive tpot p95 no data of 100ms  demand: 1 -> 3: demand needs 2.4 replicas."
     )
+
+
+def test_a_burn_rate_is_explained_wherever_one_is_shown_and_nowhere_else() -> None:
+    now = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    told = legend([row(document()), row(busy())])
+    assert told.startswith(
+        "burn rate: share of the last minute's requests that missed a promise, over the share that may"
+    )
+    assert told in list(detail(busy(), now))
+    assert legend([row(document())]) == ""
+    assert not any("burn rate:" in text for text in detail(document(), now))
 
 
 def test_a_line_is_written_once_until_something_changes() -> None:

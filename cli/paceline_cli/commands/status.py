@@ -7,7 +7,7 @@ import typer
 from paceline_cli.commands import command_app
 from paceline_cli.commands.state import DEFAULT, AsJson, State, ask
 from paceline_cli.view.rows import row
-from paceline_cli.view.text import line
+from paceline_cli.view.text import legend, line
 
 app = command_app()
 
@@ -25,8 +25,10 @@ def status(state: State = DEFAULT, as_json: AsJson = False) -> None:
     typer.echo(f"logs  {run['logs']}")
     for name, word in run["parts"].items():
         typer.echo(f"{name}  {word}  {run['metrics'][name]}")
-    for document in run["services"]:
-        shown = row(document)
+    rows = [row(document) for document in run["services"]]
+    for shown in rows:
         typer.echo(line(shown))
         for worker in (worker for worker in run["workers"] if worker["service"] == shown.name):
             typer.echo(f"  {worker['name']}  {worker['state']}  {worker['metrics']}")
+    if explained := legend(rows):
+        typer.echo(explained)

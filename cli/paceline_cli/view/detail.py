@@ -7,6 +7,7 @@ from typing import Any
 from paceline_cli.view.columns import age
 from paceline_cli.view.rows import row
 from paceline_cli.view.table import table
+from paceline_cli.view.text import legend
 from paceline_core.objects import InferenceService, read
 from paceline_core.objects.naming import ANNOTATION_FREEZE, ANNOTATION_FREEZE_REASON
 from paceline_core.objects.status import ServiceStatus
@@ -26,6 +27,8 @@ def detail(document: Mapping[str, Any], now: datetime) -> Iterator[str]:
         if len(lines) > 1:
             yield ""
             yield from lines
+    if explained := legend([shown]):
+        yield explained
     if not service.status.conditions:
         yield _NOTHING
 

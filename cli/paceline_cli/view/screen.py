@@ -50,7 +50,7 @@ def _replicas(row: Row) -> Text:
 def _promises(promises: Sequence[Promise]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("promise")
-    for name in ("observed", "promised", "burn"):
+    for name in ("observed", "promised", "burn rate"):
         table.add_column(name, justify="right")
     for promise in promises:
         burn = "-" if promise.burn is None else f"{promise.burn:.1f}"

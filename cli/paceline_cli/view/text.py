@@ -5,6 +5,11 @@ from typing import Any
 
 from paceline_cli.view.rows import Promise, Row
 
+_BURN_RATE = (
+    "burn rate: share of the last minute's requests that missed a promise, over the share that may miss it; "
+    "above 1 the error budget will not last its window"
+)
+
 
 def line(row: Row) -> str:
     """`default/chat  2/3 ready, 1 starting  ttft p95 412ms of 500ms  demand: 3 replicas ...`."""
@@ -16,9 +21,14 @@ def line(row: Row) -> str:
 
 
 def promise_text(promise: Promise) -> str:
-    """`interactive ttft p95 412ms of 500ms, burn 0.4`."""
-    burn = f", burn {promise.burn:.1f}" if promise.burn is not None else ""
+    """`interactive ttft p95 412ms of 500ms, burn rate 0.4`."""
+    burn = f", burn rate {promise.burn:.1f}" if promise.burn is not None else ""
     return f"{promise.name} {promise.observed or 'no data'} of {promise.target}{burn}"
+
+
+def legend(rows: Iterable[Row]) -> str:
+    """What the numbers are that need words; empty where none is shown."""
+    return _BURN_RATE if any(promise.burn is not None for row in rows for promise in row.promises) else ""
 
 
 def changed(rows: Iterable[Row], before: dict[str, tuple[object, ...]]) -> list[Row]:
