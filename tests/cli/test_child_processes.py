@@ -141,10 +141,54 @@ async def test_a_restart_brings_it_back(tmp_path: Path) -> None:
         await until(lambda: process.child and process.child.pid != first)
 
 
-async def test_a_child_is_in_a_session_of_its_own(tmp_path: Path) -> None:
+async def test_a_child_is_in_a_group_of_its_own_and_in_the_session_of_its_supervisor(tmp_path: Path) -> None:
     async with supervised(lambda: command(SLEEP, tmp_path / "a.log")) as process:
         await until(lambda: process.child)
-        assert os.getsid(pid_of(process)) == pid_of(process) != os.getsid(0)
+        assert os.getpgid(pid_of(process)) == pid_of(process) != os.getpgid(0)
+        assert os.getsid(pid_of(process)) == os.getsid(0)
+
+
+async def test_ctrl_c_on_a_terminal_reaches_the_supervisor_alone(tmp_path: Path) -> None:
+    log, told = tmp_path / "child.log", tmp_path / "told"
+    child = """
+        import signal, sys, time
+        signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
+        signal.signal(signal.SIGTERM, lambda *_: (print("asked", flush=True), sys.exit(0)))
+        print("up", flush=True)
+        while True:
+            time.sleep(600)
+    """
+    supervisor = f"""
+        import asyncio, fcntl, pathlib, signal, sys, termios, textwrap
+        from paceline_cli.supervisor.process import Command, Supervised
+        from paceline_core.clock import SystemClock
+
+        async def main():
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            command = Command((sys.executable, "-c", textwrap.dedent({child!r})), {{}}, pathlib.Path({str(log)!r}))
+            process, interrupted = Supervised("child", lambda: command, SystemClock(), lambda: None), asyncio.Event()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
+            process.start()
+            await interrupted.wait()
+            await process.stop(30.0)
+            pathlib.Path({str(told)!r}).write_text(str(process.last_exit))
+
+        asyncio.run(main())
+    """
+    keyboard, terminal = os.openpty()
+    argv = (sys.executable, "-c", textwrap.dedent(supervisor))
+    parent = await asyncio.create_subprocess_exec(*argv, stdin=terminal, start_new_session=True)
+    try:
+        await until(lambda: log.exists() and "up" in log.read_text())
+        os.write(keyboard, b"\x03")
+        await until(lambda: told.exists() and told.read_text() == "0")
+        assert log.read_text().split() == ["up", "asked"]
+    finally:
+        if parent.returncode is None:
+            parent.kill()
+        await parent.wait()
+        os.close(terminal)
+        os.close(keyboard)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's own")

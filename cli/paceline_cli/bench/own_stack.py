@@ -1,7 +1,7 @@
 """A stack for one run alone: `paceline up` as a child, in a state directory that is removed afterwards.
 
-It is a process of its own, so that supervising does not share the generator's event loop; and a session of its own, so
-that a Ctrl-C reaches it once, from here, and its streams are finished.
+It is a process of its own, so that supervising does not share the generator's event loop; and a process group of its
+own, so that a Ctrl-C reaches it once, from here, and its streams are finished.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ async def own_stack(file: Path) -> AsyncIterator[Path]:
         state = Path(scratch) / "state"
         arguments = ("up", "-f", str(file), "--state", str(state), "--port", "0", "--json")
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "paceline_cli", *arguments, stdout=asyncio.subprocess.PIPE, start_new_session=True
+            sys.executable, "-m", "paceline_cli", *arguments, stdout=asyncio.subprocess.PIPE, process_group=0
         )
         try:
             reader = await _ready(child)

@@ -1,8 +1,10 @@
-"""Child processes: each in a session of its own, ended with the supervisor, kept running with back-off.
+"""Child processes: each in a process group of its own, ended with the supervisor, kept running with back-off.
 
-The session keeps the terminal's Ctrl-C with the supervisor, and makes a group of the child and its own children, which
-is swept when the child has ended. On Linux the kernel kills the child if the supervisor is killed; elsewhere a
-supervisor that dies by SIGKILL leaves its children running (known hole).
+The group keeps the terminal's Ctrl-C with the supervisor, and holds the child and its own children, so that they are
+swept when the child has ended. All are in the supervisor's session: where Linux shares processor time between sessions
+first (`sched_autogroup_enabled`), a busy child in a session of its own would take as much as all others together. On
+Linux the kernel kills the child if the supervisor is killed; elsewhere a supervisor that dies by SIGKILL leaves its
+children running (known hole).
 """
 
 import asyncio
@@ -68,7 +70,7 @@ async def spawn(command: Command) -> Child:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,
+            process_group=0,
             preexec_fn=_ends_with(os.getpid()),
         )
     return Child(process)
