@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.requests.body import ALL_CHOICES, CHOICES, MOST, Asked, parse, rename_model
+from paceline_gateway.requests.body import ALL_CHOICES, CHOICES, MOST, TEXTS, Asked, parse, rename_model
+from paceline_workers.server.openai.scoring import TEXTS_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -170,3 +171,14 @@ def test_a_field_that_a_route_does_not_read_counts_for_nothing() -> None:
     assert (asked.choices, asked.max_tokens) == (1, 5)
     chat = parse(json.dumps({"model": "m", "n": 2, "prompt": ["a"] * 100}).encode(), "/v1/chat/completions")
     assert chat.choices == 2
+
+
+@pytest.mark.parametrize(("path", "field"), [("/v1/rerank", "documents"), ("/v2/rerank", "query"), ("/score", "items")])
+def test_more_texts_to_score_than_a_worker_takes_are_refused_by_their_field(path: str, field: str) -> None:
+    assert TEXTS == TEXTS_LIMIT
+    assert parse(json.dumps({"model": "m", field: ["a"] * TEXTS}).encode(), path).model == "m"
+    too_many = json.dumps({"model": "m", field: [{"text": "a"}] * (TEXTS + 1)}).encode()
+    with pytest.raises(RequestError, match=f"at most {TEXTS} at a time") as caught:
+        parse(too_many, path)
+    assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, field)
+    assert parse(too_many, "/v1/embeddings").model == "m"

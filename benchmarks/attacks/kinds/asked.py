@@ -156,6 +156,8 @@ def _scores() -> Iterator[Case]:
     yield Case("a long query, 2,048 documents", of(RERANK, *long, *many), model=REAL, connections=2)
     yield Case("2,048 pairs", of(SCORE, '"text_1": [', *many, ', "text_2": [', *many), model=REAL, connections=2)
     listed = '"query": "a", "documents": ['
+    longest = f'"{"word " * 780}",'
+    yield Case("2,048 of 3.9 kB", of(RERANK, listed, (longest, 2047), '"a"]'), model=REAL, connections=2)
     yield Case("130,000 documents", of(RERANK, listed, ('"a",', 129_999), '"a"]'), model=REAL)
     objects = (f'{{"text": "{"word " * 40}"}},', 29_999), "{}]"
     yield Case("30,000 objects", of(RERANK, '"top_n": 1000000000000000000, ', listed, *objects), model=REAL)

@@ -9,7 +9,7 @@ import orjson
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.nesting import check_shape, not_json, too_deep
-from paceline_gateway.requests.paths import WITHOUT_OUTPUT
+from paceline_gateway.requests.paths import TEXT_LISTS, WITHOUT_OUTPUT
 
 MOST = (1 << 63) - 1
 """Beyond it JSON readers disagree on what a number is."""
@@ -17,6 +17,8 @@ CHOICES = 1024
 """Of `n` and `best_of`; a worker may take fewer."""
 ALL_CHOICES = 65_536
 """`n` times the prompts of a request."""
+TEXTS = 2048
+"""Of one list of texts to score, as many as a worker takes."""
 _USUAL = ("max_completion_tokens", "max_tokens")
 _LIMITS: Mapping[str, tuple[str, ...]] = {
     "/v1/responses": ("max_output_tokens",),
@@ -57,6 +59,9 @@ def parse(body: bytes, path: str = "") -> Asked:
     model, stream = data.get("model"), data.get("stream")
     if not isinstance(model, str) or not model:
         raise _wrong("model", "must be the name of a model; GET /v1/models lists those you may use")
+    for name in TEXT_LISTS.get(path, ()):
+        if isinstance(texts := data.get(name), list) and len(texts) > TEXTS:
+            raise _wrong(name, f"holds {len(texts)} texts; send at most {TEXTS} at a time")
     fields = _LIMITS.get(path, _USUAL)
     if not fields:
         return Asked(model, False, None, "", data)

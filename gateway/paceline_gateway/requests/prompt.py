@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from paceline_gateway.requests.paths import EMBEDDINGS, RERANK, SCORE
+from paceline_gateway.requests.paths import EMBEDDINGS, TEXT_LISTS
 
 MESSAGE_TOKENS: Final = 5
 """Tokens that a chat template writes around a message, as Llama 3 and ChatML do."""
@@ -24,11 +24,6 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "/v1/messages": ("system_blocks", "messages", "tools", "chat_template_kwargs"),
     "/v1/responses": ("instructions", "items", "tools", "chat_template_kwargs"),
 }
-_TEXT_LISTS: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(SCORE, ("text_1", "text_2", "queries", "documents", "items", "data_1", "data_2")),
-    **dict.fromkeys(RERANK, ("query", "documents")),
-}
-"""Fields that hold texts, each a prompt of its own."""
 _NAMES: Final = {"items": "input", "system_blocks": "system"}
 """What a field is called in the body, where another route's field of that name holds something else."""
 _TEXTS: Final = (
@@ -57,8 +52,8 @@ class Prompt(NamedTuple):
 
 def measure(data: Mapping[str, Any], path: str) -> Prompt:
     """The prompt of a parsed body that came to this path."""
-    if path in _TEXT_LISTS:
-        return _texts([data.get(field) for field in _TEXT_LISTS[path]])
+    if path in TEXT_LISTS:
+        return _texts([data.get(field) for field in TEXT_LISTS[path]])
     fields = _FIELDS.get(path)
     if fields is None:
         return Prompt(len(orjson.dumps(data)))
