@@ -120,7 +120,13 @@ async def test_a_stream_goes_on_after_any_piece(rig: Rig, script: Script) -> Non
     ("fields", "param"),
     [
         ({"max_tokens": None}, "max_tokens"),
-        ({"messages": [{"role": "system", "content": "a"}]}, "messages[0].role"),
+        ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].role"),
+        (
+            {"messages": [{"role": "system", "content": [{"type": "thinking", "thinking": "a"}]}]},
+            "messages[0].content[0]",
+        ),
+        ({"thinking": {"type": "between_tools"}}, "thinking.type"),
+        ({"thinking": {"type": "enabled", "display": "short"}}, "thinking.display"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0]"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
         ({"stop_sequences": [""]}, "stop_sequences"),
@@ -186,6 +192,26 @@ def test_a_failed_call_is_told_as_an_error() -> None:
         for result in ({"content": "no", "is_error": True}, {"is_error": True}, {"content": "no", "is_error": False})
     ]
     assert [own[-1]["content"] for own in turns] == ["Error: no", "Error", "no"]
+
+
+def test_system_messages_stand_where_they_came_and_neighbours_are_one() -> None:
+    """Many templates take one system turn at the begin, and refuse a second one."""
+    more = {"role": "system", "content": [{"type": "text", "text": "be kind"}]}
+    turns = asked(more, *USER, more, system="be brief")["messages"]
+    assert [turn["role"] for turn in turns] == ["system", "user", "system"]
+    assert [turns[0]["content"], turns[2]["content"]] == ["be brief\n\nbe kind", "be kind"]
+
+
+async def test_thinking_is_counted_and_omitted_at_wish(rig: Rig) -> None:
+    told, omitted = [
+        (await rig.http.post(ROUTE, json=BODY | {"thinking": {"type": "adaptive", "display": display}})).json()
+        for display in ("summarized", "omitted")
+    ]
+    assert [block["type"] for block in told["content"]] == ["thinking", "text", "tool_use"]
+    assert [block["type"] for block in omitted["content"]] == ["text", "tool_use"]
+    assert told["usage"] == omitted["usage"]
+    details = told["usage"]["output_tokens_details"]
+    assert 0 < details["thinking_tokens"] < told["usage"]["output_tokens"]
 
 
 def test_thinking_that_was_redacted_is_left_out() -> None:

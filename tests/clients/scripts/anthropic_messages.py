@@ -23,13 +23,13 @@ WEATHER = {
 client = Anthropic(max_retries=0, timeout=60)
 question = [{"role": "user", "content": "What is TTFT?"}]
 prompt = {"model": sys.argv[1], "messages": question, "system": [{"type": "text", "text": "Be brief."}]}
-asked = {**prompt, "max_tokens": 16, "temperature": 0}
+asked = {**prompt, "max_tokens": 16, "extra_body": {"temperature": 0}}
 tool = {"name": "weather", "input_schema": WEATHER}
 
 whole = client.messages.create(**asked)
 kinds = [event.type for event in client.messages.create(**asked, stream=True)]
 with client.messages.stream(**asked) as stream:
-    text = "".join(stream.text_stream)
+    streamed = stream.get_final_message()
 counted = client.messages.count_tokens(**prompt)
 
 forced = {"tools": [tool], "tool_choice": {"type": "tool", "name": "weather"}}
@@ -55,9 +55,8 @@ for own, fields in (
 print(
     json.dumps(
         {
-            "texts": ["".join(block.text for block in whole.content), text],
+            "answers": [[[block.text for block in one.content], one.stop_reason] for one in (whole, streamed)],
             "kinds": list(dict.fromkeys(kinds)),
-            "stop": whole.stop_reason,
             "input_tokens": whole.usage.input_tokens,
             "counted": counted.input_tokens,
             "call": call.name,

@@ -44,7 +44,7 @@ class MessageAnswer:
     def opening(self) -> list[Any]:
         """The message before it has content."""
         self._shape.opening()
-        return [{"type": "message_start", "message": self._message(self._prompt, 0)}]
+        return [{"type": "message_start", "message": self._message({"input_tokens": self._prompt, "output_tokens": 0})}]
 
     def chunks(self, piece: Piece) -> list[Any]:
         """The events of a piece."""
@@ -66,16 +66,16 @@ class MessageAnswer:
 
     def ending(self, usage: Usage, *, asked: bool) -> bytes:  # noqa: ARG002 - a message always has it
         """Why it stopped, and its usage."""
-        told = self._message(usage.prompt_tokens, usage.completion_tokens)
+        told = self._message(_usage(usage))
         delta = {"stop_reason": told["stop_reason"], "stop_sequence": told["stop_sequence"]}
         last = {"type": "message_delta", "delta": delta, "usage": told["usage"]}
         return _written(last) + _written({"type": "message_stop"})
 
     def body(self, choices: list[Any], usage: Usage) -> bytes:  # noqa: ARG002 - they have become blocks
         """The whole message."""
-        return _json.encode(self._message(usage.prompt_tokens, usage.completion_tokens))
+        return _json.encode(self._message(_usage(usage)))
 
-    def _message(self, prompt: int, output: int) -> Event:
+    def _message(self, usage: Event) -> Event:
         reason = None
         if self._finish:
             reason = "stop_sequence" if self._stop else _REASONS.get(self._finish, "end_turn")
@@ -87,7 +87,7 @@ class MessageAnswer:
             "content": list(self._blocks),
             "stop_reason": reason,
             "stop_sequence": self._stop or None,
-            "usage": {"input_tokens": prompt, "output_tokens": output},
+            "usage": usage,
         }
 
     def _events(self, chunk: ChatChunk) -> list[Event]:
@@ -139,6 +139,14 @@ class MessageAnswer:
 
     def _of(self, kind: str, **fields: Any) -> Event:
         return {"type": kind, "index": len(self._blocks) - 1, **fields}
+
+
+def _usage(usage: Usage) -> Event:
+    told: Event = {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens}
+    details = usage.completion_tokens_details
+    if not isinstance(details, UnsetType):
+        told["output_tokens_details"] = {"thinking_tokens": details.reasoning_tokens}
+    return told
 
 
 def _written(event: Event) -> bytes:

@@ -41,10 +41,11 @@ class ToolChoice(Body):
 
 
 class Thinking(Body):
-    """Whether the model is to think. How much of it is the model's own matter."""
+    """Whether the model is to think, and whether that is told. How much of it is the model's own matter."""
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: int = 0
+    display: Literal["summarized", "omitted"] = "summarized"
 
 
 def _format(value: Any) -> dict[str, Any]:
@@ -89,6 +90,7 @@ class PromptRequest(Body):
         if self.thinking is not None:
             on = {"enable_thinking": self.thinking.type != "disabled"}
             body["chat_template_kwargs"] = on | self.chat_template_kwargs
+            body["include_reasoning"] = self.thinking.display != "omitted"
         if self.output_config.format is not None:
             body["response_format"] = self.output_config.format
         if self.output_config.effort is not None:

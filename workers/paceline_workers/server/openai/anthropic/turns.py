@@ -1,7 +1,7 @@
 """Messages as turns of a chat: the results of tools stand before what else a message holds, each in a turn of its own.
 
 Pure. A chat has no word for a call that failed, so the result of one begins with `Error`. Thinking that only its writer
-can read (`redacted_thinking`) is left out.
+can read (`redacted_thinking`) is left out. System messages that follow each other are one turn.
 """
 
 import json
@@ -18,7 +18,11 @@ def turns_of(system: str, messages: Sequence[dict[str, Any]]) -> list[Turn]:
     turns: list[Turn] = [{"role": "system", "content": system}] if system else []
     names: dict[str, str] = {}
     for place, message in enumerate(messages):
-        turns += _turns(message, f"messages[{place}]", names)
+        for turn in _turns(message, f"messages[{place}]", names):
+            if turn["role"] == "system" and turns and turns[-1]["role"] == "system":
+                turns[-1]["content"] += f"\n\n{turn['content']}"
+            else:
+                turns.append(turn)
     return turns
 
 
@@ -33,8 +37,8 @@ def text_of(value: Any) -> str:
 
 def _turns(message: dict[str, Any], where: str, names: dict[str, str]) -> list[Turn]:
     role, content = message.get("role"), message.get("content")
-    if role not in ("user", "assistant"):
-        raise invalid(f'`{where}.role` must be "user" or "assistant".', f"{where}.role")
+    if role not in ("user", "assistant", "system"):
+        raise invalid(f'`{where}.role` must be "user", "assistant" or "system".', f"{where}.role")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if not isinstance(blocks, list):
         raise invalid(f"`{where}.content` must be a text or a list of blocks.", f"{where}.content")
