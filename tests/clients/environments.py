@@ -45,6 +45,7 @@ OPENAI_AGENTS = Environment("openai-agents", ("openai-agents==0.24.0",))
 ANTHROPIC = Environment("anthropic", ("anthropic==2.12.0",))
 # Its loader is torch's: 5.9 GB with CUDA's libraries; TORCH_INDEX_URL may name an index with builds for the CPU.
 GUIDELLM = Environment("guidellm", ("guidellm==0.8.1",), torch=True)
+COHERE = Environment("cohere", ("cohere==7.3.1",))
 AIPERF = Environment("aiperf", ("aiperf==0.13.0",))
 AI_SDK = Environment("ai-sdk", ("ai@6.0.326", "@ai-sdk/openai-compatible@2.0.92", "zod@4.6.7"), node=True)
 

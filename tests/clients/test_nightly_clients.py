@@ -8,6 +8,7 @@ from tests.clients.environments import (
     AI_SDK,
     AIPERF,
     ANTHROPIC,
+    COHERE,
     GUIDELLM,
     INSTRUCTOR,
     OPENAI_AGENTS,
@@ -69,6 +70,15 @@ def test_the_ai_sdk_generates_streams_calls_and_builds_objects(served: Served) -
     assert found["streamedResults"] == [found["result"]]
     assert found["result"] in {"rain in Oslo", "rain in Rome"}
     assert found["verdict"] == "string"
+
+
+def test_coheres_own_client_reranks_by_both_of_its_versions(served: Served) -> None:
+    found = served.script(COHERE, "cohere_rerank.py")
+    first, second = found["results"]
+    assert first == second
+    assert first[0] == [1, pytest.approx(1.0)]
+    assert found["texts"][0] == "What is TTFT?"
+    assert len(found["texts"]) == 2
 
 
 def test_guidellm_counts_what_it_asked_for(served: Served) -> None:
