@@ -113,6 +113,24 @@ def test_a_template_of_the_requests_own_may_write_as_much_as_it_likes() -> None:
     assert chat(chat_template_kwargs={"preamble": "four"}).text == len('{"preamble":"four"}')
 
 
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        (CHAT, {"truncate_prompt_tokens": 9}),
+        (RERANK, {"truncate_prompt_tokens": -1}),
+        (RESPONSES, {"truncation": "auto"}),
+    ],
+)
+def test_a_prompt_that_may_be_cut_teaches_nothing(path: str, field: dict[str, Any]) -> None:
+    """It would teach that its bytes are worth a fraction of their tokens."""
+    body = {"messages": [{"role": "user", "content": WORDS}], "input": WORDS, "query": WORDS}
+    whole, cut = measure(body, path), measure(body | field, path)
+    assert (whole.cut, cut) == (False, whole._replace(cut=True))
+    estimate = taught(("team", 8000, 2000))
+    estimate.learn(cut._replace(text=80_000), 9, "team")
+    assert estimate.tokens(Prompt(8000), "team") == 2000
+
+
 def test_of_a_route_that_is_not_known_all_of_the_body_counts() -> None:
     assert measure({"anything": "four"}, "/v1/other").text == len('{"anything":"four"}')
 

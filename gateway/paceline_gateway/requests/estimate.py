@@ -97,7 +97,7 @@ class PromptEstimate:
     def learn(self, prompt: Prompt, tokens: int, tenant: str) -> None:
         """This tenant's prompt turned out to have so many tokens."""
         rest = tokens - prompt.tokens
-        if not prompt.text or tokens <= 0:
+        if not prompt.text or tokens <= 0 or prompt.cut:
             return
         self._fresh -= 1
         own = self._tenants.pop(tenant, None) or _Tenant()

@@ -36,13 +36,15 @@ _WRITTEN: Final = frozenset({"tools", "functions", "documents", "chat_template_k
 class Prompt(NamedTuple):
     """`text`: UTF-8 bytes; `tokens`: ids listed, and what else is known in tokens; `prompts`: how many there are.
 
-    `unbound`: a chat template of the request's own writes it, which may repeat what it likes.
+    `unbound`: a chat template of the request's own writes it, which may repeat what it likes. `cut`: the request allows
+    to cut it to a length, so its tokens say nothing of its bytes.
     """
 
     text: int = 0
     tokens: int = 0
     prompts: int = 1
     unbound: bool = False
+    cut: bool = False
 
     @property
     def most(self) -> int:
@@ -52,6 +54,12 @@ class Prompt(NamedTuple):
 
 def measure(data: Mapping[str, Any], path: str) -> Prompt:
     """The prompt of a parsed body that came to this path."""
+    cut = data.get("truncate_prompt_tokens") is not None or data.get("truncation") == "auto"
+    found = _measure(data, path)
+    return found._replace(cut=True) if cut else found
+
+
+def _measure(data: Mapping[str, Any], path: str) -> Prompt:
     if path in TEXT_LISTS:
         return _texts([data.get(field) for field in TEXT_LISTS[path]])
     fields = _FIELDS.get(path)

@@ -1,0 +1,81 @@
+"""Streams of `/v1/responses` and `/v1/messages` that lose their worker after any byte, within reasoning and calls too.
+
+The worker's bytes are its own, the gateway's reading of them is the gateway's own; what lies between is cut.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.worker.harness import demo_with, events, running
+from tests.worker.scripted_engine import Script
+from tests.worker.test_reasoning_routes import TEMPLATE
+from tests.worker.test_tool_routes import CALL
+
+from paceline_core.wire import encode
+from paceline_gateway.requests.nouns import Meter
+from paceline_gateway.requests.stream import StreamScan
+from paceline_gateway.requests.told import Told
+from paceline_workers.server.tokenizer import Tokenizer
+
+REPLY = f"<think>I should look 🔍 it up.</think>Let me see.\n{CALL}\n{CALL.replace('漢字', 'Rome')}"
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/responses": {
+        "input": "hello",
+        "tools": [{"type": "function", "name": "get_weather", "parameters": {"type": "object"}}],
+    },
+    "/v1/messages": {
+        "messages": [{"role": "user", "content": "hello"}],
+        "max_tokens": 900,
+        "tools": [{"name": "get_weather", "input_schema": {"type": "object"}}],
+    },
+}
+
+
+def cut(data: bytes, end: int) -> tuple[bytes, StreamScan, Told]:
+    """What the client has, and the gateway knows, of the first `end` bytes."""
+    told = Told(1 << 20)
+    scan = StreamScan(Meter(), told)
+    return scan.feed(data[:end]), scan, told
+
+
+def held(data: bytes) -> list[Any]:
+    """What a client holds at the end: the texts of its deltas in order, the kinds of the other events, and the last."""
+    found: list[Any] = [""]
+    for event in events(data):
+        if event == "[DONE]":
+            continue
+        delta = event.get("delta")
+        text = delta if isinstance(delta, str) else None
+        if isinstance(delta, dict) and event["type"] == "content_block_delta":
+            text = next(value for name, value in delta.items() if name != "type")
+        if text is None:
+            found += [{**event, "sequence_number": 0}, ""]
+        else:
+            found[-1] += text
+    return found
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_client_holds_the_same_wherever_the_stream_was_cut(
+    path: str, folder: Path, tokenizer: Tokenizer
+) -> None:
+    reply = tokenizer.encode_now(REPLY, special=False)
+    body = {"model": "chat", "stream": True, **BODIES[path]}
+    async with running(Script(reply=reply, pause_s=0.0005), folder=folder, model=demo_with(TEMPLATE, folder)) as rig:
+        whole = (await rig.http.post(path, json=body, headers=rig.hop)).content
+        passed = {len(cut(whole, end)[0]): end for end in range(len(whole) + 1)}
+        tried, last = 0, held(cut(whole, len(whole))[0])
+        for end in passed.values():
+            have, scan, told = cut(whole, end)
+            if not scan.began or scan.done:
+                continue
+            resume = told.resume()
+            assert resume is not None
+            rest = encode(resume)
+            headers = {**rig.hop, "x-paceline-resume": str(len(rest))}
+            more = (await rig.http.post(path, content=json.dumps(body).encode() + rest, headers=headers)).content
+            assert held(have + StreamScan(Meter(), resumed=True).feed(more)) == last, have
+            tried += 1
+    assert tried > 2
