@@ -90,7 +90,11 @@ def main() -> None:
         if not any(part in case.name for case in CASES):
             parser.error(f"--only {part}: no case has it in its name: {'; '.join(case.name for case in CASES)}")
     cases = [case for case in CASES if not chosen.only or any(part in case.name for part in chosen.only)]
-    rows = list(compiled(cases, stand_in(), brief=chosen.json))
+    try:
+        rows = list(compiled(cases, stand_in(), brief=chosen.json))
+    except OSError as error:
+        where = f"{error.filename} cannot be used: {error.strerror}"
+        parser.error(f"{where}; let TRITON_CACHE_DIR name a folder for compiled kernels that can be written")
     if chosen.json:
         print("\n".join(json.dumps(row.json()) for row in rows))
     else:

@@ -62,7 +62,7 @@ class _LazyPlugin(_Lazy):
         try:
             return super().get_command(ctx, cmd_name)
         except ModuleNotFoundError as error:
-            fix = "pip install 'paceline[cli,kubernetes]'"
+            fix = "in a clone of paceline, pip install '.[cli,kubernetes]'"
             raise InvalidInput("kubectl paceline", f"needs the package {error.name}: {fix}") from None
 
 

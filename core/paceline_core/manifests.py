@@ -4,7 +4,9 @@ YAML is read as Kubernetes reads it, into what JSON can express (`yaml_loader`).
 are booleans here as they are there; quote them.
 """
 
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +19,8 @@ from paceline_core.words import cut
 from paceline_core.yaml_loader import JSONLoader
 
 FILE_LIMIT: Final = 4 << 20
+STANDARD_INPUT: Final = Path("-")
+"""Read in the place of a file, as by `kubectl apply -f -`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ def load_documents(text: str, name: str) -> Iterator[Any]:
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with nullcontext(sys.stdin.buffer) if path == STANDARD_INPUT else path.open("rb") as file:
             content = file.read(FILE_LIMIT + 1)
         if len(content) > FILE_LIMIT:
             raise InvalidInput(str(path), f"is over {FILE_LIMIT >> 20} MiB, too large for a manifest")

@@ -1,6 +1,8 @@
 """The program as a user calls it, in this process: arguments in; text, errors and exit status out."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,6 +78,18 @@ def test_lint_takes_files_as_up_does(call: Call, tmp_path: Path) -> None:
     assert call("lint", "-f", str(file)) == call("lint", str(file))
     code, _, err = call("lint")
     assert (code != 0, "FILE" in err) == (True, True)
+
+
+@pytest.mark.real
+def test_lint_reads_standard_input_where_a_dash_stands_for_a_file() -> None:
+    argv = [sys.executable, "-m", "paceline_cli", "lint", "-"]
+    text = f"{GOOD}  drainTimeout: 5m\n"
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "error: -, document 1 (InferenceService chat): spec.drainTimeout: unknown field; "
+        "did you mean spec.rollout.drainTimeout?\n"
+    )
 
 
 def test_lint_prints_every_fault_of_every_file(call: Call, tmp_path: Path) -> None:
@@ -213,6 +227,14 @@ def test_a_key_is_shown_once_and_listed_by_its_id(call: Call, tmp_path: Path) ->
     assert key.split("_")[2] not in json.dumps(listed)
 
 
+def test_no_keys_are_said_and_a_folder_that_is_not_there_is_an_error(call: Call, tmp_path: Path) -> None:
+    assert call("keys", "list", "--state", str(tmp_path)) == (0, "", f"there are no keys in {tmp_path}\n")
+    assert json.loads(call("keys", "list", "--json", "--state", str(tmp_path))[1]) == {"keys": []}
+    typo = tmp_path / "typo"
+    fix = "`paceline up` makes it, or name another one with --state"
+    assert call("keys", "list", "--state", str(typo)) == (1, "", f"error: there is no {typo}; {fix}\n")
+
+
 def test_a_revoked_key_is_listed_no_more(call: Call, tmp_path: Path) -> None:
     state = str(tmp_path)
     identity = json.loads(call("keys", "create", "team", "--state", state, "--json")[1])["id"]
@@ -230,7 +252,7 @@ def test_a_key_for_an_impossible_tenant_is_bad_input(call: Call, tmp_path: Path,
     assert len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", [("status",), ("why", "chat")])
+@pytest.mark.parametrize("command", [("status",), ("status", "chat"), ("why", "chat"), ("bench",)])
 def test_without_a_run_commands_say_how_to_start_one(call: Call, tmp_path: Path, command: tuple[str, ...]) -> None:
     code, _, err = call(*command, "--state", str(tmp_path))
     assert code == 1

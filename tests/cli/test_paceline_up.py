@@ -103,6 +103,11 @@ def test_status_shows_the_services_and_the_parts(shared: Up, api: Api) -> None:
     assert shown["logs"] == str(shared.state / "run" / "logs")
     (worker,) = shown["workers"]
     assert f"  quick-main-1  ready  {worker['metrics']}\n" in said("status", *state).stdout
+    one = json.loads(said("status", "quick", "--json", *state).stdout)
+    assert ([row["name"] for row in one["workers"]], len(one["services"])) == (["quick-main-1"], 1)
+    unknown = said("status", "nobody", *state)
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert unknown.stderr == "error: default/nobody is not served here; the services are default/quick\n"
     assert httpx.get(worker["metrics"], trust_env=False).status_code == 200
     assert httpx.post(f"{worker['url']}/v1/completions", json={}, trust_env=False).status_code == 401
 
@@ -201,7 +206,7 @@ def test_a_closed_terminal_ends_it_in_order_too(tmp_path: Path) -> None:
 def test_a_key_for_a_tenant_that_the_run_does_not_know_is_refused_with_those_it_knows(shared: Up) -> None:
     state = ("--state", str(shared.state))
     before = said("keys", "list", *state).stdout
-    for name, hint in (("stranger", "; there are local"), ("locl", "; did you mean local?")):
+    for name, hint in (("stranger", "; the Tenants are local"), ("locl", "; did you mean local?")):
         made = said("keys", "create", name, *state)
         assert (made.returncode, made.stdout) == (1, "")
         assert made.stderr == (

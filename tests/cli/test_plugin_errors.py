@@ -133,7 +133,7 @@ def test_a_package_that_is_not_installed_is_named_with_the_command() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "error: kubectl paceline: needs the package aiohttp: pip install 'paceline[cli,kubernetes]'\n"
+        "error: kubectl paceline: needs the package aiohttp: in a clone of paceline, pip install '.[cli,kubernetes]'\n"
     )
 
 

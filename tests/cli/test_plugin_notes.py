@@ -135,7 +135,7 @@ def test_no_keys_are_said_and_no_tenants_too(answers: Answers, call: Call, tenan
     ("tenants", "hint"),
     [
         ([{"metadata": {"name": "red"}}], "; did you mean red?"),
-        ([{"metadata": {"name": "team"}}, {"metadata": {"name": "blue"}}], "; there are blue, team"),
+        ([{"metadata": {"name": "team"}}, {"metadata": {"name": "blue"}}], "; the Tenants are blue, team"),
         ([], ", nor any other"),
         (FORBIDDEN, ""),
     ],

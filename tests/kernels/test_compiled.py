@@ -85,3 +85,18 @@ def test_programs_on_a_multiprocessor_are_bounded_by_registers_shared_memory_and
     what: Taken, programs: int
 ) -> None:
     assert what.programs == programs
+
+
+@pytest.mark.real
+def test_a_cache_that_cannot_be_written_is_named_without_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    cache = tmp_path / "file" / "cache"
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.kernels.compiled", "--only", "silu_mul"],
+        check=False, cwd=ROOT, env={**environment, "TRITON_CACHE_DIR": str(cache)},
+        capture_output=True, text=True, timeout=LIMIT_S,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert f"{cache} cannot be used: Not a directory; let TRITON_CACHE_DIR name a folder" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -26,6 +26,7 @@ from paceline_cli.bench.table import render
 from paceline_cli.bench.watch import Watch, scrape
 from paceline_cli.commands import command_app
 from paceline_cli.commands.state import DEFAULT, AsJson, State
+from paceline_cli.supervisor.rundir import read_record
 from paceline_cli.up.interrupts import interrupts
 from paceline_core import objects
 from paceline_core.clock import Clock, SystemClock, rfc3339
@@ -83,6 +84,8 @@ def bench(  # noqa: PLR0913, PLR0917 - one argument an option
     options = Options(profile, rate, burst_rate, duration, prompt_tokens, output_tokens)
     load = Load(profile_of(options), seed, tuple(parse_target(text) for text in target or ()), _limit(limit))
     _check_writable(out)
+    if file is None and url is None:
+        read_record(state)
     typer.echo(f"offering load for {brief(load.profile.duration)}; the report follows", err=True)
     report = asyncio.run(_until_interrupted(measure(Where(file, state.absolute(), url, key, model), load)))
     document = json.dumps(report.json(), indent=1, ensure_ascii=False)

@@ -33,11 +33,16 @@ def create(tenant: TenantName, state: State = DEFAULT, as_json: AsJson = False) 
 @app.command(name="list", help="List keys by id; secrets are not stored.")
 def list_keys(state: State = DEFAULT, as_json: AsJson = False) -> None:
     """Id, tenant, time of making."""
+    if not state.exists():
+        raise NotFound(f"there is no {state}; `paceline up` makes it, or name another one with --state")
     rows = [
         {"id": key.record.key_id, "tenant": key.record.tenant, "created": key.created} for key in KeyFile(state).all()
     ]
     if as_json:
         typer.echo(json.dumps({"keys": rows}, indent=1))
+        return
+    if not rows:
+        typer.echo(f"there are no keys in {state}", err=True)
         return
     for line in table(("ID", "TENANT", "CREATED"), [(row["id"], row["tenant"], row["created"]) for row in rows]):
         typer.echo(line)

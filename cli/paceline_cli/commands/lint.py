@@ -48,7 +48,9 @@ class Findings:
 
 @app.command(help="Check manifests; print every fault; exit 1 if there is one.")
 def lint(
-    files: Annotated[list[Path] | None, typer.Argument(help="YAML files of InferenceServices, Tenants, ...")] = None,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="YAML files of InferenceServices, Tenants, ...; - reads standard input.")
+    ] = None,
     more: Annotated[list[Path] | None, typer.Option("--file", "-f", metavar="FILE", help="One of them.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Notes are faults, but for those on this machine.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

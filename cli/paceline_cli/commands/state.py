@@ -1,5 +1,6 @@
 """The option `--state` and what commands ask of a run that is up."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,10 +31,10 @@ def ask(state: Path, method: str, path: str) -> Any:
     return answer.json() if answer.content else None
 
 
-def served(state: Path, service: str) -> str:
-    """`namespace/name` of a service of the run; raises NotFound with the names there are."""
+def served(run: Mapping[str, Any], service: str) -> str:
+    """`namespace/name` of a service of the run that was asked for; raises NotFound with the names there are."""
     key = service if "/" in service else f"default/{service}"
-    there = [f"{d['metadata']['namespace']}/{d['metadata']['name']}" for d in ask(state, "GET", "/run")["services"]]
+    there = [f"{d['metadata']['namespace']}/{d['metadata']['name']}" for d in run["services"]]
     if key not in there:
         raise NotFound(f"{key} is not served here; the services are {', '.join(there)}")
     return key

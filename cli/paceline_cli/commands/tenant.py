@@ -22,7 +22,10 @@ def checked(tenant: str) -> str:
 
 def missing(tenant: str, place: str, there: Sequence[str] | None, fix: str) -> NotFound:
     """That a Tenant is not at a place, with the likely name among those there, or all; None: they are not known."""
-    others = ""
-    if there is not None:
-        others = did_you_mean(tenant, there) or (f"; there are {', '.join(there[:10])}" if there else ", nor any other")
+    others = "" if there is None else likely(tenant, there)
     return NotFound(f"there is no Tenant {tenant} in {place}{others}; {fix}")
+
+
+def likely(tenant: str, there: Sequence[str]) -> str:
+    """`; did you mean local?`, or the Tenants that there are."""
+    return did_you_mean(tenant, there) or (f"; the Tenants are {', '.join(there[:10])}" if there else ", nor any other")

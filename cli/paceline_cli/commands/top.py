@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import httpx
 
 from paceline_cli.commands import command_app
-from paceline_cli.commands.state import DEFAULT, LIMIT_S, AsJson, State, served
+from paceline_cli.commands.state import DEFAULT, LIMIT_S, AsJson, State, ask, served
 from paceline_cli.supervisor.control import GATEWAY
 from paceline_cli.supervisor.rundir import read_record
 from paceline_cli.top.look import Fetch, Reading, look
@@ -29,7 +29,7 @@ def top(
 ) -> None:
     """Asks the gateway of the run in `state`."""
     url = read_record(state).gateway
-    key = served(state, service) if service else ""
+    key = served(ask(state, "GET", "/run"), service) if service else ""
     output = chosen(as_json=as_json, once=once, terminal=sys.stdout.isatty())
     with until_interrupted(output):
         asyncio.run(_watch(url, key, Pace(every, once), output))

@@ -9,13 +9,12 @@ import typer
 
 from paceline_cli.commands import command_app
 from paceline_cli.commands.state import DEFAULT, State, ask
-from paceline_cli.commands.tenant import checked
+from paceline_cli.commands.tenant import checked, likely
 from paceline_cli.view.usage import as_csv, as_json, usage_rows
 from paceline_core.clock import SystemClock
 from paceline_core.errors import InvalidInput, NotFound
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.fields import FIXES, MONTH_PATTERN
-from paceline_core.objects.problems import did_you_mean
 from paceline_gateway.usage.months import before, month_of
 
 
@@ -61,5 +60,5 @@ def exported(tenants: Iterable[Manifest], month: str, form: Form, tenant: str) -
         names = [row["tenant"] for row in rows]
         rows = [row for row in rows if row["tenant"] == checked(tenant)]
         if not rows:
-            raise NotFound(f"there is no Tenant {tenant}{did_you_mean(tenant, names)}")
+            raise NotFound(f"there is no Tenant {tenant}{likely(tenant, names)}")
     return as_csv(rows) if form is Form.CSV else as_json(rows)

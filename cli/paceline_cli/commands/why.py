@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import typer
 
 from paceline_cli.commands import command_app
-from paceline_cli.commands.state import DEFAULT, AsJson, State, get, served
+from paceline_cli.commands.state import DEFAULT, AsJson, State, ask, get, served
 from paceline_cli.supervisor.rundir import read_record
 from paceline_cli.view.decisions import told
 
@@ -22,7 +22,7 @@ def why(
     as_json: AsJson = False,
 ) -> None:
     """Asks the autoscaler of the run in `state`."""
-    key = served(state, service)
+    key = served(ask(state, "GET", "/run"), service)
     query = urlencode({"service": key, "limit": limit})
     entries = get("autoscaler", f"{read_record(state).autoscaler}/debug/decisions?{query}")
     if as_json:
