@@ -5,7 +5,7 @@ AcceleratorProfile replaces any of them. What code reaches stands apart in `Effi
 a wrong prediction can be traced to one number. Known hole: clocks under a power cap are not modelled.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -18,6 +18,16 @@ from paceline_planner.dtypes import Dtype
 
 TERA = 1e12
 GIGA = 1e9
+_NVIDIA = "nvidia.com/gpu"
+_NOT_NVIDIA = (
+    "amd.com/",
+    "aws.amazon.com/neuron",
+    "google.com/tpu",
+    "gpu.intel.com/",
+    "habana.ai/",
+    "huawei.com/",
+)
+"""How the extended resources of other vendors' devices begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +63,7 @@ class Accelerator:
     """One device. `memory` in bytes, `bandwidth` and `link` in bytes a second, `flops` in FLOP/s by element type.
 
     `link` is to the other devices of the node, one direction; 0 if there is none. `price` is US dollars an hour or None
-    if unknown, `watts` the power limit.
+    if unknown, `watts` the power limit, `resource` what a pod asks for where it is a GPU.
     """
 
     name: str
@@ -63,6 +73,7 @@ class Accelerator:
     link: float = 0.0
     price: Decimal | None = None
     watts: int | None = None
+    resource: str = _NVIDIA
     efficiency: Efficiency = Efficiency()
 
     def compute_rate(self, dtype: Dtype) -> float:
@@ -158,6 +169,16 @@ def unknown_accelerators(service: ResolvedService, profiles: Iterable[str]) -> I
             yield Problem(f"spec.pools[{place}].accelerator", message)
 
 
+def foreign_accelerators(service: ResolvedService, find: Callable[[str], Accelerator | None]) -> Iterator[Problem]:
+    """Pools that would really compute on devices of other vendors: their workers would refuse to start."""
+    for place, pool in enumerate(() if service.emulated else service.pools):
+        device = find(pool.accelerator)
+        if device is not None and device.resource.startswith(_NOT_NVIDIA):
+            message = f"workers compute on NVIDIA GPUs and CPUs in this version, and {device.name} is {device.resource}"
+            fix = "name an NVIDIA GPU or cpu, or emulate with spec.engine.emulate"
+            yield Problem(f"spec.pools[{place}].accelerator", f"{message}; {fix}")
+
+
 def by_device_name(name: str) -> Accelerator | None:
     """The built-in accelerator that a driver calls so ("NVIDIA H100 80GB HBM3"); None for others and slices (MIG).
 
@@ -181,4 +202,5 @@ def from_profile(name: str, spec: AcceleratorSpec) -> Accelerator:
         link=float(quantity(spec.links.device)) if spec.links.device else 0.0,
         price=dollars(spec.dollars_per_hour) if spec.dollars_per_hour else None,
         watts=spec.watts,
+        resource=spec.resource_name or _NVIDIA,
     )

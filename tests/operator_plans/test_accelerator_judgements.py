@@ -34,6 +34,21 @@ def test_a_service_on_an_unknown_accelerator_gets_no_pod_until_a_profile_explain
     assert accepted(manifest)[:2] == ("True", "Valid")
 
 
+def test_a_device_of_another_vendor_is_refused_before_there_is_a_pod() -> None:
+    operator, manifest = Operator(), service(pools=H1000)
+    operator.namespace()
+    theirs = {**PROFILE, "spec": {**PROFILE["spec"], "resourceName": "amd.com/gpu"}}
+    assert operator.step(manifest, profiles={"h1000": theirs}).actions == ()
+    status, reason, message = accepted(manifest)
+    assert (status, reason) == ("False", "Unsupported")
+    assert message.startswith(
+        "spec.pools[0].accelerator: workers compute on NVIDIA GPUs and CPUs in this version, and "
+    )
+    (another := Operator()).namespace()
+    emulated = service(pools=H1000, engine={"emulate": EMULATE})
+    assert len(another.step(emulated, profiles={"h1000": theirs}).actions) == 3
+
+
 def test_what_runs_stays_as_it_is_when_its_profile_goes() -> None:
     operator, manifest = Operator(), service(pools=H1000)
     operator.namespace()

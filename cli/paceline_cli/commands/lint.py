@@ -14,13 +14,14 @@ from typing import Annotated
 import typer
 
 from paceline_cli.commands import command_app
-from paceline_cli.supervisor.accelerators import foreign_devices, profiles_of
+from paceline_cli.supervisor.accelerators import accelerators
 from paceline_cli.supervisor.machine import lacking, unserved
 from paceline_cli.supervisor.notes import notes
 from paceline_cli.supervisor.wishes import idle_routes, refused
 from paceline_core.errors import InvalidInput
 from paceline_core.manifests import Manifest, Survey, survey
 from paceline_core.objects import Problem
+from paceline_planner.hardware import foreign_accelerators
 
 app = command_app()
 _TOLD = 100
@@ -87,8 +88,8 @@ def _survey(file: Path) -> Survey:
 
 def _findings(found: Survey, here: Sequence[Manifest] | None) -> Findings:
     own = found.manifests
-    profiles = profiles_of(own if here is None else here)
-    foreign = refused(own, lambda service: foreign_devices(service, profiles))
+    known = accelerators(own if here is None else here)
+    foreign = refused(own, lambda service: foreign_accelerators(service, known.get))
     unknown = (*refused(own, unserved), *foreign, *idle_routes(own))
     gaps = tuple(f"not served by this version: {problem}" for problem in unknown)
     absent = tuple(f"not served on this machine: {problem}" for problem in refused(own, lacking))

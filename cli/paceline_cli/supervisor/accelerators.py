@@ -6,45 +6,18 @@ Hole: a profile does not say which compute capability a GPU has; one without bf1
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
 
 from paceline_core.manifests import Manifest
-from paceline_core.objects import AcceleratorProfile, Problem, ResolvedService
-from paceline_core.objects.accelerator import AcceleratorSpec
+from paceline_core.objects import AcceleratorProfile, ResolvedService
 from paceline_planner.cost import budget_doubts
 from paceline_planner.dtypes import Dtype
 from paceline_planner.hardware import CATALOGUE, Accelerator, from_profile, unknown_accelerators
 
-_NOT_NVIDIA: Final = (
-    "amd.com/",
-    "aws.amazon.com/neuron",
-    "google.com/tpu",
-    "gpu.intel.com/",
-    "habana.ai/",
-    "huawei.com/",
-)
-"""How the extended resources of other vendors' devices begin."""
-
-
-def profiles_of(here: Iterable[Manifest]) -> Mapping[str, AcceleratorSpec]:
-    """The AcceleratorProfiles among the manifests, by name."""
-    return {m.found.name: m.found.spec for m in here if isinstance(m.found, AcceleratorProfile)}
-
 
 def accelerators(here: Iterable[Manifest]) -> Mapping[str, Accelerator]:
     """By name; a profile replaces what is built in."""
-    return {**CATALOGUE, **{name: from_profile(name, spec) for name, spec in profiles_of(here).items()}}
-
-
-def foreign_devices(service: ResolvedService, profiles: Mapping[str, AcceleratorSpec]) -> Iterator[Problem]:
-    """Pools that would really compute on devices of other vendors: their workers refuse to start."""
-    for place, pool in enumerate(() if service.emulated else service.pools):
-        profile = profiles.get(pool.accelerator)
-        resource = profile.resource_name if profile else None
-        if resource and resource.startswith(_NOT_NVIDIA):
-            message = f"workers compute on NVIDIA GPUs and CPUs in this version, and {pool.accelerator} is {resource}"
-            fix = "name an NVIDIA GPU or cpu, or emulate with spec.engine.emulate"
-            yield Problem(f"spec.pools[{place}].accelerator", f"{message}; {fix}")
+    profiles = (manifest.found for manifest in here if isinstance(manifest.found, AcceleratorProfile))
+    return {**CATALOGUE, **{one.name: from_profile(one.name, one.spec) for one in profiles}}
 
 
 def device_notes(service: ResolvedService, known: Mapping[str, Accelerator]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from paceline_cli.supervisor.accelerators import accelerators, foreign_devices, profiles_of
+from paceline_cli.supervisor.accelerators import accelerators
 from paceline_cli.supervisor.keys import LOCAL_TENANT
 from paceline_cli.supervisor.machine import lacking, unserved
 from paceline_cli.supervisor.notes import notes
@@ -31,7 +31,7 @@ from paceline_core.objects import (
     Tenant,
     resolve,
 )
-from paceline_planner.hardware import unknown_accelerators
+from paceline_planner.hardware import foreign_accelerators, unknown_accelerators
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ def read_wishes(files: Sequence[Path], now: datetime) -> Wishes:
 
 def _beyond(manifests: Sequence[Manifest]) -> Iterator[Problem]:
     """What this version or this machine does not serve; nobody but these files could explain an accelerator."""
-    known, profiles = accelerators(manifests), profiles_of(manifests)
+    known = accelerators(manifests)
     yield from refused(manifests, unserved)
-    yield from refused(manifests, lambda service: foreign_devices(service, profiles))
+    yield from refused(manifests, lambda service: foreign_accelerators(service, known.get))
     yield from idle_routes(manifests)
     yield from refused(manifests, lambda service: unknown_accelerators(service, known))
     yield from refused(manifests, lacking)

@@ -17,7 +17,7 @@ from paceline_operator.nouns import Judgement
 from paceline_operator.plans.devices import Profiles, find_device
 from paceline_planner import emulation
 from paceline_planner.cost import budget_doubts
-from paceline_planner.hardware import unknown_accelerators
+from paceline_planner.hardware import foreign_accelerators, unknown_accelerators
 
 _SAID: int = 5
 """Faults that one message names."""
@@ -37,7 +37,7 @@ def judge(manifest: Manifest, loss: Loss | None, profiles: Profiles) -> Judgemen
     resolved = resolve(service)
     if wrong := list(wrong_filters(resolved)):
         return Judgement(refusal("Invalid", wrong), _NOT_JUDGED, False, service, resolved)
-    if wishes := list(unsupported(resolved)):
+    if wishes := [*unsupported(resolved), *foreign_accelerators(resolved, find_device(profiles))]:
         return Judgement(refusal("Unsupported", wishes), _NOT_JUDGED, False, service, resolved)
     if profiles is not None and (unknown := list(unknown_accelerators(resolved, profiles))):
         return Judgement(refusal("UnknownAccelerator", unknown), _NOT_JUDGED, False, service, resolved)
