@@ -23,6 +23,7 @@ ASKED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("spec.engine.kvCache.dtype", {"engine": {"kvCache": {"dtype": "int8"}}}),
     ("spec.engine.kvCache.pageTokens", {"engine": {"kvCache": {"pageTokens": 256}}, "pools": [GPU]}),
     ("spec.engine.maxSeqs", {"engine": {"maxSeqs": 2000}, "pools": [GPU]}),
+    ("spec.engine.batchInvariant", {"engine": {"batchInvariant": True}, "pools": [GPU]}),
     ("spec.engine.speculative", {"engine": {"speculative": {"method": "ngram"}}}),
     ("spec.engine.parallel.tensor", {"engine": {"parallel": {"tensor": 2}}}),
     ("spec.engine.parallel.pipeline", {"engine": {"parallel": {"pipeline": 2}}}),

@@ -123,6 +123,7 @@ def test_narrow_pages_hold_scales_and_bf16_is_what_is_used_unasked(folder: Path)
 
 def test_what_kernels_do_not_take_is_refused_before_weights_are_read(folder: Path) -> None:
     assert refusal(folder, page_tokens=8).startswith("engine.page_tokens: 8 is no size of page on GPUs")
+    assert refusal(folder, batch_invariant=True).startswith("engine.batch_invariant: is for CPUs in this version")
 
 
 class Looks:

@@ -123,7 +123,8 @@ def test_the_fingerprint_changes_with_what_the_answer_depends_on() -> None:
     plain = fingerprint(settings())
     assert fingerprint(settings(name="chat-main-1", drain_timeout_s=5.0)) == plain
     others: list[dict[str, Any]] = [{"revision": "other"}, {"model": "file:///m"}, {"engine": {"dtype": "bf16"}}]
-    assert len({plain, *(fingerprint(settings(**other)) for other in others)}) == 4
+    others.append({"engine": {"batch_invariant": True}})
+    assert len({plain, *(fingerprint(settings(**other)) for other in others)}) == 5
 
 
 @pytest.mark.parametrize("stop", ["", "b", "xyz"])

@@ -65,6 +65,7 @@ class EngineConfig(Config):
     `warm_prefixes`: texts that are prefilled before the worker is ready.
     `device` that computes (auto: a GPU if there is one). `dtype` of weights and products (auto: bf16 on GPUs, fp32 on
     CPUs), `kv_dtype` of keys and values (auto: the same; fp8, int8 on GPUs alone); `products`: how CPUs keep weights.
+    `batch_invariant`: logits do not depend on what else is computed (on CPUs).
     """
 
     max_model_len: int | None = Field(default=None, ge=16)
@@ -95,6 +96,7 @@ class EngineConfig(Config):
     dtype: Literal["auto", "fp32", "bf16"] = "auto"
     kv_dtype: Literal["auto", "fp32", "bf16", "fp8", "int8"] = "auto"
     products: Literal["plain", "packed", "both"] = "packed"
+    batch_invariant: bool = False
     emulate: EmulateConfig | None = None
 
 

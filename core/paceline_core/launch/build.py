@@ -90,6 +90,7 @@ def _engine(service: ResolvedService, pool: ResolvedPool, binding: Binding) -> d
         "prefix_cache": engine.prefix_cache,
         "warm_prefixes": list(engine.warm_prefixes) or None,
         "batching": None if engine.batching == "continuous" else engine.batching,
+        "batch_invariant": engine.batch_invariant or None,
         "batch_window_s": {str(name): cls.batch_window_s for name, cls in classes.items()},
         "class_reserved": {str(name): cls.reserved for name, cls in classes.items() if cls.reserved} or None,
         "device": None if service.emulated else "cuda" if pool.gpus else "cpu",

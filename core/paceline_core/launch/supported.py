@@ -105,6 +105,12 @@ GAPS = (
         _on_gpus,
     ),
     Gap(
+        "spec.engine.batchInvariant",
+        lambda s: s.engine.batch_invariant and _on_gpus(s),
+        "on GPUs results depend on the batch in this version; choose pools of cpu, or leave it out",
+        _on_gpus,
+    ),
+    Gap(
         "spec.engine.speculative",
         lambda s: s.engine.speculation,
         "speculative decoding is not served in this version; leave it out",

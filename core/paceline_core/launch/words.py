@@ -14,6 +14,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "engine.sink_tokens": "spec.engine.kvCache.sinkTokens",
     "engine.kv_dtype": "spec.engine.kvCache.dtype",
     "engine.device": "spec.pools[].accelerator",
+    "engine.batch_invariant": "spec.engine.batchInvariant",
     "engine.warm_prefixes": "spec.engine.warmPrefixes",
     "engine.host_bytes": "spec.engine.kvCache.hostOffloadBytes",
     "engine.disk_bytes": "spec.engine.kvCache.diskOffloadBytes",

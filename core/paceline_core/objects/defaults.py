@@ -128,6 +128,7 @@ def _engine(engine: Engine) -> r.ResolvedEngine:
         disk_offload_bytes=_bytes(cache.disk_offload_bytes),
         prefix_cache=_or(engine.prefix_cache, True),
         batching=engine.batching or "continuous",
+        batch_invariant=_or(engine.batch_invariant, False),
         warm_prefixes=engine.warm_prefixes,
         speculation=_speculation(engine.speculative) if engine.speculative else None,
         pipeline=_or(engine.parallel.pipeline, 1),

@@ -91,6 +91,9 @@ class Engine(Part):
     batching: Batching | None = None
     """continuous (requests join and leave each step), dynamic (a batch is closed after batchWindow) or static.
     Default: continuous."""
+    batch_invariant: bool | None = None
+    """Compute what a request gets independently, bit for bit, of the requests beside it and of how its tokens are cut
+    into steps; slower, and on CPUs alone. Default: false."""
     warm_prefixes: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=8192)], ...], bounded(16)] = ()
     """Texts prefilled at start and kept in the prefix cache, at most 16, each shorter than maxModelLen.
     Only whole pages are kept: of a text shorter than pageTokens nothing is. Example: the system prompt."""

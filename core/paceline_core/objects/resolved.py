@@ -115,6 +115,7 @@ class ResolvedEngine:
     disk_offload_bytes: int
     prefix_cache: bool
     batching: Batching
+    batch_invariant: bool
     warm_prefixes: tuple[str, ...]
     speculation: ResolvedSpeculation | None
     pipeline: int

@@ -45,6 +45,8 @@ def test_what_gpus_and_cpus_cannot_is_refused_where_any_pool_computes_there() ->
     assert wishes(engine={"kvCache": {"dtype": "fp8"}}, pools=[GPU, CPU]) == ["spec.engine.kvCache.dtype"]
     assert wishes(engine={"kvCache": {"pageTokens": 8}}, pools=[GPU, CPU]) == ["spec.engine.kvCache.pageTokens"]
     assert wishes(engine={"kvCache": {"pageTokens": 8}}) == []
+    assert wishes(engine={"batchInvariant": True}, pools=[GPU, CPU]) == ["spec.engine.batchInvariant"]
+    assert wishes(engine={"batchInvariant": True}) == wishes(engine={"batchInvariant": False}, pools=[GPU]) == []
     assert wishes(engine={"maxSeqs": 2000}, pools=[GPU, CPU]) == ["spec.engine.maxSeqs"]
     assert wishes(engine={"maxSeqs": 2000}) == wishes(engine={"maxSeqs": 1024}, pools=[GPU]) == []
     narrow = {"emulate": EMULATE, "kvCache": {"dtype": "fp8", "pageTokens": 256}, "maxSeqs": 2000}

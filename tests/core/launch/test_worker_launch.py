@@ -97,6 +97,11 @@ def test_batching_is_written_only_where_it_is_not_the_usual_one() -> None:
     assert "batching" not in plain.files[0].content
 
 
+def test_batch_invariance_is_written_only_where_it_is_asked_for() -> None:
+    assert config(launch(engine={"batchInvariant": True})).engine.batch_invariant
+    assert "batch_invariant" not in launch(engine={"batchInvariant": False}).files[0].content
+
+
 def test_the_share_of_requests_to_trace_is_written_only_where_there_is_one() -> None:
     assert config(launch(telemetry={"tracing": {"sampleRatio": 0.05}})).trace_ratio == 0.05
     assert "trace_ratio" not in launch().files[0].content

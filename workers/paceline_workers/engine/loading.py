@@ -79,7 +79,8 @@ def page_files(
     if not limit or engine.disk_path is None:
         return None
     weights = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.iterdir())]
-    named = (settings, layout, engine.products, engine.page_tokens, torch.__version__, weights)
+    computed = (engine.products, engine.batch_invariant)
+    named = (settings, layout, computed, engine.page_tokens, torch.__version__, weights)
     return PageFiles.open(engine.disk_path, repr(named).encode(), page_bytes, limit)
 
 

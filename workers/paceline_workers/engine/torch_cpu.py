@@ -69,10 +69,12 @@ class TorchBackend:
             host_pages = sizing.host_pages(engine, page_bytes)
             sizing.fit(engine, shape.weight_bytes + pages * page_bytes, free_memory())
         with stages.stage("load"), Weights(folder, TORCH_TYPES[shape.weight_dtype]) as weights:
-            model = decoder.load(settings, weights, Products.of(engine.products), lambda: pause(0.0))
+            products = Products.of(engine.products, batch_invariant=engine.batch_invariant)
+            model = decoder.load(settings, weights, products, lambda: pause(0.0))
         with stages.stage("warm"):
             files = page_files(engine, settings, folder, page_bytes, PAGE_LAYOUT)
-            cache = PagedCache(shape, pages, engine.page_tokens, host_pages, files)
+            invariant = engine.batch_invariant
+            cache = PagedCache(shape, pages, engine.page_tokens, host_pages, files, batch_invariant=invariant)
             model(model.lay_out(first_step(), engine.page_tokens), cache)
             copy_s = copy_seconds(cache.copy, _at_once, timer) if host_pages else 0.0
             grammars = Grammars.load(folder, shape.vocab, settings.generation.eos_ids)

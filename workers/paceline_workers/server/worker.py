@@ -94,7 +94,8 @@ def _warm(config: WorkerConfig, tokenizer: Tokenizer, template: ChatTemplate | N
 
 def fingerprint(config: WorkerConfig) -> str:
     """The same for all workers that give the same answer to the same seed, as far as configuration tells."""
-    computes = config.engine.model_dump_json(include={"device", "dtype", "kv_dtype", "products", "emulate"})
+    fields = {"device", "dtype", "kv_dtype", "products", "batch_invariant", "emulate"}
+    computes = config.engine.model_dump_json(include=fields)
     parts = f"{config.model}\n{config.revision}\n{computes}"
     return f"paceline-{__version__}-{blake2b(parts.encode(), digest_size=5).hexdigest()}"
 

@@ -82,6 +82,8 @@ def check(engine: EngineConfig, shape: ModelShape, gpu: Gpu, page_bytes: int) ->
     if engine.page_tokens not in PAGE_TOKENS:
         sizes = ", ".join(map(str, PAGE_TOKENS))
         raise InvalidInput("engine.page_tokens", f"{engine.page_tokens} is no size of page on GPUs; use one of {sizes}")
+    if engine.batch_invariant:
+        raise InvalidInput("engine.batch_invariant", "is for CPUs in this version; compute on cpu, or leave it out")
     if shape.head_dim not in HEAD_DIMS:
         sizes = ", ".join(map(str, HEAD_DIMS))
         raise InvalidInput(

@@ -6,10 +6,11 @@ queries; single tokens through two products in float32, which the fused kernel t
 Layout [page, kv head, token, head_dim]: what a head sees of a sequence is gathered block by block, a block being one
 page's tokens of one head, and lies as products want it. What lies in a page behind the last token is old but finite,
 and masked. What single tokens attend to is kept from step to step (`kept`); chunks gather their whole context, at the
-speed of a plain copy.
+speed of a plain copy. With `batch_invariant` both attend page by page, in float32 (`invariant`).
 """
 
 from collections.abc import Sequence
+from math import inf
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from paceline_planner.shapes import ModelShape
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.offload import digest_of
+from paceline_workers.engine.model import invariant
 from paceline_workers.engine.model.batch import Layout, Singles, Span
 from paceline_workers.engine.model.kept import ROOM, Gathered, Kept
 from paceline_workers.engine.model.weights import TORCH_TYPES
@@ -25,13 +27,22 @@ from paceline_workers.engine.pagefiles import PageFiles
 
 _WRITES = (CopyKind.DEVICE, CopyKind.IN)
 """Copies into a page."""
+ROWS = 64
+"""Of a chunk that attend by pages at a time."""
 
 
 class PagedCache:
     """The KV pool of all layers, zero at first so that no page ever holds a NaN; slots in host memory, and files."""
 
-    def __init__(
-        self, shape: ModelShape, pages: int, page_tokens: int, host_pages: int = 0, files: PageFiles | None = None
+    def __init__(  # noqa: PLR0913 - where pages may lie, and how they are read
+        self,
+        shape: ModelShape,
+        pages: int,
+        page_tokens: int,
+        host_pages: int = 0,
+        files: PageFiles | None = None,
+        *,
+        batch_invariant: bool = False,
     ) -> None:
         dtype, page = TORCH_TYPES[shape.kv_dtype], (shape.kv_heads, page_tokens, shape.head_dim)
         self._pool = torch.zeros((shape.layers, 2, pages, *page), dtype=dtype)
@@ -42,6 +53,7 @@ class PagedCache:
         self._kept = [Kept(ROOM // shape.layers) for _ in range(shape.layers)]
         self._scale = shape.head_dim**-0.5
         self._files = files
+        self._by_pages = invariant.Attention.of(page_tokens, shape.head_dim) if batch_invariant else None
 
     def copy(self, copies: Sequence[Copy]) -> None:
         """Move whole pages, one after another: a later copy may overwrite what an earlier one has read."""
@@ -105,6 +117,8 @@ class PagedCache:
         return keys.index_select(0, flat).view(shape).to(dtype), values.index_select(0, flat).view(shape).to(dtype)
 
     def _span(self, layer: int, queries: Tensor, span: Span) -> Tensor:
+        if self._by_pages is not None:
+            return _span_by_pages(self._by_pages, queries, *self._gather(layer, span.blocks, torch.float32), span.mask)
         key, value = self._gather(layer, span.blocks, queries.dtype)
         query = queries.transpose(0, 1)
         mixed = scaled_dot_product_attention(
@@ -116,5 +130,21 @@ class PagedCache:
         """The query heads that share a kv head stand where a sequence's queries would: no key is copied for them."""
         keys, values = gathered.keys, gathered.values
         grouped = queries.reshape(len(keys), -1, queries.shape[-1]).float()
+        if self._by_pages is not None:
+            mixed = self._by_pages(grouped, keys, values, gathered.singles.mask)
+            return mixed.view_as(queries).to(queries.dtype)
         scores = torch.baddbmm(gathered.singles.mask, grouped, keys.transpose(1, 2), alpha=self._scale)
         return torch.bmm(scores.softmax(-1), values).view_as(queries).to(queries.dtype)
+
+
+def _span_by_pages(
+    attend: invariant.Attention, queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor
+) -> Tensor:
+    """Of queries [tokens, heads, head_dim]; ROWS at a time, so that scores of long prompts stay small."""
+    mixed = []
+    for part, seen in zip(torch.split(queries, ROWS), torch.split(visible, ROWS), strict=True):
+        grouped = part.float().view(len(part), len(keys), -1, part.shape[-1]).transpose(0, 1)
+        mask = torch.zeros(seen.shape).masked_fill_(~seen, -inf).repeat_interleave(grouped.shape[2], 0)
+        out = attend(grouped.flatten(1, 2), keys, values, mask[None])
+        mixed.append(out.view(grouped.shape).transpose(0, 1).flatten(1, 2))
+    return torch.cat(mixed).to(queries.dtype)

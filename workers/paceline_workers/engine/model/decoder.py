@@ -15,6 +15,7 @@ from torch.nn.functional import silu
 
 from paceline_core.telemetry import get_logger
 from paceline_planner.shapes import ModelShape
+from paceline_workers.engine.model import invariant
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.batch import Batch
 from paceline_workers.engine.model.config import ModelConfig
@@ -66,6 +67,7 @@ class Decoder:
     layers: tuple[Layer, ...]
     norm: Norm
     head: Linear
+    activation: Callable[[Tensor], Tensor] = silu
 
     def lay_out(self, plan: Plan, page_tokens: int) -> Batch:
         """The plan as this model's layers need it."""
@@ -89,7 +91,7 @@ class Decoder:
         for index, layer in enumerate(self.layers):
             x += self._attention(index, layer.attention_norm(x), step)
             gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, dim=-1)
-            x += layer.down(silu(gate).mul_(up))
+            x += layer.down(self.activation(gate).mul_(up))
         return self.norm(x[batch.sampled])
 
     def _attention(self, index: int, x: Tensor, step: "_Step") -> Tensor:
@@ -126,7 +128,8 @@ def load(config: ModelConfig, weights: Weights, products: Products, progress: Ca
     weights.check_others(BUFFERS)
     tied = head is embedding
     config = replace(config, shape=replace(shape, tied=tied))
-    return Decoder(config, embedding, tuple(layers), norm, products.linear(head, shared=tied))
+    activation = invariant.silu if products.batch_invariant else silu
+    return Decoder(config, embedding, tuple(layers), norm, products.linear(head, shared=tied), activation)
 
 
 def _vocabulary(weights: Weights, shape: ModelShape) -> tuple[Tensor, Tensor]:

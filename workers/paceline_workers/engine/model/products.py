@@ -4,15 +4,18 @@ torch's plain product packs a weight again in every call, which for 4 to 16 rows
 for the first few rows it needs no packing and is the fastest (`benchmarks/products.py` has the figures). So "packed" is
 the better single copy for anything that is batched, and "both" costs a second copy and loses nowhere. An embedding that
 is also the output matrix must be kept plain, so only "both" packs it too. Where torch has no oneDNN, all is plain.
-Sums are taken in another order, so results differ within rounding.
+Sums are taken in another order, so results differ within rounding; with `batch_invariant` a row's do not depend on the
+number of rows (`invariant`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
+
+from paceline_workers.engine.model.invariant import MOST, Blocks, cancelling
 
 Kind = Literal["plain", "packed", "both"]
 
@@ -23,13 +26,17 @@ _ROWS_HINT = 8
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """weight [out, in] plain, packed or both; bias [out] or None."""
+    """weight [out, in] plain, packed or both; bias [out] or None. `blocks`: of rows, if it is taken by such."""
 
     weight: Tensor | None
     packed: Tensor | None = None
     bias: Tensor | None = None
+    blocks: Blocks | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
+        return self._product(x) if self.blocks is None else self.blocks(self._product, x)
+
+    def _product(self, x: Tensor) -> Tensor:
         if self.weight is None or (self.packed is not None and len(x) > PLAIN_ROWS[x.dtype]):
             product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")  # noqa: SLF001 - torch has no public name for it
             return product
@@ -38,17 +45,30 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """How weights are kept."""
+    """How weights are kept, and whether a row's product depends on it alone; `_blocks`: by shape."""
 
     kind: Kind
+    batch_invariant: bool = False
+    _blocks: dict[tuple[object, ...], Blocks] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, wanted: Kind) -> "Products":
+    def of(cls, wanted: Kind, *, batch_invariant: bool = False) -> "Products":
         """As wanted if this build of torch and this processor can."""
-        return cls(wanted if packable() else "plain")
+        return cls(wanted if packable() else "plain", batch_invariant)
 
     def linear(self, weight: Tensor, bias: Tensor | None = None, *, shared: bool = False) -> Linear:
         """A layer of this weight; `shared`: somebody else needs it plain anyway."""
+        made = self._linear(weight, bias, shared=shared)
+        if not self.batch_invariant:
+            return made
+        like = (*weight.shape, weight.dtype, bias is None, shared)
+        if like not in self._blocks:
+            x, other = cancelling(MOST, weight.shape[0], weight.shape[1], weight.dtype)
+            product = self._linear(other, None if bias is None else torch.zeros_like(bias), shared=shared)
+            self._blocks[like] = Blocks.of(product, x)
+        return replace(made, blocks=self._blocks[like])
+
+    def _linear(self, weight: Tensor, bias: Tensor | None, *, shared: bool) -> Linear:
         if self.kind == "plain" or (shared and self.kind == "packed"):
             return Linear(weight, None, bias)
         return Linear(weight if self.kind == "both" else None, _pack(weight), bias)

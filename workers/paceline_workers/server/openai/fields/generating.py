@@ -162,8 +162,8 @@ GENERATING_FIELDS: tuple[Field, ...] = (
     served(
         "seed", GENERATING, BOTH,
         "from -2^63 to 2^63 - 1; in fp32 the same seed gives the same text, whatever else is computed with it; in bf16 "
-        "near ties may turn with the batch ([engine.md](engine.md)); without one an emulated model's text is chance, "
-        "at temperature 0 too",
+        "near ties may turn with the batch unless `engine.batchInvariant` is set ([engine.md](engine.md)); without one "
+        "an emulated model's text is chance, at temperature 0 too",
     ),
     served(
         "use_beam_search", GENERATING, VLLM,
