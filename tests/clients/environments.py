@@ -48,6 +48,9 @@ GUIDELLM = Environment("guidellm", ("guidellm==0.8.1",), torch=True)
 COHERE = Environment("cohere", ("cohere==7.3.1",))
 AIPERF = Environment("aiperf", ("aiperf==0.13.0",))
 AI_SDK = Environment("ai-sdk", ("ai@6.0.326", "@ai-sdk/openai-compatible@2.0.92", "zod@4.6.7"), node=True)
+AI_SDK_FORMS = Environment(
+    "ai-sdk-forms", ("ai@6.0.326", "@ai-sdk/openai@3.0.141", "@ai-sdk/anthropic@3.0.140", "zod@4.6.7"), node=True
+)
 
 
 def installed(environment: Environment, cache: Path | None = None) -> Path:

@@ -6,6 +6,7 @@ import pytest
 from tests.clients.conftest import Served
 from tests.clients.environments import (
     AI_SDK,
+    AI_SDK_FORMS,
     AIPERF,
     ANTHROPIC,
     COHERE,
@@ -79,6 +80,17 @@ def test_coheres_own_client_reranks_by_both_of_its_versions(served: Served) -> N
     assert first[0] == [1, pytest.approx(1.0)]
     assert found["texts"][0] == "What is TTFT?"
     assert len(found["texts"]) == 2
+
+
+@pytest.mark.parametrize("form", ["responses", "messages"])
+def test_the_ai_sdk_speaks_openais_responses_and_anthropics_messages(served: Served, form: str) -> None:
+    found = served.script(AI_SDK_FORMS, "ai_sdk_forms.mjs")[form]
+    assert (found["errors"], found["warnings"]) == ([], [])
+    for whole, streamed in (found["outputTokens"], found["texts"]):
+        assert whole
+        assert whole == streamed
+    assert found["results"] in ([["rain in Oslo"], []], [["rain in Rome"], []])
+    assert found["verdict"] == "string"
 
 
 def test_guidellm_counts_what_it_asked_for(served: Served) -> None:

@@ -19,7 +19,7 @@ from paceline_gateway.requests.stream import StreamScan
 from paceline_gateway.requests.told import Told
 from paceline_workers.server.tokenizer import Tokenizer
 
-REPLY = f"<think>I should look 🔍 it up.</think>Let me see.\n{CALL}\n{CALL.replace('漢字', 'Rome')}"
+REPLY = f"<think>Look 🔍.</think>Let me see.\n{CALL}"
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/responses": {
         "input": "hello",
