@@ -29,7 +29,7 @@ def one_spelling(word: str) -> str:
 def closest(word: str, choices: Sequence[str], most: int = _MOST_EDITS) -> str:
     """The first of the choices that fewest edits make of the word, "" if none is within its limit."""
     wanted = one_spelling(word)
-    found, limit = "", min(most, (len(wanted) + 2) // 3)
+    found, limit = "", min(most, (len(wanted) + 2) // 4)
     for choice in choices:
         spelt = one_spelling(choice)
         if abs(len(spelt) - len(wanted)) <= limit and (count := edits(wanted, spelt)) <= limit:

@@ -16,7 +16,7 @@ def test_what_a_terminal_would_act_on_is_escaped_and_other_letters_are_left() ->
 
 
 def test_the_closest_word_is_few_letters_away_and_a_far_one_is_none() -> None:
-    fields = ("runtime", "engine", "classes", "pools", "rollout", "servedName", "model")
+    fields = ("mountPath", "runtime", "engine", "classes", "pools", "rollout", "servedName", "model")
     for word, meant in {
         "pool": "pools",
         "modle": "model",
@@ -24,6 +24,7 @@ def test_the_closest_word_is_few_letters_away_and_a_far_one_is_none() -> None:
         "Served-Name": "servedName",
         "rollouts": "rollout",
         "drainTimeout": "",
+        "hostPath": "",
         "zzz": "",
         "": "",
         "x" * 5000: "",

@@ -13,7 +13,7 @@ from paceline_core.objects.fields import FIXES, LABEL_KEY_PATTERN
 from paceline_core.objects.problems import Problem
 from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 from paceline_core.objects.route import RouteSpec
-from paceline_core.objects.served import KV_DTYPES, QUANTIZATIONS
+from paceline_core.objects.served import KV_DTYPES, QUANTIZATIONS, STRATEGIES
 from paceline_core.units import cores, quantity
 
 SOURCES = ("builtin://", "file://")
@@ -132,7 +132,7 @@ GAPS = (
     ),
     Gap(
         "spec.rollout.strategy",
-        lambda s: s.rollout.strategy != "rolling",
+        lambda s: s.rollout.strategy not in STRATEGIES,
         "every change rolls replica by replica in this version; write rolling, or leave it out",
     ),
     Gap(

@@ -8,11 +8,14 @@ from typing import Final
 
 from paceline_core.objects.engine import KVDtype
 from paceline_core.objects.model import Quantization
+from paceline_core.objects.rollout import Strategy
 
 QUANTIZATIONS: Final[tuple[Quantization, ...]] = ("none",)
+STRATEGIES: Final[tuple[Strategy, ...]] = ("rolling",)
 KV_DTYPES: Final[tuple[KVDtype, ...]] = ("auto", "fp32", "bf16", "fp8", "int8")
 SERVED: Final[Mapping[str, tuple[str, ...]]] = {
     "spec.model.quantization": QUANTIZATIONS,
     "spec.engine.kvCache.dtype": KV_DTYPES,
+    "spec.rollout.strategy": STRATEGIES,
 }
 """Field -> choices."""

@@ -57,6 +57,9 @@ def test_an_error_reads_as_one_line_a_fault_and_names_the_first() -> None:
 def test_of_choices_those_are_listed_that_are_served() -> None:
     cache = {"kvCache": {"dtype": "fp7"}}
     model = {"source": "builtin://demo", "quantization": "fp7"}
+    assert problems(minimal(rollout={"strategy": "blueGreen"})) == [
+        "spec.rollout.strategy: 'blueGreen' is unknown; write rolling"
+    ]
     assert problems(minimal(engine=cache, model=model)) == [
         "spec.model.quantization: 'fp7' is unknown; write none",
         "spec.engine.kvCache.dtype: 'fp7' is not one of auto, fp32, bf16, fp8, int8; did you mean fp8?",
