@@ -104,4 +104,9 @@ async def test_looks_at_a_conversation_grow_with_the_logarithm_of_its_turns(rig:
     tried = template.looks
     answer = await asked(rig, exchanges(MANY), truncation="auto")
     assert "usage" in answer, answer
-    assert template.looks - tried <= math.log2(MANY) + 2
+    assert template.looks - tried <= math.log2(MANY) + 3
+    tried = template.looks
+    long = [{"role": "system", "content": "said so " * CONTEXT}]
+    refused = await asked(rig, [*exchanges(MANY), *long], truncation="auto")
+    assert refused["error"]["code"] == "context_length_exceeded"
+    assert template.looks - tried == 3, "all, as few as may be, and the refusal"

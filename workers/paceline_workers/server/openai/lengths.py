@@ -53,9 +53,14 @@ def refuse_overlong(least: int, context: int, param: str, output: int = 1) -> No
         raise _no_room(f"at least {least}", context, param)
 
 
+def most_counted(context: int) -> int:
+    """Characters of a text whose tokens are counted."""
+    return max(COUNTED_CHARACTERS, COUNTED_PER_TOKEN * context)
+
+
 def refuse_uncountable(text: str, context: int, param: str) -> None:
     """Refuse to count the tokens of a text that is far longer than any prompt here. Raises RequestError."""
-    most = max(COUNTED_CHARACTERS, COUNTED_PER_TOKEN * context)
+    most = most_counted(context)
     if len(text) > most:
         words = f"`{param}` has {len(text)} characters; at most {most} are counted at a time. Send it in parts."
         raise RequestError(Code.INVALID_REQUEST, words, param=param)

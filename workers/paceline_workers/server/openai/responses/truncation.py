@@ -12,6 +12,7 @@ behind another prompt.
 from collections.abc import Sequence
 
 from paceline_workers.server.openai.jobs import Asked
+from paceline_workers.server.openai.lengths import most_counted
 from paceline_workers.server.openai.messages import Message
 from paceline_workers.server.openai.requests import ChatRequest
 from paceline_workers.server.openai.served import ServedModel
@@ -43,6 +44,8 @@ async def fitted(model: ServedModel, request: ChatRequest, asked: Asked) -> Chat
     if not groups or await _fits(model, request, request.messages, asked):
         return request
     fewest, most = 1, len(groups)
+    if not await _fits(model, request, _without(request.messages, groups), asked):
+        fewest = most  # it is refused for what may not go, and nothing more is encoded for it
     while fewest < most:
         middle = (fewest + most) // 2
         if await _fits(model, request, _without(request.messages, groups[:middle]), asked):
@@ -58,11 +61,11 @@ def _without(messages: list[Message], groups: Sequence[Sequence[int]]) -> list[M
 
 
 async def _fits(model: ServedModel, request: ChatRequest, messages: list[Message], asked: Asked) -> bool:
-    """Whether the context has room for these turns and for the answer; encoded only where that is not certain."""
+    """Whether the context has room for these turns and for the answer; a text far too long for it is not encoded."""
     if len(asked.body) > _LONG:
         await asked.turn()
-    how = request.rendering(request.documents, request.reasoning_effort)
-    text, room = model.render(messages, request.offered, how), asked.started.max_model_len - (request.limit or 1)
-    if model.tokenizer.least(text) > room:
+    how, context = request.rendering(request.documents, request.reasoning_effort), asked.started.max_model_len
+    text, room = model.render(messages, request.offered, how), context - (request.limit or 1)
+    if model.tokenizer.least(text) > room or len(text) > most_counted(context):
         return False
-    return len(await model.tokenizer.encode(text, special=False)) <= room
+    return len(await model.tokenizer.encode_chat(text, request.salt(asked.caller.tenant))) <= room
