@@ -7,7 +7,7 @@ import pytest
 
 from paceline_cli.main import app
 from paceline_cli.supervisor import key_secrets
-from paceline_cli.supervisor.keys import LOCAL_TENANT, KeyFile
+from paceline_cli.supervisor.keys import LOCAL_TENANT, KeyFile, in_vain
 from paceline_cli.supervisor.store import Store
 from paceline_core.auth import KeyRecord, verify
 from paceline_core.clock import ManualClock
@@ -71,6 +71,14 @@ def test_the_gateway_sees_every_key_as_a_secret_and_no_revoked_one(tmp_path: Pat
     (manifest,) = store.objects.list("Secret")
     assert KeyRecord.from_manifest(manifest) == kept
     assert manifest["metadata"]["namespace"] == "paceline-system-tenant-keys"
+
+
+def test_keys_of_tenants_that_are_not_here_are_noted_together(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path)
+    for tenant in ("b", "a", "here", "a"):
+        keys.create(tenant, ManualClock())
+    assert list(in_vain(keys.all(), ["here"])) == ["keys of a, b open nothing: no such Tenant here"]
+    assert list(in_vain(keys.all(), ["here", "a", "b"])) == []
 
 
 def test_the_file_says_its_version(tmp_path: Path) -> None:

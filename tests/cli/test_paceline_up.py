@@ -248,10 +248,12 @@ def test_nothing_outlives_a_killed_supervisor_and_the_next_run_clears_up_even_wi
     left = files(run.state / "run")
     assert left
     assert all(name.startswith("logs/") for name in left)
+    assert said("keys", "create", "ghost", "--state", str(run.state)).returncode == 0
     arguments = ("up", "-f", str(EMULATED), "--state", str(run.state), "--port", "0", "--check", "--json")
     again = said(*arguments, env={"PATH": path_without("prometheus")})
     assert again.returncode == 0
-    assert json.loads(again.stdout.splitlines()[0])["source"] == "embedded"
+    began = json.loads(again.stdout.splitlines()[0])
+    assert (began["source"], began["notes"]) == ("embedded", ["keys of ghost open nothing: no such Tenant here"])
     assert all(name.startswith("logs/") for name in files(run.state / "run"))
 
 

@@ -7,7 +7,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,6 +17,12 @@ from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import InvalidInput, NotFound
 
 LOCAL_TENANT = "local"
+
+
+def in_vain(keys: Iterable["StoredKey"], tenants: Collection[str]) -> Iterator[str]:
+    """A note where keys are of tenants that are not here."""
+    if absent := sorted({key.record.tenant for key in keys} - set(tenants)):
+        yield f"keys of {', '.join(absent)} open nothing: no such Tenant here"
 
 
 @dataclass(frozen=True, slots=True)

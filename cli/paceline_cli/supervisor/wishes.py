@@ -42,6 +42,12 @@ class Wishes:
     services: dict[Key, ResolvedService]
     notes: tuple[str, ...] = ()
 
+    @property
+    def tenants(self) -> list[str]:
+        """Names of the Tenants that are honoured."""
+        metadata = (one["metadata"] for one in self.documents if one["kind"] == "Tenant")
+        return [of["name"] for of in metadata if of["namespace"] == NAMESPACE]
+
 
 def read_wishes(files: Sequence[Path], now: datetime) -> Wishes:
     """Read and check the files. Raises ManifestError with every fault, InvalidInput for what cannot be read."""

@@ -10,7 +10,7 @@ import httpx
 
 from paceline_cli.supervisor import hops, prometheus
 from paceline_cli.supervisor.control import Ports
-from paceline_cli.supervisor.keys import KeyFile
+from paceline_cli.supervisor.keys import KeyFile, in_vain
 from paceline_cli.supervisor.ports import PortPool, is_free, owner
 from paceline_cli.supervisor.probes import HttpProber
 from paceline_cli.supervisor.rundir import run_dir, write_record
@@ -52,6 +52,7 @@ async def up(options: Options, output: Output) -> None:
 async def _up(options: Options, site: Site, wishes: Wishes, ports: Ports, output: Output) -> None:
     keys, stop = KeyFile(options.state), asyncio.Event()
     key = keys.local(site.clock)
+    notes = (*wishes.notes, *in_vain(keys.all(), wishes.tenants))
     targets = {name: Target(site.endpoint, key, one.model.served_name) for name, one in wishes.services.items()}
     hops.create(site.run)
     stack = Stack(site, wishes, keys, ports)
@@ -59,7 +60,7 @@ async def _up(options: Options, site: Site, wishes: Wishes, ports: Ports, output
         async with running(stack, site):
             write_record(site.run.root, stack.record(os.getpid()))
             try:
-                await Session(options, stack, targets, output, site.clock, stop).run(wishes.notes)
+                await Session(options, stack, targets, output, site.clock, stop).run(notes)
             finally:
                 output.stopping()
 
