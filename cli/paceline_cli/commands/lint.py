@@ -53,7 +53,9 @@ def lint(
         list[Path] | None, typer.Argument(help="YAML files of InferenceServices, Tenants, ...; - reads standard input.")
     ] = None,
     more: Annotated[list[Path] | None, typer.Option("--file", "-f", metavar="FILE", help="One of them.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Notes are faults, but for those on this machine.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail on notes too, but for what this machine lacks.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check each file; what one names may stand in another."""

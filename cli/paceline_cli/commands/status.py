@@ -15,7 +15,7 @@ app = command_app()
 
 @app.command(help="Show the services of the local run, or one of them.")
 def status(
-    service: Annotated[str, typer.Argument(metavar="[NAME]", help="Name, or namespace/name. Default: all.")] = "",
+    service: Annotated[str, typer.Argument(metavar="NAME", help="Name, or namespace/name. Default: all.")] = "",
     state: State = DEFAULT,
     as_json: AsJson = False,
 ) -> None:

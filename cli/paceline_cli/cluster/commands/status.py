@@ -20,7 +20,7 @@ from paceline_core.kube.api.server import ApiServer
 
 T = TypeVar("T")
 app = command_app()
-Name = Annotated[str, typer.Argument(metavar="[NAME]", help="Name, or namespace/name; default: all.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name, or namespace/name; default: all.")]
 
 
 @app.command(help="Show services, or everything about one.")
