@@ -88,7 +88,10 @@ class Protocol(HttpToolsProtocol):
     def _parse(self) -> None:
         data, self.pending = self.pending[:SLICE], self.pending[SLICE:]
         self._take(data)
-        if self._refused or self.parser is None or self.transport.get_protocol() is not self:
+        if self._refused:
+            self.pending = b""
+            self.transport.resume_reading()
+        elif self.parser is None or self.transport.get_protocol() is not self:
             self.pending = b""  # nobody is there to whom it would mean anything
         elif self.pending:
             self.transport.pause_reading()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -111,6 +112,17 @@ async def test_trailers_without_end_are_refused_and_never_held(trailers: tuple[b
         assert ended
         with contextlib.suppress(ConnectionError):
             assert told.result()[:12] == said
+
+
+@pytest.mark.real
+async def test_who_sends_everything_before_reading_is_read_until_the_end_and_gets_the_refusal() -> None:
+    def send_all(place: tuple[str, int]) -> bytes:
+        with socket.create_connection(place) as sock:
+            sock.sendall(b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"a" * ENOUGH)
+            return sock.recv(12)
+
+    async with serving(Application()) as place:
+        assert await asyncio.to_thread(send_all, place) == b"HTTP/1.1 431"
 
 
 class Timers(asyncio.SelectorEventLoop):
