@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.gateway.conftest import MakeWorker
 from tests.gateway.replicas import EMULATED, replicas
 from tests.gateway.stand import Stand, gateway, until
+from tests.gateway.worker_double import Script
 
 from paceline_core.auth import new_hop_key
 
@@ -62,6 +64,32 @@ async def _whole(stand: Stand) -> None:
     assert beta.json()["type"] == "message"
     limited = await stand.client.post(ROUTE, json=body(1, max_tokens=1 << 40), headers=own)
     assert (limited.status_code, limited.json()["error"]["param"]) == (400, "max_tokens")
+
+
+async def test_a_stream_that_is_cut_ends_with_anthropics_error_event(stand: Stand, make_worker: MakeWorker) -> None:
+    """One of another engine, which cannot go on elsewhere; one that has ended needs no `[DONE]`."""
+    worker = await make_worker()
+    stand.work(worker)
+    await stand.ready(1)
+    begun = [
+        {"type": "message_start", "message": {"id": "msg_1", "usage": {"input_tokens": 7, "output_tokens": 0}}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    ]
+    ended = [{"type": "message_delta", "delta": {}, "usage": {"output_tokens": 3}}, {"type": "message_stop"}]
+    head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+    answers = []
+    for events in (begun, [*begun, *ended]):
+        written = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+        worker.script = lambda _, raw=head + written: Script(raw=raw.encode())
+        answers.append((await stand.client.post(ROUTE, json=body(1, stream=True))).text)
+    cut, whole = answers
+    named, data, done = cut.split("\n\n")[-3].split("\n")[0], cut.split("data: ")[-2], cut.split("data: ")[-1]
+    error = json.loads(data)
+    assert (named, error["type"], error["error"]["code"]) == ("event: error", "error", "stream_lost")
+    assert (error["error"]["type"], done.strip()) == ("api_error", "[DONE]")
+    assert whole.strip().endswith('{"type": "message_stop"}')
+    assert await stand.metric("paceline_requests_total", outcome="ok") == 1
+    assert await stand.metric("paceline_requests_total", outcome="stream_error") == 1
 
 
 def _far(stand: Stand, worker: str) -> bool:

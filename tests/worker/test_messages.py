@@ -132,6 +132,7 @@ async def test_a_stream_goes_on_after_any_piece(rig: Rig, script: Script) -> Non
         ({"stop_sequences": [""]}, "stop_sequences"),
         ({"tool_choice": {"type": "tool", "name": "other"}}, "tool_choice"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
         ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
         ({"output_config": {"format": UNIQUE}}, "output_config.format"),
         ({"output_format": SCHEMA}, "output_format"),
@@ -192,6 +193,13 @@ def test_a_failed_call_is_told_as_an_error() -> None:
         for result in ({"content": "no", "is_error": True}, {"is_error": True}, {"content": "no", "is_error": False})
     ]
     assert [own[-1]["content"] for own in turns] == ["Error: no", "Error", "no"]
+
+
+def test_what_a_client_tells_of_itself_is_no_part_of_the_prompt() -> None:
+    """Its own words change with each request, at the very begin."""
+    own = [{"type": "text", "text": f"x-anthropic-billing-header: cc_version=2.1; cch={number};"} for number in (1, 2)]
+    first, second = (asked(*USER, system=[block, {"type": "text", "text": "be brief"}])["messages"] for block in own)
+    assert first == second == [{"role": "system", "content": "be brief"}, *USER]
 
 
 def test_system_messages_stand_where_they_came_and_neighbours_are_one() -> None:

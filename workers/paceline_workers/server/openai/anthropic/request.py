@@ -16,12 +16,20 @@ from paceline_workers.server.openai.tools import NAME, TOOLS_LIMIT
 
 _SAME = ("model", "stream", "temperature", "top_p", "top_k", "max_tokens", "chat_template_kwargs")
 """Fields that mean what they mean in a chat, and are judged there."""
+_ATTRIBUTION = "x-anthropic-billing-header"
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def _kind(value: Any) -> str:
+    if value != "custom":
+        raise ValueError('must be "custom" or left out; no other tool is known or run here')
+    return str(value)
 
 
 class Tool(Body):
     """A function that is offered."""
 
+    type: Annotated[str, PlainValidator(_kind)] = "custom"
     name: str = Field(pattern=NAME)
     description: str | None = None
     input_schema: dict[str, Any]
@@ -48,6 +56,13 @@ class Thinking(Body):
     display: Literal["summarized", "omitted"] = "summarized"
 
 
+def _system(value: Any) -> str:
+    """Without the block in which a client tells of itself: it differs in each request, so no prefix would last."""
+    if isinstance(value, list):
+        value = [one for one in value if not (isinstance(one, dict) and str(one.get("text")).startswith(_ATTRIBUTION))]
+    return text_of(value)
+
+
 def _format(value: Any) -> dict[str, Any]:
     match value:
         case {"type": "json_schema", "schema": dict(schema)}:
@@ -67,7 +82,7 @@ class PromptRequest(Body):
 
     model: str
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=MESSAGES_LIMIT)
-    system: Annotated[str, PlainValidator(text_of)] = ""
+    system: Annotated[str, PlainValidator(_system)] = ""
     tools: list[Tool] = Field(default=[], max_length=TOOLS_LIMIT)
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
