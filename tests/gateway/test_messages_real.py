@@ -10,7 +10,7 @@ import pytest
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.replicas import EMULATED, replicas
 from tests.gateway.stand import Stand, gateway, until
-from tests.gateway.worker_double import Script
+from tests.gateway.worker_double import Script, Seen
 
 from paceline_core.auth import new_hop_key
 
@@ -71,16 +71,20 @@ async def test_a_stream_that_is_cut_ends_with_anthropics_error_event(stand: Stan
     worker = await make_worker()
     stand.work(worker)
     await stand.ready(1)
-    begun = [
+    begun: list[dict[str, Any]] = [
         {"type": "message_start", "message": {"id": "msg_1", "usage": {"input_tokens": 7, "output_tokens": 0}}},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
     ]
-    ended = [{"type": "message_delta", "delta": {}, "usage": {"output_tokens": 3}}, {"type": "message_stop"}]
+    ended: list[dict[str, Any]] = [
+        {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 3}},
+        {"type": "message_stop"},
+    ]
     head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
     answers = []
     for events in (begun, [*begun, *ended]):
         written = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
-        worker.script = lambda _, raw=head + written: Script(raw=raw.encode())
+        script = Script(raw=(head + written).encode())
+        worker.script = partial(_always, script)
         answers.append((await stand.client.post(ROUTE, json=body(1, stream=True))).text)
     cut, whole = answers
     named, data, done = cut.split("\n\n")[-3].split("\n")[0], cut.split("data: ")[-2], cut.split("data: ")[-1]
@@ -90,6 +94,10 @@ async def test_a_stream_that_is_cut_ends_with_anthropics_error_event(stand: Stan
     assert whole.strip().endswith('{"type": "message_stop"}')
     assert await stand.metric("paceline_requests_total", outcome="ok") == 1
     assert await stand.metric("paceline_requests_total", outcome="stream_error") == 1
+
+
+def _always(script: Script, _: Seen) -> Script:
+    return script
 
 
 def _far(stand: Stand, worker: str) -> bool:

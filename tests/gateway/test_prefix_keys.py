@@ -82,6 +82,15 @@ def test_a_prompt_that_is_cut_has_no_keys_since_its_begin_may_be_gone() -> None:
     assert keys({"prompt": LONG, "truncate_prompt_tokens": -1}) == ()
 
 
+def test_what_a_client_tells_of_itself_changes_no_key() -> None:
+    """It is new in each request and stands at the very begin."""
+    brief = {"type": "text", "text": "be brief"}
+    own = [{"type": "text", "text": f"x-anthropic-billing-header: cch={number}"} for number in (1, 2)]
+    with_own = [keys(chat(LONG, system=[block, brief])) for block in own]
+    assert with_own[0] == with_own[1] == keys(chat(LONG, system=[brief])) != keys(chat(LONG))
+    assert keys(chat(LONG, system=own)) == keys(chat(LONG))
+
+
 def test_what_does_not_reach_the_prompt_changes_no_key() -> None:
     assert keys(chat(LONG, temperature=0.3, stream=True, user="u", model="other")) == keys(chat(LONG))
 

@@ -1,5 +1,6 @@
 """`truncation` of `/v1/responses`: which turns go, how many, and what stays."""
 
+import json
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +11,11 @@ from tests.worker.harness import Rig, running
 from tests.worker.scripted_engine import Script
 
 from paceline_core.clock import SystemClock
+from paceline_core.wire import PrefixKeys
+from paceline_workers.server.callers import Caller
 from paceline_workers.server.chat import PLAIN, ChatTemplate, Rendering
+from paceline_workers.server.openai.jobs import Asked
+from paceline_workers.server.openai.responses.job import responses_job
 from paceline_workers.server.openai.responses.truncation import droppable
 
 ROUTE = "/v1/responses"
@@ -83,6 +88,16 @@ async def test_what_may_not_go_and_is_too_long_is_refused(rig: Rig) -> None:
     for items, fields in (([*exchanges(9), long], {}), (exchanges(9), {"max_output_tokens": CONTEXT + 1})):
         refused = await asked(rig, items, truncation="auto", **fields)
         assert (refused["error"]["code"], refused["error"]["param"]) == ("context_length_exceeded", "input")
+
+
+async def test_a_cut_conversation_is_not_known_by_the_keys_of_the_whole_one(rig: Rig) -> None:
+    """They name what it began with, which is gone; a worker would tell its gateway that it has it."""
+    started, items = rig.worker.parts.engine.ready(), exchanges(MANY)
+    for sent, known in ((items, False), (items[-2:], True)):
+        body = {"model": "chat", "max_output_tokens": OUTPUT, "truncation": "auto", "input": [*sent, LAST]}
+        caller = Caller("r", prefix=PrefixKeys(2048, ("0" * 16, "1" * 16)))
+        job = await responses_job(rig.worker.parts.model, Asked(json.dumps(body).encode(), caller, started))
+        assert bool(job.choices[0].submit.prefix_keys) is known
 
 
 class CountingTemplate(ChatTemplate):

@@ -13,6 +13,8 @@ from bisect import bisect_right
 from typing import Final, NamedTuple
 
 PREFIX = "x-paceline-prefix"
+ATTRIBUTION: Final = "x-anthropic-billing-header"
+"""Begins a block of `system` in which a client tells of itself: no part of the prompt, and new in each request."""
 BLOCK = 1024
 _FINE = 32 * BLOCK
 _COARSE = tuple((_FINE << double) * eighths // 8 for double in range(8) for eighths in range(9, 17))

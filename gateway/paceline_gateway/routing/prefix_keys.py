@@ -17,7 +17,7 @@ import orjson
 from xxhash import xxh3_64_intdigest
 
 from paceline_core.wire import PrefixKeys
-from paceline_core.wire.prefix import BLOCK, reaches
+from paceline_core.wire.prefix import ATTRIBUTION, BLOCK, reaches
 
 _RENDERED = ("chat_template", "chat_template_kwargs", "documents", "instructions", "system")
 """Fields that change a whole prompt, wherever the template writes them."""
@@ -50,7 +50,7 @@ def canonical(body: Mapping[str, Any]) -> memoryview | None:
     try:
         if isinstance(messages, list):
             offered = None if body.get("tool_choice") == "none" else body.get("tools")
-            others = {name: value for name in _RENDERED if (value := body.get(name))}
+            others = {name: value for name in _RENDERED if (value := _rendered(body.get(name)))}
             return _opened(messages, b"".join(_written(value) for value in (offered, others) if value))
         if isinstance(prompt, list) and len(prompt) == 1:
             prompt = prompt[0]
@@ -61,6 +61,13 @@ def canonical(body: Mapping[str, Any]) -> memoryview | None:
     except (orjson.JSONEncodeError, UnicodeEncodeError):
         pass  # nested too deep to be written; whether it is a request at all is the worker's to judge
     return None
+
+
+def _rendered(value: Any) -> Any:
+    """Without the block in which a client tells of itself."""
+    if not isinstance(value, list):
+        return value
+    return [one for one in value if not (type(one) is dict and str(one.get("text")).startswith(ATTRIBUTION))]
 
 
 def _items(given: Any) -> Any:

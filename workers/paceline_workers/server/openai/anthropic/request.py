@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PlainValidator
 
+from paceline_core.wire.prefix import ATTRIBUTION
 from paceline_workers.server.openai.anthropic.turns import text_of, turns_of
 from paceline_workers.server.openai.body import Body, invalid
 from paceline_workers.server.openai.fields import Route
@@ -16,7 +17,6 @@ from paceline_workers.server.openai.tools import NAME, TOOLS_LIMIT
 
 _SAME = ("model", "stream", "temperature", "top_p", "top_k", "max_tokens", "chat_template_kwargs")
 """Fields that mean what they mean in a chat, and are judged there."""
-_ATTRIBUTION = "x-anthropic-billing-header"
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -59,7 +59,7 @@ class Thinking(Body):
 def _system(value: Any) -> str:
     """Without the block in which a client tells of itself: it differs in each request, so no prefix would last."""
     if isinstance(value, list):
-        value = [one for one in value if not (isinstance(one, dict) and str(one.get("text")).startswith(_ATTRIBUTION))]
+        value = [one for one in value if not (isinstance(one, dict) and str(one.get("text")).startswith(ATTRIBUTION))]
     return text_of(value)
 
 

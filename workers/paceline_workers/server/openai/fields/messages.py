@@ -13,8 +13,8 @@ MESSAGES_FIELDS = (
     served("max_tokens", MESSAGES, VLLM, "required; reasoning included"),
     served(
         "system", COUNTED, VLLM,
-        "a text or blocks of text; stands before the messages; a block `x-anthropic-billing-header`, which changes with "
-        "each request, is left out, as in vLLM",
+        "a text or blocks of text; stands before the messages; a block `x-anthropic-billing-header`, which changes "
+        "with each request, is left out, as in vLLM",
     ),
     served("stream", MESSAGES, VLLM, "answer with events as the model writes"),
     served("stop_sequences", MESSAGES, VLLM, "as `stop` of a chat"),

@@ -30,7 +30,7 @@ async def responses_job(model: ServedModel, asked: Asked) -> Job:
         made = chat_of(request.chat(), body)
         if request.truncation == "auto":
             model.known(request.model)
-            made = await fitted(model, made, asked)
+            made, asked = await fitted(model, made, asked)
         told = _told(request, asked.started.defaults)
         return await chat(model, made, asked, resume, Form(RESPONSE, partial(_answer, told), "input"))
 

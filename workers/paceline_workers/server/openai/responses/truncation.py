@@ -10,6 +10,7 @@ behind another prompt.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from paceline_workers.server.openai.jobs import Asked
 from paceline_workers.server.openai.lengths import most_counted
@@ -38,11 +39,14 @@ def droppable(roles: Sequence[str]) -> list[list[int]]:
     return [group for group in groups if group is not newest]
 
 
-async def fitted(model: ServedModel, request: ChatRequest, asked: Asked) -> ChatRequest:
-    """The chat without as many of its oldest turns as must go. Raises RequestError."""
+async def fitted(model: ServedModel, request: ChatRequest, asked: Asked) -> tuple[ChatRequest, Asked]:
+    """The chat without as many of its oldest turns as must go; the gateway's keys are those of the whole one.
+
+    Raises RequestError.
+    """
     groups = droppable([message.role for message in request.messages])
     if not groups or await _fits(model, request, request.messages, asked):
-        return request
+        return request, asked
     fewest, most = 1, len(groups)
     if not await _fits(model, request, _without(request.messages, groups), asked):
         fewest = most  # it is refused for what may not go, and nothing more is encoded for it
@@ -52,7 +56,8 @@ async def fitted(model: ServedModel, request: ChatRequest, asked: Asked) -> Chat
             most = middle
         else:
             fewest = middle + 1
-    return request.model_copy(update={"messages": _without(request.messages, groups[:most])})
+    kept = request.model_copy(update={"messages": _without(request.messages, groups[:most])})
+    return kept, replace(asked, caller=replace(asked.caller, prefix=None))
 
 
 def _without(messages: list[Message], groups: Sequence[Sequence[int]]) -> list[Message]:
