@@ -32,6 +32,12 @@ def test_openai_responses_are_streamed_called_and_parsed(served: Served) -> None
     found = served.script(OPENAI, "openai_responses.py")
     told_alike(found["texts"])
     assert (found["kinds"][0], found["kinds"][-1]) == ("response.created", "response.completed")
+    assert (found["after"], found["cut"]) == ([True, True], ["auto", True])
+    assert found["errors"] == [
+        ["context_length_exceeded", "input"],
+        ["invalid_request", "truncation"],
+        ["invalid_request", "input[0].type"],
+    ]
     assert (found["call"], found["city"] in {"Oslo", "Rome"}, found["parsed"]) == ("weather", True, "Judgement")
 
 

@@ -14,7 +14,7 @@ from tests.gateway.test_quota_front import limit
 from tests.gateway.worker_double import Script
 
 from paceline_core.auth import new_hop_key
-from paceline_core.errors import Code, RequestError
+from paceline_core.errors import ERRORS, Code, RequestError
 from paceline_gateway.admission import admit_tokens
 
 IDS = {"count": 2, "max_model_len": 4096, "tokens": [5, 6], "token_strs": None}
@@ -37,6 +37,9 @@ async def test_it_is_a_request_of_the_tenant_and_uses_no_tokens(
     answers = [await stand.client.post(path, json=ASKED[path]) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert answers[0].json() == IDS
+    theirs = "rate_limit_error" if path.startswith("/v1/messages") else ERRORS[Code.RATE_LIMIT_EXCEEDED].type
+    assert (answers[2].json()["error"]["type"], "retry-after" in answers[2].headers) == (theirs, True)
+    assert (answers[2].json().get("type") == "error") is path.startswith("/v1/messages")
     assert answers[0].headers["x-ratelimit-remaining-requests"] == "1"
     seen = worker.seen[0]
     assert (seen.path, json.loads(seen.body)) == (path, ASKED[path])
