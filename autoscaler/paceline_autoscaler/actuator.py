@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from paceline_autoscaler.nouns import Decision, Goal, State
-from paceline_core.errors import Conflict, Forbidden, PacelineError
+from paceline_core.errors import Conflict, PacelineError
 from paceline_core.kube import Cluster, Event, Key, Scale, ScaleTarget, ServiceRef
 from paceline_core.registry.enums import Direction, ScaleLimit
 from paceline_core.telemetry import Complaints, Metrics, get_logger
@@ -73,12 +73,17 @@ class Actuator:
         return True
 
     async def recall(self, service: ServiceRef) -> State:
-        """What was learned of a service before; nothing if nothing readable is stored. Raises Unreachable."""
+        """What was learned of a service before; nothing if nothing is stored, or nothing that this version understands.
+
+        Raises PacelineError when the API server does not say which.
+        """
         try:
             data = await self._cluster.get_state(service)
-        except Forbidden as error:
-            self._failed(service.key, "state", error)
-            return State()
+        except PacelineError as error:
+            self._count(service.key)
+            self._complaints.begin(_unread(service.key), str(error))
+            raise
+        self._complaints.end(_unread(service.key))
         if data is None or "state" not in data:
             return State()
         try:
@@ -117,8 +122,15 @@ class Actuator:
         if isinstance(error, Conflict):
             _log.info("somebody else was faster", extra={"service": str(key), "what": what, "reason": str(error)})
             return
-        self._metrics.counter("paceline_autoscaler_actuation_errors_total", key.namespace, key.name).inc()
+        self._count(key)
         self._complaints.begin(_unwritten(key, what), str(error))
+
+    def _count(self, key: Key) -> None:
+        self._metrics.counter("paceline_autoscaler_actuation_errors_total", key.namespace, key.name).inc()
+
+
+def _unread(key: Key) -> str:
+    return f"the learned state of {key} is not read; nothing is stored over it"
 
 
 def _unwritten(key: Key, what: str) -> str:

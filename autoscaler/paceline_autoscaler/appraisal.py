@@ -40,6 +40,7 @@ def gaps_of(seen: Observation) -> tuple[Gap, ...]:
         Gap.LOAD: silent,
         Gap.OBJECTS: seen.objects_lost,
         Gap.ATTAINMENT: _unknown_attainment(seen),
+        Gap.STATE: seen.state_unread,
     }
     return tuple(gap for gap, missing in found.items() if missing)
 

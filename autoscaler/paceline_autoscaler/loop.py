@@ -20,7 +20,7 @@ from paceline_autoscaler.signals import Gateways, Workers
 from paceline_autoscaler.subject import Desk, Subject
 from paceline_autoscaler.world import World, follow
 from paceline_core.errors import Forbidden, NotFound
-from paceline_core.kube import Cluster, Key, Listed, Lost, Scale, ServiceEndpoints, ServiceRef
+from paceline_core.kube import Cluster, Key, Listed, Lost, Scale, ServiceEndpoints
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.kube.leadership import Candidate
 from paceline_core.tasks import first
@@ -182,7 +182,8 @@ class Autoscaler:
     async def _pass(self, key: Key, goal: Goal) -> None:
         async with self._gate:
             try:
-                subject = await self._subject(key)
+                subject = self._subject(key)
+                await subject.recall()
                 scales = await self._desk.actuator.scales(goal)
                 self._unmade.pop(key, None)
             except NotFound:
@@ -193,7 +194,7 @@ class Autoscaler:
                 raise
             if not self._candidate.leads:
                 return
-            seen = observe(self._desk.now(), goal, self._sightings(key, goal, scales))
+            seen = observe(self._desk.now(), goal, self._sightings(subject, goal, scales))
             decision = await subject.decide(seen, scales)
             self._complaints.end(_failed(key))
             if self._candidate.leads:
@@ -207,8 +208,8 @@ class Autoscaler:
         if key in self._subjects and self._candidate.leads:
             await self._subjects[key].say_refused(self._world.services[key], str(error))
 
-    def _sightings(self, key: Key, goal: Goal, scales: dict[str, Scale]) -> Sightings:
-        senses, metrics = self._senses, self._desk.metrics
+    def _sightings(self, subject: Subject, goal: Goal, scales: dict[str, Scale]) -> Sightings:
+        key, senses, metrics = subject.key, self._senses, self._desk.metrics
         series.age(metrics, key, "gateways", senses.gateways.age_s())
         series.age(metrics, key, "attainment", senses.measures.age_s(goal.service))
         return Sightings(
@@ -219,13 +220,12 @@ class Autoscaler:
             objects_lost=self._world.services_lost,
             loads=senses.workers.loads(goal.service),
             attainment=senses.measures.attainment(goal.service),
+            state_unread=bool(subject.unread),
         )
 
-    async def _subject(self, key: Key) -> Subject:
-        uid = self._world.services[key].metadata.uid
+    def _subject(self, key: Key) -> Subject:
         if key not in self._subjects:
-            state = await self._desk.actuator.recall(ServiceRef(key, uid))
-            self._subjects[key] = Subject(key, uid, state, self._desk)
+            self._subjects[key] = Subject(key, self._world.services[key].metadata.uid, self._desk)
         return self._subjects[key]
 
     def _still(self, key: Key) -> bool:

@@ -80,7 +80,6 @@ def with_memory(known: State, memory: Memory) -> State:
 def recall(memory: Memory, moment: Moment, window_s: float) -> Memory:
     """Fold one moment in: the peak of the window, since when it is complete, since when supply is what it is."""
     now = moment.now
-    lost = (1 - memory.derate) * exp(-max(now - memory.derate_at, 0.0) / DERATE_RECOVERY_S)
     since = memory.complete_since if memory.complete_since is not None else now
     return replace(
         memory,
@@ -88,9 +87,47 @@ def recall(memory: Memory, moment: Moment, window_s: float) -> Memory:
         complete_since=since if moment.complete else None,
         ready=moment.ready,
         supply_since=memory.supply_since if memory.ready == moment.ready else now,
-        derate=1 - lost,
+        derate=_recovered(memory, now),
         derate_at=now,
     )
+
+
+def joined(stored: State, since: State) -> State:
+    """What an earlier process stored, and what was learned here until that could be read."""
+    if since == State():
+        return stored
+    old = {memory.role: memory for memory in stored.memories} if stored.policy == since.policy else {}
+    return replace(
+        since,
+        starts_s=(*stored.starts_s, *since.starts_s)[-_KEPT:],
+        drains_s=(*stored.drains_s, *since.drains_s)[-_KEPT:],
+        starting=_earlier(stored.starting, since.starting),
+        started=tuple(dict.fromkeys((*stored.started, *since.started)))[:_NAMES],
+        draining=_earlier(stored.draining, since.draining),
+        output_tokens=stored.output_tokens if since.output_tokens is None else since.output_tokens,
+        speeds=tuple({speed.pool: speed for speed in (*stored.speeds, *since.speeds)}.values()),
+        memories=tuple(_joined(old.get(memory.role, memory), memory) for memory in since.memories),
+    )
+
+
+def _earlier(
+    stored: tuple[tuple[str, float], ...], since: tuple[tuple[str, float], ...]
+) -> tuple[tuple[str, float], ...]:
+    """Who is at it now, each since the earlier of two times."""
+    known = dict(stored)
+    return tuple((name, min(at, known.get(name, at))) for name, at in since)
+
+
+def _joined(old: Memory, new: Memory) -> Memory:
+    """The higher peaks that came before, and the more careful word on how fast replicas are."""
+    newest = new.peaks[:1]
+    before = tuple(peak for peak in old.peaks if all(peak.at < one.at and peak.rate > one.rate for one in newest))
+    return replace(new, peaks=(*before, *new.peaks), derate=min(new.derate, _recovered(old, new.derate_at)))
+
+
+def _recovered(memory: Memory, now: float) -> float:
+    """The derate, on its way back to 1."""
+    return 1 - (1 - memory.derate) * exp(-max(now - memory.derate_at, 0.0) / DERATE_RECOVERY_S)
 
 
 def peak(memory: Memory) -> float:

@@ -165,7 +165,10 @@ class Attainment:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Everything a decision may look at. `endpoints_lost`, `objects_lost`: who exists, what is wished is of earlier."""
+    """Everything a decision may look at. `endpoints_lost`, `objects_lost`: who exists, what is wished is of earlier.
+
+    `state_unread`: what an earlier autoscaler learned is stored and cannot be read.
+    """
 
     now: float
     goal: Goal
@@ -174,6 +177,7 @@ class Observation:
     attainment: Attainment | None
     endpoints_lost: bool = False
     objects_lost: bool = False
+    state_unread: bool = False
 
     @property
     def supply(self) -> tuple[tuple[int, int], ...]:
@@ -189,6 +193,7 @@ class Gap(StrEnum):
     LOAD = "load"
     ATTAINMENT = "attainment"
     OBJECTS = "objects"
+    STATE = "state"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ class Sightings:
     objects_lost: bool
     loads: Mapping[str, WorkerLoad]
     attainment: Attainment | None
+    state_unread: bool = False
 
 
 def observe(now: float, goal: Goal, seen: Sightings) -> Observation:
@@ -30,7 +31,9 @@ def observe(now: float, goal: Goal, seen: Sightings) -> Observation:
         _pool(name, scale, [endpoint for endpoint in stable if endpoint.pool == name], seen.loads, now)
         for name, scale in seen.scales.items()
     )
-    return Observation(now, goal, seen.demand, pools, seen.attainment, seen.endpoints_lost, seen.objects_lost)
+    return Observation(
+        now, goal, seen.demand, pools, seen.attainment, seen.endpoints_lost, seen.objects_lost, seen.state_unread
+    )
 
 
 def _pool(name: str, scale: Scale, endpoints: list[Endpoint], loads: Mapping[str, WorkerLoad], now: float) -> PoolView:

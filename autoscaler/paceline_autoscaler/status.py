@@ -190,6 +190,7 @@ def _metrics_fresh(standing: Standing) -> Fact:
         Gap.OBJECTS: f"the objects are not current{_because(standing, Gap.OBJECTS)}",
         Gap.LOAD: "not every ready replica tells its load",
         Gap.ATTAINMENT: _unmeasured(standing),
+        Gap.STATE: f"the learned state is not read{_because(standing, Gap.STATE)}, so nothing is stored over it",
     }
     message = ", ".join(told[gap] for gap in gaps)
     return "False", f"{gaps[0].value.capitalize()}Missing", f"{message}; nothing is scaled down meanwhile"

@@ -1,4 +1,8 @@
-"""One service under the autoscaler's care: a pass over it, and what is said of it between passes."""
+"""One service under the autoscaler's care: a pass over it, and what is said of it between passes.
+
+What an earlier process learned is read first. While the API server does not give it (a missing right, no answer), the
+passes go on with what they learn themselves, nothing is scaled down, and nothing is stored over it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -6,12 +10,13 @@ from dataclasses import dataclass, replace
 from paceline_autoscaler import series
 from paceline_autoscaler.actuator import Actuator
 from paceline_autoscaler.ledger import Ledger, same_kind
+from paceline_autoscaler.memory import joined
 from paceline_autoscaler.nouns import Decision, Gap, Observation, State, Target
 from paceline_autoscaler.now import Now
 from paceline_autoscaler.policies import decide
 from paceline_autoscaler.status import Standing, Status, Turned, refusal, refused_status, status_of
 from paceline_core.clock import Clock, rfc3339
-from paceline_core.errors import Forbidden
+from paceline_core.errors import Forbidden, PacelineError
 from paceline_core.kube import Key, Scale, ServiceRef
 from paceline_core.objects import InferenceService
 from paceline_core.registry.enums import Direction, ScaleLimit
@@ -37,10 +42,12 @@ class Desk:
 class Subject:
     """Holds the state that decisions carry over; `uid` tells a new object of the same name from this one."""
 
-    def __init__(self, key: Key, uid: str, state: State, desk: Desk) -> None:
+    def __init__(self, key: Key, uid: str, desk: Desk) -> None:
         self.key = key
         self.uid = uid
-        self.state = state
+        self.state = State()
+        self.unread = "not asked for yet"
+        """Why the stored state is not known; empty once it is."""
         self._desk = desk
         self._standing: Decision | None = None
         self._since = ""
@@ -51,6 +58,20 @@ class Subject:
         self._passed_at: float | None = None
         self._refused = ""
         self._refusal_told = ""
+        self._recalled_at: float | None = None
+
+    async def recall(self) -> None:
+        """Read what was stored before, until it was read once; what failed is tried again soon."""
+        now = self._desk.clock.monotonic()
+        if not self.unread or (self._recalled_at is not None and now - self._recalled_at < STATE_AGAIN_S):
+            return
+        self._recalled_at = now
+        try:
+            stored = await self._desk.actuator.recall(ServiceRef(self.key, self.uid))
+        except PacelineError as error:
+            self.unread = str(error)
+        else:
+            self.state, self.unread = joined(stored, self.state), ""
 
     async def decide(self, seen: Observation, scales: dict[str, Scale]) -> Decision:
         """Decide, write it down, carry it out."""
@@ -76,7 +97,8 @@ class Subject:
             return
         now, turned, generation = self._desk.clock.monotonic(), self._turned(service), service.metadata.generation
         starting = dict(self.state.starting)
-        standing = Standing(self._since, self._standing, decision, seen, quantiles, starting, dict(lost), self._refused)
+        why = {**lost, Gap.STATE: self.unread}
+        standing = Standing(self._since, self._standing, decision, seen, quantiles, starting, why, self._refused)
         if not self._due(status_of(standing, turned, generation, self._time()), now):
             return
         self._standing = decision
@@ -95,6 +117,8 @@ class Subject:
 
     async def remember(self, *, at_once: bool = False) -> None:
         """Store what was learned, now and then; what could not be stored is tried again sooner."""
+        if self.unread:
+            return
         now = self._desk.clock.monotonic()
         if at_once or now - self._stored_at >= STATE_PACE_S:
             stored = await self._desk.actuator.remember(ServiceRef(self.key, self.uid), self.state)

@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.autoscaler.fake_cluster import FakeCluster
 from tests.autoscaler.test_scaling_goals import manifest
-from tests.autoscaler.test_scaling_loop import KEY, PLACE, POOL, SLO, Rig, exported
+from tests.autoscaler.test_scaling_loop import CHAT, KEY, PLACE, POOL, SLO, Rig, exported
 
+from paceline_autoscaler.actuator import state_json
 from paceline_autoscaler.loop import LEASE, LEASE_TTL_S, SWEEP_AGAIN_S
+from paceline_autoscaler.nouns import State
 from paceline_autoscaler.subject import STATE_AGAIN_S
 from paceline_core.clock import rfc3339
-from paceline_core.errors import Forbidden, Unreachable
+from paceline_core.errors import Forbidden, PacelineError, Refused, Unauthorized, Unreachable
 from paceline_core.kube import Endpoint, Key, Listed, Lost, Scale, ScaleTarget, ServiceEndpoints, ServiceRef
 from paceline_core.kube.leadership import USABLE
 
@@ -273,3 +275,40 @@ async def test_learned_state_that_may_not_be_stored_is_stored_soon_after_it_may(
     rig.cluster.broken.clear()
     await rig.seconds(int(STATE_AGAIN_S) + 2, ready=1, requests=BUSY)
     assert rig.cluster.states
+
+
+UNREADABLE = (
+    Forbidden(403, "Forbidden", 'configmaps "paceline-scaling.default.chat" is forbidden'),
+    Unauthorized(401, "Unauthorized", "the credentials are refused"),
+    Refused(503, "ServiceUnavailable", "etcd has no leader"),
+    Unreachable("the API server did not answer in time"),
+)
+
+
+@pytest.mark.parametrize("fault", UNREADABLE, ids=lambda fault: type(fault).__name__)
+async def test_stored_state_that_cannot_be_read_is_kept_and_holds_scale_downs_until_it_can_be(
+    fault: PacelineError, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig()
+    stored = {"state": state_json(State(policy="slo", starts_s=(333.0,)))}
+    rig.cluster.states[CHAT], rig.cluster.broken["get_state"] = dict(stored), fault
+    await rig.start(ready=3)
+    await rig.seconds(90, ready=3)
+    assert (rig.cluster.states[CHAT], rig.cluster.written) == (stored, [])
+    status, reason, message = condition(rig, "MetricsFresh")
+    assert (status, reason, str(fault) in message) == ("False", "StateMissing", True)
+    assert len(warnings(caplog)) == 1
+    assert exported(rig, 'paceline_autoscaler_actuation_errors_total{pisvc="chat",pisvc_namespace="default"}')
+    rig.cluster.broken.clear()
+    await rig.seconds(int(STATE_AGAIN_S), ready=3)
+    assert condition(rig, "MetricsFresh")[0] == "True"
+    await rig.autoscaler.close()
+    assert "333.0" in rig.cluster.states[CHAT]["state"]
+
+
+async def test_an_autoscaler_that_ends_before_it_could_read_the_state_stores_nothing_over_it(rig: Rig) -> None:
+    rig.cluster.states[CHAT], rig.cluster.broken["get_state"] = {"state": "{}"}, UNREADABLE[0]
+    await rig.start()
+    await rig.seconds(2, ready=1)
+    await rig.autoscaler.close()
+    assert rig.cluster.states[CHAT] == {"state": "{}"}

@@ -35,6 +35,8 @@ def missing(seen: Observation, gap: Gap) -> Observation:
             return replace(seen, attainment=answered(QueryResult.ERROR))
         case Gap.OBJECTS:
             return replace(seen, objects_lost=True)
+        case Gap.STATE:
+            return replace(seen, state_unread=True)
 
 
 def test_the_whole_picture_lets_a_replica_go() -> None:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tests.autoscaler.factories import NOW, demand, goal, load, observation, pool
 
 from paceline_autoscaler.actuator import STATE_LIMIT, state_json
-from paceline_autoscaler.memory import Moment, drain_s, learn, memory_of, peak, recall, start_s
-from paceline_autoscaler.nouns import Memory, PoolView, Replica, State
+from paceline_autoscaler.memory import Moment, drain_s, joined, learn, memory_of, peak, recall, start_s
+from paceline_autoscaler.nouns import Memory, Peak, PoolView, Replica, State
 from paceline_autoscaler.policies import decide
 from paceline_core.registry.enums import ReplicaState
 
@@ -108,3 +108,20 @@ def test_the_largest_state_fits_its_config_map() -> None:
         _, state = decide(replace(moment), state)
     assert len(memory_of(state, "both").peaks) > 25
     assert len(state_json(state)) <= STATE_LIMIT
+
+
+def test_a_state_that_is_read_late_is_joined_with_what_was_learned_meanwhile() -> None:
+    old = Memory("both", (Peak(NOW, 9.0), Peak(NOW + 5, 1.0)), derate=0.6, derate_at=NOW)
+    new = Memory("both", (Peak(NOW + 60, 3.0),), complete_since=NOW + 50, ready=2, derate=1.0, derate_at=NOW + 60)
+    stored = State("slo", (9.0,), starting=(("a", NOW), ("gone", NOW)), output_tokens=70.0, memories=(old,), at=NOW)
+    since = State("slo", (5.0,), starting=(("a", NOW + 40), ("b", NOW + 50)), memories=(new,), at=NOW + 60)
+    both = joined(stored, since)
+    assert (both.starts_s, both.starting) == ((9.0, 5.0), (("a", NOW), ("b", NOW + 50)))
+    assert (both.output_tokens, both.at) == (70.0, NOW + 60)
+    memory = memory_of(both, "both")
+    assert memory.peaks == (Peak(NOW, 9.0), Peak(NOW + 60, 3.0))
+    assert (memory.complete_since, memory.ready) == (NOW + 50, 2)
+    assert 0.6 < memory.derate < 0.61
+    assert joined(stored, State()) == stored
+    assert joined(State(), since) == since
+    assert memory_of(joined(replace(stored, policy="queue"), since), "both") == new

@@ -19,6 +19,7 @@ _MISSING = {
     Gap.OBJECTS: "the objects are not current",
     Gap.LOAD: "not every ready replica tells its load",
     Gap.ATTAINMENT: "the promise is not measured",
+    Gap.STATE: "the learned state is not read",
 }
 
 
