@@ -3,8 +3,11 @@
 What the list of workers shows now is compared with what it showed before: more restarts, a disruption, a failed pod, or
 a worker that vanished without having been told to end. An engine's end is told by its worker's own load stream. Each
 end is told once; the recorder of Events counts those that repeat and bounds what is written about one service.
-Holes: a worker that is deleted by hand, by force too, is not told from one that a scale-down chose, since the server
-shows both as terminating first; what ended while nobody led, or while the watch was lost, is not told.
+
+A deletion by force (`kubectl delete pod --force`) shows as terminating with no grace period at once, where a scale-down,
+a rollout or a deletion by hand leaves the time to drain; a kubelet shortens that to nothing only at the end, so what
+counts is the first order to end. Holes: one that is forced while it drains already, and a plain deletion by hand, are not
+told; nor is what ended while nobody led, or while the watch was lost.
 """
 
 from collections import deque
@@ -70,10 +73,12 @@ def ends(before: ServiceEndpoints, after: ServiceEndpoints) -> Iterator[Event]:
         if new is not None:
             yield from _of_one(before.service, old, new)
         elif not old.terminating and not old.disruption and (old.host or old.name in failed):
-            yield _lost(before.service, old, failed.get(old.name))
+            yield _lost(before.service, old, _why(failed.get(old.name)))
 
 
 def _of_one(service: Key, old: Endpoint, new: Endpoint) -> Iterator[Event]:
+    if new.force_deleted and not old.terminating and not new.disruption and old.host:
+        yield _lost(service, new, "its pod was deleted by force, without time to finish its streams")
     if new.restarts > old.restarts:
         why = f" ({new.ended})" if new.ended else ""
         said = f"Worker {new.name} of pool {new.pool} ended{why} and is started again; restart {new.restarts}."
@@ -85,7 +90,10 @@ def _of_one(service: Key, old: Endpoint, new: Endpoint) -> Iterator[Event]:
         yield Event(KIND, service, "Normal" if graceful else "Warning", "WorkerEvicted", f"{said}{end}")
 
 
-def _lost(service: Key, old: Endpoint, failed: Endpoint | None) -> Event:
-    why = (failed.disruption or failed.ended) if failed is not None else "its pod was removed without being told to end"
+def _why(failed: Endpoint | None) -> str:
+    return "its pod was removed without being told to end" if failed is None else failed.disruption or failed.ended
+
+
+def _lost(service: Key, old: Endpoint, why: str) -> Event:
     said = f"Worker {old.name} of pool {old.pool} is lost{f' ({why})' if why else ''}."
     return Event(KIND, service, "Warning", "WorkerLost", said)

@@ -41,6 +41,29 @@ def test_a_pod_that_vanishes_without_being_told_to_end_is_lost_unless_it_never_r
     assert told((replace(WORKER, host=""),), ()) == []
 
 
+def test_a_pod_that_is_deleted_by_force_is_lost_once_and_one_that_drained_first_is_not() -> None:
+    forced = replace(WORKER, terminating=True, force_deleted=True, ready=False)
+    said = "Worker chat-main-1 of pool main is lost (its pod was deleted by force, without time to finish its streams)."
+    assert told((WORKER,), (forced,), ()) == [("Warning", "WorkerLost", said)]
+    draining = replace(WORKER, terminating=True, ready=False)
+    assert told((WORKER,), (draining,), (forced,), ()) == []  # a kubelet ends each drain so
+    assert told((replace(WORKER, host=""),), (replace(forced, host=""),), ()) == []  # no node had taken it
+    tainted = replace(forced, disruption="DeletionByTaintManager: NoExecute")
+    assert [reason for _, reason, _ in told((WORKER,), (tainted,), ())] == ["WorkerEvicted"]
+
+
+def test_the_first_order_to_end_is_read_from_a_pods_grace_period() -> None:
+    told_to_end = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    found = []
+    for seconds in (0, 60):
+        manifest = pod(**ran(0))
+        manifest["metadata"] |= told_to_end | {"deletionGracePeriodSeconds": seconds}
+        entry = read_pod(manifest)
+        assert entry is not None
+        found.append((entry.workers[0].terminating, entry.workers[0].force_deleted))
+    assert found == [(True, True), (True, False)]
+
+
 def test_a_failed_pod_is_lost_with_its_nodes_words() -> None:
     evicted = replace(WORKER, disruption="Evicted: the node was low on memory", ready=False)
     said = "Worker chat-main-1 of pool main is lost (Evicted: the node was low on memory)."

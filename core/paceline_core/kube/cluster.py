@@ -92,7 +92,8 @@ class Endpoint:
 
     `metrics_port` is known in local mode alone: elsewhere Prometheus finds it by its name. `restarts`: how often its
     process was started again, `ended`: why it ended last; `disruption`: who takes it away without being asked by its
-    Deployment, and why. Of workers that are read from EndpointSlices none of the three is known.
+    Deployment, and why. `force_deleted`: its pod was told to end without any time. Of workers that are read from
+    EndpointSlices none of the four is known.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Endpoint:
     restarts: int = 0
     ended: str = ""
     disruption: str = ""
+    force_deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

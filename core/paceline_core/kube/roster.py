@@ -166,6 +166,7 @@ def _from_pod(manifest: Manifest, labels: Mapping[str, str], status: Mapping[str
         restarts=sum(container.get("restartCount", 0) for container in status.get("containerStatuses") or ()),
         ended=_ended(status),
         disruption=_disruption(status),
+        force_deleted=terminating and metadata.get("deletionGracePeriodSeconds") == 0,
     )
 
 
