@@ -36,7 +36,7 @@ class PoolCounts:
 class Run:
     """What runs, where and by which name it is asked, and the bounds of replicas over all pools.
 
-    `rolling_out`: the revision of the spec, where another one (`revision`) still serves.
+    `model` is its source. `rolling_out`: the revision of the spec, where another one (`revision`) still serves.
     """
 
     revision: str
@@ -46,6 +46,7 @@ class Run:
     min_replicas: int = 0
     max_replicas: int = 0
     rolling_out: str = ""
+    model: str = ""
 
 
 VALID = Verdict("True", "Valid", "The object is valid and its parts were started.")
@@ -124,6 +125,7 @@ def workload(pools: Sequence[PoolCounts], desired: int, run: Run, verdicts: Mapp
         "poolNames": ", ".join(pool.name for pool in pools),
         "endpoint": run.endpoint,
         "emulated": run.emulated,
+        "model": run.model,
         "servedName": run.served_name,
         "minReplicas": run.min_replicas,
         "maxReplicas": run.max_replicas,

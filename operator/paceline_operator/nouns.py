@@ -137,7 +137,7 @@ class Facts:
     """What a service's spec amounts to, as far as its status goes; plain words, so that it is cheap to keep.
 
     `pools`: those that are to run; `workload`: somebody else's Deployment that serves instead. Of a spec that is not
-    accepted, the revision, the name and the bounds are those told last.
+    accepted, the revision, the model, the name and the bounds are those told last.
     """
 
     generation: int
@@ -147,6 +147,7 @@ class Facts:
     accepted: Verdict
     fits: Verdict
     workload: str = ""
+    model: str = ""
     served_name: str = ""
     min_replicas: int = 0
     max_replicas: int = 0

@@ -33,6 +33,7 @@ def busy() -> dict[str, Any]:
         conditions=[{**ready, "lastTransitionTime": "2026-01-31T10:00:00Z"}],
         workload={
             "summary": "2/2",
+            "model": "builtin://demo",
             "servedName": "chat",
             "revision": "abcdefghij",
             "endpoint": "http://gw/v1",

@@ -43,6 +43,21 @@ def test_short_and_served_names_work_and_reach_the_worker_as_it_knows_them() -> 
     assert find("chat", seen).model == "llama"
 
 
+def test_during_a_rename_both_names_reach_pods_of_either_name_and_the_old_one_yields_to_any_claim() -> None:
+    renamed = service(served_name="new") | {"status": {"workload": {"servedName": "old"}}}
+    seen = picture(renamed, tenant())
+    assert {(find(name, seen).service.key, find(name, seen).model) for name in ("new", "old", "chat")} == {
+        ("default/chat", "default/chat")
+    }
+    assert set(usable_names(Asker(of(seen), HEADERS), seen)) == {"new"}
+    claimed_since = picture(renamed, service("old", "young", created="2026-03-01T00:00:00Z"), tenant())
+    assert find("old", claimed_since).service.key == "young/old"
+    foreign = service(served_name="new") | {"status": {"workload": {"servedName": "young/x"}}}
+    assert refused("young/x", picture(foreign, service("y", "young"), tenant())).code is Code.MODEL_NOT_FOUND
+    done = service(served_name="new") | {"status": {"workload": {"servedName": "new"}}}
+    assert refused("old", picture(done, tenant())).code is Code.MODEL_NOT_FOUND
+
+
 def test_the_oldest_object_wins_a_contested_name() -> None:
     young = service("chat", "young", created="2026-03-01T00:00:00Z")
     old = service("other", "old", created="2026-02-01T00:00:00Z", served_name="chat")

@@ -326,6 +326,42 @@ def test_after_an_edit_the_status_speaks_of_the_pods_that_serve_until_all_are_ne
     assert told == [(True, False), (True, False), (False, True), (False, True)]
 
 
+def test_during_a_rollout_model_name_and_fit_are_of_the_pods_that_serve_and_the_message_names_the_new_model() -> None:
+    scene = Scene(engine={"emulate": EMULATE})
+    fits = scene.said("ModelFits")
+    scene.manifest["spec"]["model"] = {"source": "file:///models/new", "servedName": "new"}
+    scene.manifest["spec"]["engine"] = {}
+    scene.manifest["metadata"]["generation"] = 2
+    told = []
+    for counts in ((1, 0, 1), (2, 1, 1), (1, 1, 0), (1, 1, 1)):
+        scene.look()
+        scene.deployment(1, *counts)
+        scene.look()
+        status = scene.manifest["status"]
+        about = condition(status, "ModelFits")["observedGeneration"]
+        workload = status["workload"]
+        told.append((workload["model"], workload["servedName"], scene.said("ModelFits") == fits, about))
+        if counts == (2, 1, 1):
+            assert scene.said("Progressing")[2].endswith(", whose model is file:///models/new.")
+    old, new = ("builtin://demo", "chat", True, 1), ("file:///models/new", "new", False, 2)
+    assert told == [old, old, new, new]
+    assert cells(scene.manifest, datetime.fromisoformat(LATE))[2] == "file:///models/new"
+
+
+def test_an_edit_that_is_not_accepted_leaves_the_model_and_the_fit_of_what_serves_in_the_status() -> None:
+    scene = Scene(engine={"emulate": EMULATE})
+    fits = scene.said("ModelFits")
+    scene.manifest["spec"] |= {"model": {"source": "file:///models/new"}, "engine": {}}
+    scene.manifest["spec"]["pools"] = [{"name": "main", "accelerator": "h1000"}]
+    scene.manifest["metadata"]["generation"] = 2
+    scene.look()
+    assert (scene.manifest["status"]["workload"]["model"], scene.said("ModelFits")) == ("builtin://demo", fits)
+    assert scene.said("Accepted")[1] == "UnknownAccelerator"
+    fresh = service(pools=[{"name": "main", "accelerator": "h1000"}])
+    Operator().converge(fresh)
+    assert fresh["status"]["workload"]["model"] == "builtin://demo"
+
+
 def test_ready_names_the_revision_that_serves_while_another_one_comes() -> None:
     scene = Scene()
     old = scene.manifest["status"]["workload"]["revision"]

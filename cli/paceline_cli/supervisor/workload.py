@@ -58,7 +58,8 @@ def status(  # noqa: PLR0913, PLR0917 - what it speaks of
     """What the operator says; `now` is RFC 3339 UTC, `before` the conditions it wrote last."""
     pools = [PoolCounts(name, c.ready, c.starting, c.draining) for name, c in observed.pools.items()]
     least, most = sum(pool.min for pool in service.pools), sum(pool.max for pool in service.pools)
-    run = Run(service.revision, endpoint, service.emulated, service.model.served_name, least, most)
+    model = service.model
+    run = Run(service.revision, endpoint, service.emulated, model.served_name, least, most, model=model.source)
     verdicts = _verdicts(observed, accepted)
     return {
         "observedGeneration": 1,

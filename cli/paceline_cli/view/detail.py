@@ -20,7 +20,8 @@ def detail(document: Mapping[str, Any], now: datetime) -> Iterator[str]:
     service = read(InferenceService, document)
     shown = row(document)
     emulated = " (emulated)" if shown.emulated else ""
-    yield f"{shown.name}  {shown.model}  {service.spec.model.source}{emulated}"
+    source = service.status.workload.model or service.spec.model.source
+    yield f"{shown.name}  {shown.model}  {source}{emulated}"
     yield from _facts(document, service.status, shown.replicas)
     for block in (_conditions(service.status, now), _pools(service.status), _targets(document)):
         lines = list(block)

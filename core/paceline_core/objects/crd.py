@@ -32,7 +32,7 @@ _NAMES: Final = {
         "inferenceservices",
         "pisvc",
         (
-            ("Model", "string", ".spec.model.source"),
+            ("Model", "string", ".status.workload.model"),
             ("Served", "string", ".status.workload.servedName"),
             ("Ready", "string", ".status.workload.summary"),
             ("Desired", "integer", ".status.scaling.desired"),

@@ -41,8 +41,10 @@ class Workload(Part):
 
     summary: ShortText = ""
     """Ready of desired replicas, like 3/4; then `emulated` where steps are padded, and the reason of a trouble."""
+    model: Annotated[str, Field(max_length=512)] = ""
+    """Source of the model of the pods that serve; that of the spec where none does."""
     served_name: ShortText = ""
-    """Name that requests put into `model`."""
+    """Name that requests put into `model`, as the pods that serve know it."""
     revision: ShortText = ""
     """Revision of the pods that serve; that of the spec once a rollout is complete."""
     canary: ShortText = ""

@@ -35,7 +35,8 @@ _Named = InferenceService | InferenceRoute | Unread
 class Directory:
     """`services` by `namespace/name`, oldest first; `names` by what clients may write beside that, oldest first.
 
-    A name `ns/...` that belongs to a namespace is claimed by its own objects alone.
+    A name `ns/...` that belongs to a namespace is claimed by its own objects alone. `renamed`: services whose pods still
+    know an earlier served name, by `namespace/name`; they go on answering to it where nobody else claims it.
     `accelerators` by name: the cluster's profiles, and the built-in ones that they do not replace.
     """
 
@@ -45,6 +46,7 @@ class Directory:
     tenants: Mapping[str, ResolvedTenant]
     keys: Mapping[str, KeyRecord]
     accelerators: Mapping[str, Accelerator] = field(default_factory=lambda: CATALOGUE)
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 NOTHING = Directory({}, {}, {}, {}, {})
@@ -62,14 +64,22 @@ def directory(  # noqa: PLR0913, PLR0917 - one argument a kind
     named: list[_Named] = sorted((*services, *routes), key=_age)
     by_age = [item for item in named if isinstance(item, InferenceService)]
     resolved = {service.key: resolve(service) for service in by_age}
+    renamed = {item.key: old for item in by_age if (old := _earlier_name(item, resolved[item.key]))}
     return Directory(
         services=resolved,
         created={service.key: service.metadata.creation_timestamp or "" for service in by_age},
-        names=_claimed(named, resolved),
+        names=_claimed(named, resolved, renamed),
         tenants={tenant.name: resolve_tenant(tenant) for tenant in tenants if tenant.namespace == namespace},
         keys={key.key_id: key for key in keys},
         accelerators={**CATALOGUE, **{item.name: item for item in accelerators}},
+        renamed=renamed,
     )
+
+
+def _earlier_name(service: InferenceService, resolved: ResolvedService) -> str:
+    """The served name of the pods that serve while a rollout brings another one; empty if it is that of the spec."""
+    told = service.status.workload.served_name
+    return "" if told == resolved.model.served_name else told
 
 
 def short_names(service: ResolvedService) -> tuple[str, ...]:
@@ -81,7 +91,9 @@ def _age(item: _Named) -> tuple[str, str]:
     return item.claim.age if isinstance(item, Unread) else age(item.metadata.creation_timestamp, item.key)
 
 
-def _claimed(items: Sequence[_Named], services: Mapping[str, ResolvedService]) -> dict[str, tuple[Claimant, ...]]:
+def _claimed(
+    items: Sequence[_Named], services: Mapping[str, ResolvedService], renamed: Mapping[str, str]
+) -> dict[str, tuple[Claimant, ...]]:
     """The claimants of each name, in the order of the items."""
     namespaces = {item.namespace for item in items}
     groups: dict[str, list[Claimant]] = {}
@@ -90,6 +102,9 @@ def _claimed(items: Sequence[_Named], services: Mapping[str, ResolvedService]) -
         for name in names:
             if owner_of(name, namespaces) in {"", item.namespace}:
                 groups.setdefault(name, []).append(claimant)
+    for key, name in renamed.items():
+        if owner_of(name, namespaces) in {"", services[key].namespace}:
+            groups.setdefault(name, [services[key]])
     return {name: tuple(claimants) for name, claimants in groups.items()}
 
 

@@ -103,7 +103,7 @@ def _named(name: str, asker: Asker, picture: Directory, draw: float, *, fall_bac
     lead: Lead = _chain if fall_back else _by_route
     for one in _owners(name, asker, picture):
         if isinstance(one, ResolvedService):
-            return (Destination(one, _accepted_name(one, name)),)
+            return (Destination(one, _accepted_name(one, name, picture)),)
         if isinstance(one, ResolvedRoute) and (found := lead(one, asker, picture, draw)):
             return found
     return ()
@@ -139,7 +139,7 @@ def _by_route(route: ResolvedRoute, asker: Asker, picture: Directory, draw: floa
     found = []
     for when in get_args(BackendWhen):
         for chosen in _drawn_first(_choices(route, asker, picture, when), draw):
-            model = chosen.backend.model or _accepted_name(chosen.service, route.model)
+            model = chosen.backend.model or _accepted_name(chosen.service, route.model, picture)
             found.append(Destination(chosen.service, model, route.attempts, route.retry_budget, when))
     return tuple(found)
 
@@ -176,8 +176,10 @@ def _drawn_first(choices: list[_Choice], draw: float) -> list[_Choice]:
     return choices
 
 
-def _accepted_name(service: ResolvedService, name: str) -> str:
-    """The asked name if the worker knows it, else the service's served name."""
+def _accepted_name(service: ResolvedService, name: str, picture: Directory) -> str:
+    """The asked name if every worker knows it, else the service's served name, or its full name during a rename."""
+    if service.key in picture.renamed:
+        return service.key
     return name if name in (service.model.served_name, service.key) else service.model.served_name
 
 

@@ -158,6 +158,7 @@ def _facts(view: View, judgement: Judgement, accepted: Verdict | None = None) ->
             accepted=accepted or judgement.accepted,
             fits=judgement.fits,
             workload=workload,
+            model=told.get("model") or _source(view.service),
             served_name=told.get("servedName", ""),
             min_replicas=told.get("minReplicas", 0),
             max_replicas=told.get("maxReplicas", 0),
@@ -170,10 +171,19 @@ def _facts(view: View, judgement: Judgement, accepted: Verdict | None = None) ->
         accepted=judgement.accepted,
         fits=judgement.fits,
         workload=workload,
+        model=service.model.source,
         served_name=service.model.served_name,
         min_replicas=sum(pool.min for pool in service.pools),
         max_replicas=sum(pool.max for pool in service.pools),
     )
+
+
+def _source(manifest: Manifest) -> str:
+    """The model that a spec names, be the rest of it as it may."""
+    spec = manifest.get("spec")
+    model = spec.get("model") if isinstance(spec, dict) else None
+    source = model.get("source") if isinstance(model, dict) else None
+    return source if isinstance(source, str) else ""
 
 
 def wished(view: View, judgement: Judgement) -> list[Child]:

@@ -84,28 +84,45 @@ def status(view: View, facts: Facts, outlook: Outlook) -> Status:
     before = view.service.get("status") or {}
     degraded = _degraded(standing, view.troubles, outlook.foreign)
     run = _run(view, facts, standing, pending=outlook.pending)
+    kept = _told_fit(before) if _serves_older(standing, facts, run) else None
     verdicts = {
         "Accepted": facts.accepted,
         "Ready": _ready(standing, facts, run, degraded),
-        "Progressing": _progressing(standing, facts, outlook, began=rolls(before)),
-        "ModelFits": facts.fits,
+        "Progressing": _progressing(standing, facts, run, outlook, began=rolls(before)),
+        "ModelFits": kept or facts.fits,
         "Degraded": degraded,
     }
     said = conditions(verdicts, before.get("conditions") or (), view.time)
     fresh = standing.observed and not outlook.pending
+    older = [kind for kind, so in (("Ready", not fresh), ("ModelFits", kept is not None)) if so]
     return {
         "observedGeneration": facts.generation,
-        "conditions": [_generation(one, facts.generation, fresh, before) for one in said],
+        "conditions": [_generation(one, facts.generation, older, before) for one in said],
         "workload": workload(standing.pools, standing.desired, run, verdicts),
     }
 
 
-def _generation(condition: Status, generation: int, fresh: bool, before: Status) -> Status:
-    if condition["type"] == "Ready" and not fresh:
-        ready = (one for one in before.get("conditions") or () if one["type"] == "Ready")
-        known = next((one.get("observedGeneration") for one in ready), None)
+def _generation(condition: Status, generation: int, older: Sequence[str], before: Mapping[str, Any]) -> Status:
+    """Conditions that are `older` speak of the generation that they spoke of last."""
+    if condition["type"] in older:
+        known = _last(before, condition["type"]).get("observedGeneration")
         return condition if known is None else {**condition, "observedGeneration": known}
     return {**condition, "observedGeneration": generation}
+
+
+def _last(before: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    return next((one for one in before.get("conditions") or () if one["type"] == kind), {})
+
+
+def _told_fit(before: Mapping[str, Any]) -> Verdict | None:
+    """What was said of the revision that serves."""
+    last = _last(before, "ModelFits")
+    return Verdict(last["status"], last["reason"], last["message"]) if last else None
+
+
+def _serves_older(standing: _Standing, facts: Facts, run: Run) -> bool:
+    """Whether pods of another revision than the spec's serve: a rollout goes on, or the spec is not accepted."""
+    return bool(run.rolling_out or (standing.seen and not facts.pools and not facts.workload and run.revision))
 
 
 def _standing(view: View, facts: Facts, coming: dict[str, int]) -> _Standing:
@@ -139,7 +156,8 @@ def _run(view: View, facts: Facts, standing: _Standing, *, pending: bool) -> Run
         revision=facts.revision if replaced else before,
         endpoint=view.settings.endpoint,
         emulated=facts.emulated if replaced else told.get("emulated", False),
-        served_name=facts.served_name,
+        model=facts.model if replaced else told.get("model") or facts.model,
+        served_name=facts.served_name if replaced else told.get("servedName") or facts.served_name,
         min_replicas=facts.min_replicas,
         max_replicas=facts.max_replicas,
         rolling_out="" if replaced else facts.revision,
@@ -167,7 +185,7 @@ def rolls(before: Mapping[str, Any]) -> bool:
     return served and bool(said.get("Progressing", {}).get("reason") == ROLLING)
 
 
-def _progressing(standing: _Standing, facts: Facts, outlook: Outlook, *, began: bool) -> Verdict:
+def _progressing(standing: _Standing, facts: Facts, run: Run, outlook: Outlook, *, began: bool) -> Verdict:
     """A rollout that began goes on until every replica of the new revision is ready."""
     trouble = next((counts.trouble for counts in standing.seen if counts.trouble), None)
     if outlook.waits:
@@ -178,7 +196,8 @@ def _progressing(standing: _Standing, facts: Facts, outlook: Outlook, *, began: 
         return _NOTHING_MOVES
     if outlook.pending or standing.rolling or (began and standing.ready < standing.desired):
         done = of_replicas(min(standing.updated, standing.desired), standing.desired)
-        return Verdict("True", ROLLING, f"{done} of the revision {facts.revision}.")
+        model = f", whose model is {facts.model}" if facts.model != run.model else ""
+        return Verdict("True", ROLLING, _sentence(f"{done} of the revision {facts.revision}{model}"))
     return progress(standing.ready, standing.desired, settled=standing.settled, leaving=standing.leaving)
 
 
