@@ -4,10 +4,10 @@ What the list of workers shows now is compared with what it showed before: more 
 a worker that vanished without having been told to end. An engine's end is told by its worker's own load stream. Each
 end is told once; the recorder of Events counts those that repeat and bounds what is written about one service.
 
-A deletion by force (`kubectl delete pod --force`) shows as terminating with no grace period at once, where a scale-down,
-a rollout or a deletion by hand leaves the time to drain; a kubelet shortens that to nothing only at the end, so what
-counts is the first order to end. Holes: one that is forced while it drains already, and a plain deletion by hand, are not
-told; nor is what ended while nobody led, or while the watch was lost.
+A deletion by force (`kubectl delete pod --force`) shows as terminating with no grace period at once, where a
+scale-down, a rollout or a plain deletion leaves the time to drain; a kubelet shortens that to nothing only at the end,
+so what counts is the first order to end. Holes: a pod that is forced while it drains, and a plain deletion by hand, are
+not told; nor is what ended while nobody led, or while the watch was lost.
 """
 
 from collections import deque

@@ -35,8 +35,8 @@ _Named = InferenceService | InferenceRoute | Unread
 class Directory:
     """`services` by `namespace/name`, oldest first; `names` by what clients may write beside that, oldest first.
 
-    A name `ns/...` that belongs to a namespace is claimed by its own objects alone. `renamed`: services whose pods still
-    know an earlier served name, by `namespace/name`; they go on answering to it where nobody else claims it.
+    A name `ns/...` that belongs to a namespace is claimed by its own objects alone. `renamed`: services whose pods
+    still know an earlier served name, by `namespace/name`; they go on answering to it where nobody else claims it.
     `accelerators` by name: the cluster's profiles, and the built-in ones that they do not replace.
     """
 
