@@ -25,6 +25,7 @@ REPLY = f"<think>{THOUGHT}</think>{SAID}\n{CALL}"
 USER = [{"role": "user", "content": "hello"}]
 BODY: dict[str, Any] = {"model": "chat", "messages": USER, "max_tokens": 900, "tools": [TOOL]}
 RESULT = {"type": "tool_result", "tool_use_id": "1"}
+USE: dict[str, Any] = {"type": "tool_use", "id": "1", "name": "f", "input": {}}
 SCHEMA = {"type": "json_schema", "schema": {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}}
 UNIQUE = {"type": "json_schema", "schema": {"type": "array", "uniqueItems": True}}
 SIGNATURE = blake2b(THOUGHT.encode(), digest_size=16).hexdigest()
@@ -151,6 +152,27 @@ async def test_what_is_refused_is_told_in_anthropics_form(rig: Rig, fields: dict
     assert (answer.status_code, answer.json()["type"]) == (400, "error")
     error = answer.json()["error"]
     assert (error["type"], error["param"]) == ("invalid_request_error", param)
+    assert f"`{param}`" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("role", "blocks", "param"),
+    [
+        ("assistant", [USE | {"id": "i" * 129}], "messages[1].content[0].id"),
+        ("assistant", [USE | {"name": "n" * 65}], "messages[1].content[0].name"),
+        ("assistant", [USE | {"name": ""}], "messages[1].content[0].name"),
+        ("assistant", [USE] * 129, "messages[1].content"),
+        ("user", [RESULT | {"tool_use_id": "i" * 129}], "messages[1].content[0].tool_use_id"),
+    ],
+)
+async def test_what_is_too_long_in_a_message_is_named_by_its_place_there(
+    rig: Rig, role: str, blocks: list[Any], param: str
+) -> None:
+    """Behind a system turn, and before results that become turns, a chat's places are others."""
+    sent = [*USER, {"role": role, "content": blocks}, *USER]
+    answer = await rig.http.post(ROUTE, json=BODY | {"messages": sent, "system": "be brief"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, param)
     assert f"`{param}`" in error["message"]
 
 

@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline_workers.server.openai.body import invalid
+from paceline_workers.server.openai.tools import CALLS_LIMIT
 
 Turn = dict[str, Any]
+IDENTITY, FUNCTION = 128, 64
+"""Characters of a call's id and of its function's name, as in a chat."""
 
 
 def turns_of(system: str, messages: Sequence[dict[str, Any]]) -> list[Turn]:
@@ -54,16 +57,25 @@ def _turns(message: dict[str, Any], where: str, names: dict[str, str]) -> list[T
             case ("assistant", {"type": "redacted_thinking"}):
                 pass
             case ("assistant", {"type": "tool_use", "id": str(identity), "name": str(name), "input": dict(given)}):
-                names[identity] = name
+                names[_within(identity, f"{at}.id", IDENTITY)] = _within(name, f"{at}.name", FUNCTION)
                 function = {"name": name, "arguments": json.dumps(given, ensure_ascii=False)}
                 turn.setdefault("tool_calls", []).append({"id": identity, "type": "function", "function": function})
             case ("user", {"type": "tool_result", "tool_use_id": str(identity)}):
-                own = {"role": "tool", "tool_call_id": identity, "content": _result(block, at)}
+                told = _within(identity, f"{at}.tool_use_id", IDENTITY)
+                own = {"role": "tool", "tool_call_id": told, "content": _result(block, at)}
                 results.append(own | ({"name": names[identity]} if identity in names else {}))
             case _:
                 words = "text, of an assistant thinking and tool_use, of a user tool_result"
                 raise invalid(f"`{at}` must be a whole block of a known type: {words}.", at)
+    if len(turn.get("tool_calls", ())) > CALLS_LIMIT:
+        raise invalid(f"`{where}.content` holds at most {CALLS_LIMIT} blocks `tool_use`.", f"{where}.content")
     return [*results, turn] if not results or turn["content"] else results
+
+
+def _within(text: str, where: str, most: int) -> str:
+    if not 0 < len(text) <= most:
+        raise invalid(f"`{where}` must have 1 to {most} characters.", where)
+    return text
 
 
 def _result(block: dict[str, Any], where: str) -> str:
