@@ -70,6 +70,13 @@ async def test_an_answer_has_an_item_for_reasoning_text_and_call(client: AsyncOp
     assert usage.total_tokens == usage.input_tokens + usage.output_tokens
 
 
+async def test_reasoning_is_left_out_at_wish_and_counted(client: AsyncOpenAI) -> None:
+    response = await client.responses.create(**BODY, extra_body={"include_reasoning": False})
+    assert [item.type for item in response.output] == ["message", "function_call"]
+    assert response.usage is not None
+    assert response.usage.output_tokens_details.reasoning_tokens > 0
+
+
 async def test_a_stream_tells_the_same_items_in_numbered_events(client: AsyncOpenAI) -> None:
     async with client.responses.stream(**BODY) as stream:
         told = [event async for event in stream]
