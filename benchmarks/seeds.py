@@ -32,7 +32,7 @@ WORK = {
     "prefill of 512": (1, 512, 1),
 }
 """Requests, tokens of each prompt, and new ones."""
-ROUNDS, QUICK_ROUNDS = 9, 3
+ROUNDS, QUICK_ROUNDS = 5, 2
 WORDS = "the promise of a worker is the queue and gateway holds tokens a model is served batch prefill decode why scale"
 
 

@@ -15,6 +15,7 @@ from tests.engine.shadow import request
 from torch import Tensor
 from torch.nn.functional import linear
 
+from paceline_core.errors import InvalidInput
 from paceline_workers.engine.model.invariant import MOST, SIZES, Attention, Blocks, silu
 from paceline_workers.engine.model.products import Kind, Products
 from paceline_workers.engine.scheduling import Chunk, Plan
@@ -184,6 +185,28 @@ def test_blocks_are_the_most_sizes_that_agree_at_every_place(
     expected = torch.cat([blocks(product, row[None]) for row in x])
     for count in (0, 1, 3, 17, 100, 255):
         assert torch.equal(blocks(product, x[:count]), expected[:count])
+
+
+def test_products_that_agree_with_nothing_are_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"engine\.batch_invariant: sums depend on the batch here"):
+        Blocks.of(lambda x: x * torch.nan, torch.ones(MOST, 3))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("head_dim", [10, 24, 64])
+def test_attention_of_a_head_has_the_same_bits_beside_any_others(head_dim: int, threads: int) -> None:
+    torch.set_num_threads(threads)
+    chance = torch.Generator().manual_seed(3)
+    for page_tokens in (8, 64):
+        attention = Attention.of(page_tokens, head_dim)
+        sizes = (3, page_tokens, page_tokens)
+        queries, keys, values = (torch.randn(9, rows, head_dim, generator=chance) for rows in sizes)
+        mask = torch.zeros(9, 1, page_tokens)
+        together = attention(queries, keys, values, mask)
+        for one in range(9):
+            part = slice(one, one + 1)
+            assert torch.equal(attention(queries[part], keys[part], values[part], mask[part]), together[part])
+            assert torch.equal(attention(queries[part, 1:2], keys[part], values[part], mask[part]), together[part, 1:2])
 
 
 @pytest.mark.parametrize("page_tokens", [8, 64])

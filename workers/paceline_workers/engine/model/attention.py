@@ -132,7 +132,7 @@ class PagedCache:
         grouped = queries.reshape(len(keys), -1, queries.shape[-1]).float()
         if self._by_pages is not None:
             mixed = self._by_pages(grouped, keys, values, gathered.singles.mask)
-            return mixed.view_as(queries).to(queries.dtype)
+            return mixed.reshape(queries.shape).to(queries.dtype)
         scores = torch.baddbmm(gathered.singles.mask, grouped, keys.transpose(1, 2), alpha=self._scale)
         return torch.bmm(scores.softmax(-1), values).view_as(queries).to(queries.dtype)
 
@@ -146,5 +146,5 @@ def _span_by_pages(
         grouped = part.float().view(len(part), len(keys), -1, part.shape[-1]).transpose(0, 1)
         mask = torch.zeros(seen.shape).masked_fill_(~seen, -inf).repeat_interleave(grouped.shape[2], 0)
         out = attend(grouped.flatten(1, 2), keys, values, mask[None])
-        mixed.append(out.view(grouped.shape).transpose(0, 1).flatten(1, 2))
+        mixed.append(out.reshape(grouped.shape).transpose(0, 1).flatten(1, 2))
     return torch.cat(mixed).to(queries.dtype)

@@ -11,15 +11,21 @@ Known hole: sizes are compared on numbers that make every order of adding show, 
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import nan
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from paceline_core.errors import InvalidInput
+
 Product = Callable[[Tensor], Tensor]
 """[..., rows, in] to [..., rows, out]."""
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MOST = SIZES[-1]
+_WIDTH = 16
+"""Heads are filled up to multiples of it: where rows of a page begin at odd places, sums depend on the place."""
+UNABLE = "sums depend on the batch here in every way that is known; set fewer threads, or leave this out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +36,15 @@ class Blocks:
 
     @classmethod
     def of(cls, product: Product, x: Tensor) -> "Blocks":
-        """Of all sets of sizes that agree on `x` [..., MOST, in], the one with most of them."""
+        """Of all sets of sizes that agree on `x` [..., MOST, in], the one with most of them; InvalidInput if none."""
         sets: list[tuple[int, ...]] = []
         for most in reversed(SIZES):
             if not any(most in sizes for sizes in sets):
                 expected = _by(product, x, most)
                 if torch.equal(_by(product, x.roll(1, -2), most), expected.roll(1, -2)):
                     sets.append(tuple(size for size in SIZES if size <= most and _agrees(product, x, size, expected)))
+        if not sets:
+            raise InvalidInput("engine.batch_invariant", UNABLE)
         return cls(max(sets, key=len))
 
     def __call__(self, product: Product, x: Tensor) -> Tensor:
@@ -83,10 +91,11 @@ class Attention:
     @classmethod
     def of(cls, page_tokens: int, head_dim: int) -> "Attention":
         """Of heads with so many numbers."""
-        queries, keys = cancelling(MOST, page_tokens, head_dim)
-        weights, values = cancelling(MOST, head_dim, page_tokens)
-        scores = Blocks.of(lambda x: torch.bmm(x, keys[None].mT), queries[None])
-        mixes = Blocks.of(lambda x: torch.bmm(x, values.T.contiguous()[None]), weights[None])
+        width = head_dim + -head_dim % _WIDTH
+        queries, keys = (x[None] for x in cancelling(MOST, page_tokens, width))
+        weights, values = (x[None] for x in cancelling(MOST, width, page_tokens))
+        scores = Blocks.of(_in_any_number(lambda x: torch.bmm(x, keys.expand(len(x), -1, -1).clone().mT)), queries)
+        mixes = Blocks.of(_in_any_number(lambda x: torch.bmm(x, values.mT.repeat(len(x), 1, 1))), weights)
         return cls(page_tokens, head_dim**-0.5, scores, mixes)
 
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
@@ -94,6 +103,9 @@ class Attention:
 
         mask [heads or 1, rows or 1, places]: 0 for what a row may see, else minus infinity.
         """
+        own = queries.shape[-1]
+        if own % _WIDTH:
+            queries, keys, values = (pad(x, (0, -own % _WIDTH)) for x in (queries, keys, values))
         heads, rows, dim = queries.shape
         pages = keys.view(-1, self.page_tokens, dim)
         count = len(pages) // heads
@@ -104,7 +116,20 @@ class Attention:
         weights = scores.sub_(scores.amax(-1, keepdim=True).amax(1, keepdim=True)).exp_()
         totals, values = weights.sum(-1), values.view(pages.shape)
         mixed = self.mixes(lambda x: torch.bmm(x, values), weights.flatten(0, 1)).view(heads, count, rows, dim)
-        return _added(mixed).div_(_added(totals)[..., None])
+        return _added(mixed).div_(_added(totals)[..., None])[..., :own]
+
+
+def _in_any_number(product: Product) -> Product:
+    """A product of x [1, rows, in] that is no number where it depends on how many pages are multiplied at once."""
+    threads = torch.get_num_threads()
+
+    def checked(x: Tensor) -> Tensor:
+        alone = product(x)
+        beside = [product(x.repeat(pages, 1, 1)) for pages in {2, 3, threads, 2 * threads + 1}]
+        same = all(torch.equal(found, alone.expand_as(found)) for found in beside)
+        return alone if same else torch.full_like(alone, nan)
+
+    return checked
 
 
 def _added(parts: Tensor) -> Tensor:
