@@ -180,7 +180,7 @@ class Stage:
 def stage(models: Sequence[Model] = tuple(Model), limits: Mapping[str, Any] = _NONE) -> Iterator[Stage]:
     """All of them, ready; everything is ended by its process id. `limits`: settings of the gateway."""
     attacker.raise_files()
-    with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory(prefix="paceline-attacks-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="paceline-attacks-") as scratch, contextlib.ExitStack() as stack:
         folder, hop_key = Path(scratch), new_hop_key()
         ports = {model: free_port() for model in models}
         workers = {model: _worker(folder, model, ports[model], hop_key) for model in models}

@@ -104,7 +104,7 @@ def stage(rivals: Sequence[str], trees: Sequence[Path] = ()) -> Iterator[Stage]:
         raise SystemExit("this kernel does not tell a thread's processor time (/proc/self/schedstat)")
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # thousands of streams, here and in what is started
-    with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory(prefix="paceline-gateway-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="paceline-gateway-") as scratch, contextlib.ExitStack() as stack:
         folder = Path(scratch)
         stack.enter_context(on_core(LOAD_CORE))
         names = [f"w{index}" for index in range(UPSTREAMS)]

@@ -101,12 +101,17 @@ def chats(api: Api, count: int) -> tuple[int, int]:
     return sum(u["prompt_tokens"] for u in usages), sum(u["completion_tokens"] for u in usages)
 
 
-def restart(run: Up, api: Api, *, kill: bool) -> None:
-    """End the gateway; the supervisor starts it again."""
+def end(run: Up, *, kill: bool) -> None:
+    """Return when the gateway is gone."""
     before = run.part("paceline_gateway.main")
     assert before is not None
     (before.kill if kill else before.terminate)()
     wait_until(lambda: not alive([before]))
+
+
+def restart(run: Up, api: Api, *, kill: bool) -> None:
+    """End the gateway; the supervisor starts it again."""
+    end(run, kill=kill)
     wait_until(lambda: run.part("paceline_gateway.main") is not None)
     wait_until(api.answers)
     wait_until(lambda: api.chat().status_code == 200)
@@ -130,5 +135,5 @@ def test_a_gateway_that_is_stopped_forgets_nothing_and_one_that_is_killed_only_w
         restart(run, api, kill=False)
         last = export(run)["requests"]
         assert 4 <= last <= 7
-        restart(run, api, kill=False)
+        end(run, kill=False)
         assert export(run)["requests"] == last + 1
