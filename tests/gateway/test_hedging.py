@@ -138,9 +138,13 @@ async def test_a_stream_that_its_worker_keeps_waiting_is_answered_by_another_and
 
 @pytest.mark.real
 async def test_a_second_worker_that_is_slower_still_is_let_go(tmp_path: Path, make_worker: MakeWorker) -> None:
+    heard = asyncio.Event()
     async with gateway(tmp_path, hedging=EAGER) as stand:
-        made = await two(stand, make_worker, Script(delay_s=0.6), Script(stall_after=0))
-        assert whole((await stand.client.post("/v1/chat/completions", json=STREAM)).text)
+        made = await two(stand, make_worker, Script(until=heard), Script(stall_after=0))
+        asked = asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM))
+        await until(lambda: all(worker.seen for worker in made))
+        heard.set()
+        assert whole((await asked).text)
         await until(lambda: sum(worker.seen[0].closed.is_set() for worker in made) >= 1)
         await nothing_is_left(stand)
         assert await hedges(stand, "lost") == 1
@@ -149,11 +153,18 @@ async def test_a_second_worker_that_is_slower_still_is_let_go(tmp_path: Path, ma
 @pytest.mark.real
 @pytest.mark.parametrize("fault", [Script(cut_after=0), Script(status=503), Script(status=400), Script(error_after=0)])
 async def test_a_second_worker_that_fails_harms_nobody(tmp_path: Path, make_worker: MakeWorker, fault: Script) -> None:
+    heard = asyncio.Event()
+
+    async def failed() -> bool:
+        return bool(await hedges(stand, "failed") >= 1)
+
     async with gateway(tmp_path, hedging=EAGER) as stand:
-        await two(stand, make_worker, Script(delay_s=0.6), fault, Script(stall_after=0))
-        assert whole((await stand.client.post("/v1/chat/completions", json=STREAM)).text)
+        await two(stand, make_worker, Script(until=heard), fault, Script(stall_after=0))
+        asked = asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM))
+        await until(failed)
+        heard.set()
+        assert whole((await asked).text)
         await nothing_is_left(stand)
-        assert await hedges(stand, "failed") >= 1
 
 
 @pytest.mark.real
@@ -185,6 +196,6 @@ async def test_it_is_off_unless_asked_for_and_whole_answers_are_never_doubled(
 ) -> None:
     for hedging, body in ((None, STREAM), (EAGER, CHAT)):
         async with gateway(tmp_path, hedging=hedging) as stand:
-            made = await two(stand, make_worker, Script(delay_s=0.6))
+            made = await two(stand, make_worker, Script(tokens=("Time",), delay_s=0.6))
             assert (await stand.client.post("/v1/chat/completions", json=body)).status_code == 200
             assert sum(len(worker.seen) for worker in made) == 1
