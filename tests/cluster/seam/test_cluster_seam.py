@@ -21,6 +21,7 @@ from tests.cluster.apiclients import (
 )
 from tests.cluster.harness.workbench import Workbench
 
+from paceline_autoscaler.ended_workers import EndedWorkers
 from paceline_core.clock import ManualClock, SystemClock
 from paceline_core.errors import Conflict, NotFound
 from paceline_core.kube import Changed, Event, Gone, Key, Listed, Namespaces, ScaleTarget, ServiceRef
@@ -348,3 +349,35 @@ async def test_workers_come_from_pods_as_the_controller_names_them(api: ApiServe
     (worker,) = told.item.endpoints
     assert worker.name.startswith("chat-main-")
     assert (worker.pool, worker.host, worker.ready) == ("main", "", False)
+
+
+async def test_a_deletion_by_force_is_told_from_others_by_its_first_order_to_end(
+    bench: Workbench, api: ApiServer, place: str
+) -> None:
+    cluster, kubectl = KubernetesCluster(api, Namespaces(place, (place,)), "pods"), bench.kubectl.within(place)
+    container = {"name": "worker", "image": "a:1"}
+    spec = {"nodeName": "of-nobody", "terminationGracePeriodSeconds": 60, "containers": [container]}
+    labels = {"paceline.dev/service": "chat", "paceline.dev/pool": "main"}
+    kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
+    for name in ("forced", "plain"):
+        metadata = {"namespace": place, "name": name, "labels": labels}
+        await api.create(
+            RESOURCES["Pod"], place, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        )
+        address = '{"status": {"phase": "Running", "podIP": "192.0.2.7", "podIPs": [{"ip": "192.0.2.7"}]}}'
+        kubectl("patch", "pod", name, "--subresource=status", "--type=merge", "--patch", address)
+    ended, known, orders = EndedWorkers(), {}, []
+    async with reading(cluster.watch_endpoints()) as watch:
+        listed = await anext(watch)
+        assert isinstance(listed, Listed)
+        known = {item.service: item for item in listed.items}
+        for name, *force in (("plain",), ("forced", "--force", "--grace-period=0")):
+            kubectl("delete", "pod", name, "--wait=false", *force)
+            event = await anext(watch)
+            assert isinstance(event, Changed)
+            ended.on_workers(event, known)
+            known = {event.item.service: event.item}
+            orders += [(w.terminating, w.force_deleted) for w in event.item.endpoints if w.name == name]
+    assert orders == [(True, False), (True, True)]
+    assert [(one.reason, "forced" in one.message) for one in ended.take()] == [("WorkerLost", True)]
+    kubectl("delete", "pod", "plain", "--force", "--grace-period=0")
