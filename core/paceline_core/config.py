@@ -16,8 +16,8 @@ from pydantic_core import ErrorDetails
 from paceline_core.errors import InvalidInput
 from paceline_core.objects.problems import did_you_mean
 
-ORIGIN_PATTERN = r"^(\*|https?://[^/\s]+)$"
-"""A page's origin as browsers send it, or `*` for every one."""
+ORIGIN_PATTERN = r"^(\*|[a-z][a-z0-9+.-]*://[^/\sA-Z@?#,]+)$"
+"""A page's origin as browsers send it, in small letters, be it an extension's; or `*` for every one."""
 FILE_VARIABLE = "PACELINE_CONFIG"
 LEVEL_VARIABLE = "PACELINE_LOG_LEVEL"
 

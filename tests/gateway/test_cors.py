@@ -10,9 +10,13 @@ from tests.gateway.stand import CHAT, STREAM, Stand, gateway
 from tests.gateway.test_gateway_websocket import dial
 from websockets.exceptions import InvalidStatus
 
+from paceline_core.errors import ERRORS, RequestError, answer
 from paceline_gateway.config import GatewayConfig
-from paceline_gateway.http.cors import NO_CORS, CorsPolicy
+from paceline_gateway.http.cors import EXPOSED, NO_CORS, CorsPolicy
 from paceline_gateway.http.message import Head
+from paceline_gateway.http.reply import request_id_field
+from paceline_gateway.quota.headers import ratelimit_fields
+from paceline_gateway.quota.quotas import OWN_SHARE
 
 PAGE = "https://chat.example.com"
 ALLOW, VARY = "access-control-allow-origin", "vary"
@@ -84,7 +88,32 @@ def test_a_star_is_every_page_and_no_page_is_no_origin() -> None:
     assert NO_CORS.fields({b"origin": PAGE.encode()}) == b""
 
 
-@pytest.mark.parametrize("origin", ["chat.example.com", "https://chat.example.com/", "https://a b", ""])
+def test_a_page_may_read_every_field_that_an_answer_may_carry() -> None:
+    told = {name for code in ERRORS for name in answer(RequestError(code, "why", retry_after=1.5)).headers}
+    lines = ratelimit_fields((10, 10, 10, 10), (5, 5, 5, 5)) + OWN_SHARE + request_id_field(b"r")
+    told |= {line.partition(":")[0] for line in lines.decode().splitlines()}
+    assert told - {"content-type"} <= set(EXPOSED)
+    assert "retry-after-ms" in told
+
+
+@pytest.mark.parametrize("origin", ["chrome-extension://abcdef", "tauri://localhost", "http://localhost:3000", "*"])
+def test_origins_are_taken_as_browsers_send_them(origin: str, tmp_path: Path) -> None:
+    policy = CorsPolicy(frozenset(GatewayConfig(hop_key=tmp_path, trust=tmp_path, cors_origins=(origin,)).cors_origins))
+    assert policy.allows({b"origin": origin.encode()})
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "chat.example.com",
+        "https://chat.example.com/",
+        "https://a b",
+        "",
+        "https://Chat.example.com",
+        "https://u@a",
+        "null",
+    ],
+)
 def test_what_is_no_origin_is_refused_by_name(origin: str, tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="cors_origins"):
         GatewayConfig(hop_key=tmp_path, trust=tmp_path, cors_origins=(origin,))

@@ -10,10 +10,16 @@ from dataclasses import dataclass
 from paceline_gateway.http.message import Head, Headers
 
 ANY = "*"
-_EXPOSED = b"x-request-id, retry-after, x-should-retry, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, "
-_EXPOSED += (
-    b"x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
+EXPOSED = (
+    "x-request-id",
+    "retry-after",
+    "retry-after-ms",
+    "x-should-retry",
+    "x-paceline-quota",
+    *(f"x-ratelimit-{what}-{unit}" for unit in ("requests", "tokens") for what in ("limit", "remaining", "reset")),
 )
+"""Header fields of answers that a page may read beside those that every page may."""
+_EXPOSED = ", ".join(EXPOSED).encode()
 _PREFLIGHT_S = 600
 
 
