@@ -175,7 +175,10 @@ def test_of_configmaps_the_autoscaler_writes_its_own_namespaces_alone_and_there_
 
 def test_a_release_that_changes_nothing_of_the_cluster_asks_for_no_admission_policy() -> None:
     values = ("--set", "watchNamespaces={chat}", "--set", "crds.install=false")
-    assert template(*values).of("ValidatingAdmissionPolicy") == []
+    assert template(*values, "--set", "tenantKeys.createNamespace=false").of("ValidatingAdmissionPolicy") == []
+    assert template(*values).of("Namespace") != []
+    for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
+        assert [place(one)[1] for one in template(*values).of(kind)] == [f"paceline-autoscaler.{NAMESPACE}"]
 
 
 def test_the_autoscaler_cannot_touch_a_deployment_but_its_scale() -> None:
