@@ -4,7 +4,7 @@ A plan sees what the last one's requests were answered, so a first creation is t
 the hand-over of replicas. `ROUNDS` bounds a pass; somebody who undoes what we write gets pauses (see `Quarrels`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from paceline_core.clock import Clock, rfc3339
@@ -19,7 +19,7 @@ from paceline_operator.faults import Fault, degraded, fault_of, says_already, ti
 from paceline_operator.lookout import Lookout
 from paceline_operator.nouns import Live, Memo, Place, Plan, Settings, Trouble, View
 from paceline_operator.objects import PROFILE, SERVICE, Book
-from paceline_operator.plans.events import CREATED, REPAIRED
+from paceline_operator.plans.events import CREATED, OF_ACTIONS, REPAIRED
 from paceline_operator.plans.namespace import missing
 from paceline_operator.plans.service import plan_service
 from paceline_operator.quarrels import Quarrels
@@ -118,15 +118,19 @@ class Services:
         if self._tools.hands.terminates(key.namespace):
             return plan
         self.quarrels.acted(plan.actions, view.children)
+        self._tell(event for event in plan.events if event.reason in OF_ACTIONS)
         if plan.status is not None:
             await self._write(manifest, plan.status, urgency)
             self.quarrels.wrote(*_said(manifest, plan.status))
-        for event in plan.events:
-            self._tools.record(event)
+        self._tell(event for event in plan.events if event.reason not in OF_ACTIONS)
         self._count(key, told=plan.status is not None or "observedGeneration" in (manifest.get("status") or {}))
         if plan.memo is not None:
             self._memos[key] = (manifest["metadata"]["uid"], plan.memo)
         return plan
+
+    def _tell(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._tools.record(event)
 
     def _unquarrelled(self, view: View, plan: Plan) -> Plan:
         """The plan without what must wait because somebody undoes it."""

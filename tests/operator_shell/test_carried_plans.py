@@ -66,6 +66,20 @@ async def test_a_first_creation_is_told_once_and_a_child_made_again_too() -> Non
     assert [event.message for event in rig.told] == [everything, "Created Deployment chat-main."]
 
 
+async def test_what_was_done_is_told_once_also_where_the_status_could_not_be_written() -> None:
+    api = FakeApi()
+    api.put(service())
+    rig = await Rig(api).start()
+    await rig.settle()
+    rig.told.clear()
+    api.remove(*MAIN)
+    faults = iter([Unreachable("the API server answered 500")])
+    api.fault = lambda _, verb, __: next(faults, None) if verb == "status" else None
+    await rig.settle(60.0)
+    assert [event.message for event in rig.told] == ["Created Deployment chat-main."]
+    assert next(faults, None) is None
+
+
 async def test_services_that_start_together_are_told_of_late_and_one_alone_is_not() -> None:
     for count, told in ((2 * CROWD, 0), (1, 1)):
         api = FakeApi(starts=False)

@@ -13,7 +13,10 @@ from paceline_core.kube.cluster import Event, Key
 from paceline_operator.nouns import Action, Apply, Delete, Live, Place, View
 from paceline_operator.plans.status import owned, rolls
 
-CREATED, REPAIRED, SCALED, KEPT = "Created", "Repaired", "ManuallyScaled", "ForeignFieldsKept"
+CREATED, REPAIRED, REMOVED = "Created", "Repaired", "PoolRemoved"
+SCALED, KEPT = "ManuallyScaled", "ForeignFieldsKept"
+OF_ACTIONS = frozenset((CREATED, REPAIRED, REMOVED))
+"""Reasons that tell what was done; no later plan tells it again."""
 HPA = "kube-controller-manager"
 """The manager of a HorizontalPodAutoscaler, which tells its own Events."""
 Status = Mapping[str, Any]
@@ -76,7 +79,7 @@ def _done(actions: Sequence[Action], before: Status, *, crowded: bool) -> Iterat
         yield ("Normal", CREATED, f"Created {', '.join(made)}.")
     for action in actions:
         if isinstance(action, Delete):
-            yield ("Normal", "PoolRemoved", f"Deleted {action.kind} {action.key.name}: {action.reason}.")
+            yield ("Normal", REMOVED, f"Deleted {action.kind} {action.key.name}: {action.reason}.")
 
 
 def _repaired(actions: Sequence[Action], children: Mapping[Place, Live]) -> Iterator[tuple[str, str, str]]:
