@@ -22,6 +22,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 STATUS = {
     "workload": {
         "summary": "2/3",
+        "model": "builtin://demo",
         "servedName": "chat-7b",
         "pools": [{"name": "main", "ready": 2, "starting": 1}],
         "poolNames": "main",

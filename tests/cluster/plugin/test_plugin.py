@@ -23,7 +23,7 @@ pytestmark = pytest.mark.real
 
 DOCS = Path(__file__).parents[3] / "docs" / "kubectl.md"
 STATUS = {
-    "workload": {"summary": "2/3", "pools": [{"name": "main", "ready": 2, "starting": 1}]},
+    "workload": {"summary": "2/3", "model": "builtin://demo", "pools": [{"name": "main", "ready": 2, "starting": 1}]},
     "scaling": {"desired": 3, "decision": "2 -> 3: demand needs 2.4 replicas.", "reason": "demand"},
 }
 
