@@ -89,7 +89,10 @@ def _under(  # noqa: PLR0913, PLR0917 - as above
     destination = chain[0]
     limit = destination.service.classes[request_class].max_tokens
     if asked.max_tokens is not None and asked.max_tokens > limit:
-        message = f"{asked.limit_field} is {asked.max_tokens}; a request of class {request_class} may ask for {limit}."
+        message = (
+            f"`{asked.limit_field}` is too large: this model gives a request of class `{request_class}` at most "
+            f"{limit} output tokens. Send {limit} or less."
+        )
         raise RequestError(Code.INVALID_REQUEST, message, param=asked.limit_field)
     if destination.model != asked.model:
         body = rename_model(body, asked.model, destination.model)

@@ -31,9 +31,12 @@ def test_a_public_name_is_exchanged_for_one_the_worker_knows() -> None:
 
 
 def test_output_limits_are_the_class_own() -> None:
-    with pytest.raises(RequestError, match="max_tokens is 101; a request of class batch may ask for 100") as caught:
+    with pytest.raises(RequestError, match=r"class `batch` at most 100 output tokens\. Send 100 or") as caught:
         ask({b"x-paceline-class": b"batch"}, model="llama", max_tokens=101)
     assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, "max_tokens")
+    for huge in (2**63, 10**30):
+        with pytest.raises(RequestError, match=r"`max_tokens` is too large: .* at most 100 output tokens"):
+            ask({b"x-paceline-class": b"batch"}, model="llama", max_tokens=huge)
     assert ask({b"x-paceline-class": b"batch"}, model="llama", max_tokens=100)[1].request_class is RequestClass.BATCH
     assert ask(model="llama", max_tokens=101)[1].request_class is RequestClass.INTERACTIVE
 

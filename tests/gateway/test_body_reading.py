@@ -78,10 +78,16 @@ def test_what_each_answer_has_for_certain_is_read(more: dict[str, object], least
     assert parse(json.dumps({"model": "m", **more}).encode()).min_tokens == least
 
 
-@pytest.mark.parametrize("number", [b"-1", b"1.5", b"%d" % 10**30, b"%d" % 2**63])
-def test_a_number_out_of_bounds_hears_both_of_them(number: bytes) -> None:
-    with pytest.raises(RequestError, match=r"`max_tokens` must be a whole number from 0 to 9223372036854775807\."):
-        parse(b'{"model": "m", "max_tokens": ' + number + b"}")
+@pytest.mark.parametrize("number", [b"-1", b"1.5", b"-1e300", b"true", b'"5"'])
+def test_a_limit_that_is_none_hears_what_its_route_takes(number: bytes) -> None:
+    for path, least in (("/v1/completions", 0), ("/v1/chat/completions", 1), ("/v1/messages", 1)):
+        with pytest.raises(RequestError, match=f"`max_tokens` must be a whole number, {least} or more"):
+            parse(b'{"model": "m", "max_tokens": ' + number + b"}", path)
+
+
+@pytest.mark.parametrize("number", [b"%d" % 10**30, b"%d" % 2**63, b"%d" % 2**70])
+def test_a_limit_that_is_too_large_is_left_to_the_class(number: bytes) -> None:
+    assert parse(b'{"model": "m", "max_tokens": ' + number + b"}").max_tokens == MOST
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,12 @@ async def test_nothing_is_left_behind(stand: Stand, make_worker: MakeWorker) -> 
 @pytest.mark.parametrize("path", ["/health", "/v1/models"])
 @pytest.mark.parametrize(
     "framing",
-    ["content-length: 8000000\r\n", "transfer-encoding: chunked\r\n", "content-length: 1\r\nexpect: 100-continue\r\n"],
+    [
+        "content-length: 8000000\r\n",
+        "content-length: 90000000\r\n",
+        "transfer-encoding: chunked\r\n",
+        "content-length: 1\r\nexpect: 100-continue\r\n",
+    ],
 )
 async def test_a_route_that_takes_no_body_refuses_one_by_its_head(stand: Stand, path: str, framing: str) -> None:
     head = f"GET {path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {stand.key}\r\n{framing}\r\n"
@@ -259,6 +264,15 @@ async def test_a_route_that_takes_no_body_refuses_one_by_its_head(stand: Stand, 
         assert f"GET {path} takes no body" in json.loads(body)["error"]["message"]
         await client.send(b"x" * 1000)
         assert stand.process.server.memory.used == 0
+
+
+async def test_a_body_that_came_whole_is_refused_and_its_connection_goes_on(stand: Stand) -> None:
+    async with raw(stand) as client:
+        await client.send(b"GET /health HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}")
+        status, headers, _ = await client.answer()
+        assert (status, headers.get("connection")) == (400, None)
+        await client.send(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert (await client.answer())[0] == 200
 
 
 async def test_an_empty_body_is_none(stand: Stand) -> None:

@@ -57,6 +57,13 @@ def test_a_refusal_says_what_is_left_where_the_request_is_larger() -> None:
     assert used_up.message == "You have used your limit of 300 output tokens per minute; retry in 50.0 s."
 
 
+def test_a_refusal_never_says_to_retry_in_no_time() -> None:
+    quotas, who = Quotas(), limited(requestsPerMinute=60)
+    granted(quotas, who, Use(60, 0, 0), 0.0)
+    error = refused(quotas, who, ONE, 0.98)
+    assert error.message.endswith("retry in 0.1 s.")
+
+
 def test_requests_at_once_are_limited() -> None:
     quotas, who = Quotas(), limited(concurrency=2)
     first = granted(quotas, who, ONE, 0.0)

@@ -198,7 +198,9 @@ class RequestReader:
         self._check_framing(head, version)
         if self._refused is None:
             self._gated = self._refused = self._gate(head)
-            self.expects = self._refused is None and head.headers.get(b"expect", b"").lower() == b"100-continue"
+        if self._refused is None and int(head.headers.get(b"content-length", b"0")) > self._limits.body_bytes:
+            self._too_large()
+        self.expects = self._refused is None and head.headers.get(b"expect", b"").lower() == b"100-continue"
 
     def on_body(self, body: bytes) -> None:
         """httptools: a piece of the body."""
@@ -275,8 +277,6 @@ class RequestReader:
             self._note(Code.INVALID_REQUEST, "The header host is missing.")
         if self._parser.should_upgrade():
             self._check_upgrade(head)
-        if int(headers.get(b"content-length", b"0")) > self._limits.body_bytes:
-            self._too_large()
 
     def _check_upgrade(self, head: Head) -> None:
         if is_handshake(head.method, head.headers):

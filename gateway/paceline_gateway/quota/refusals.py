@@ -15,10 +15,14 @@ def over_limit(wait: float, kind: int, limit: float, need: float, left: float) -
         message = f"You have as many requests open as you may, {limit:.0f}; wait for one to end."
     elif 1 <= left < need:
         remain = f"Of your limit of {limit:.0f} {_WHAT[kind]} per minute {int(left + CLOSE)} are left"
-        message = f"{remain}, and this request may use {need:.0f}; retry in {wait:.1f} s."
+        message = f"{remain}, and this request may use {need:.0f}; {_retry(wait)}."
     else:
-        message = f"You have used your limit of {limit:.0f} {_WHAT[kind]} per minute; retry in {wait:.1f} s."
+        message = f"You have used your limit of {limit:.0f} {_WHAT[kind]} per minute; {_retry(wait)}."
     return RequestError(Code.RATE_LIMIT_EXCEEDED, message, retry_after=wait)
+
+
+def _retry(wait: float) -> str:
+    return f"retry in {max(wait, 0.1):.1f} s"
 
 
 def no_store(retry_after: float) -> RequestError:

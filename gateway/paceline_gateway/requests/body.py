@@ -26,6 +26,8 @@ _LIMITS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(WITHOUT_OUTPUT, ()),
 }
 """Fields that limit the output, the first that is there counts; of other routes `_USUAL`."""
+_SCORED = frozenset({"", "/v1/completions"})
+"""Routes where a limit of 0 asks for the prompt's scores alone."""
 _MANY = frozenset({"", "/v1/chat/completions", "/v1/completions"})
 """Routes that give several answers to a request; those of `prompt` are one route's alone."""
 _CHAT = "/v1/chat/completions"
@@ -68,7 +70,7 @@ def parse(body: bytes, path: str = "") -> Asked:
     if stream is not None and not isinstance(stream, bool):
         raise _wrong("stream", "must be true or false")
     field = next((name for name in fields if data.get(name) is not None), fields[-1])
-    limit = _whole(field, data.get(field))
+    limit = _whole(field, data.get(field), least=0 if path in _SCORED else 1)
     choices = _choices(data, path) if path in _MANY else 1
     return Asked(model, bool(stream), limit, field, data, choices, _at_least(data))
 
@@ -121,10 +123,14 @@ def _unreadable(body: bytes, error: orjson.JSONDecodeError) -> RequestError:
     return not_json(body, f" (line {error.lineno}, column {error.colno}): {error.msg}")
 
 
-def _whole(field: str, value: Any) -> int | None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST):
-        raise _wrong(field, f"must be a whole number from 0 to {MOST}")
-    return value
+def _whole(field: str, value: Any, *, least: int) -> int | None:
+    """A limit of output tokens; how many are too many is for the class to say. 0 is the worker's to refuse."""
+    if value is None:
+        return None
+    whole = isinstance(value, int) or (isinstance(value, float) and value > MOST)
+    if isinstance(value, bool) or not whole or value < 0:
+        raise _wrong(field, f"must be a whole number, {least} or more")
+    return int(min(value, MOST))
 
 
 def _wrong(field: str, message: str) -> RequestError:
