@@ -93,7 +93,8 @@ def test_what_is_refused_is_refused_by_name_and_its_neutral_values_pass(route: R
             with pytest.raises(RequestError) as caught:
                 read(route, {row.name: value})
             assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, row.name)
-            assert f"`{row.name}` is not supported" in caught.value.message
+            assert f"`{row.name}` is not supported here: {row.note}. Leave it out" in caught.value.message
+            assert all(json.dumps(neutral) in caught.value.message for neutral in row.neutral)
         for value in (*row.neutral, None):
             read(route, {row.name: value})
 
@@ -121,6 +122,17 @@ def test_a_chats_field_that_another_form_of_it_does_not_read_passes_with_its_def
         read(route, {name: None if default.is_required() else default.default})
     with pytest.raises(RequestError, match="`web_search_options`"):
         read(route, {"web_search_options": {"a": 1}})
+
+
+def test_a_refusal_says_what_to_send_in_its_place() -> None:
+    for route, field, words in (
+        (Route.CHAT, "functions", "send `tools`, its newer form. Leave it out, or send `[]`."),
+        (Route.CHAT, "function_call", 'Leave it out, or send `"none"` or `"auto"`.'),
+        (Route.RESPONSES, "previous_response_id", "send the earlier items as `input`. Leave it out."),
+    ):
+        with pytest.raises(RequestError) as caught:
+            read(route, {field: "x"})
+        assert caught.value.message.endswith(words)
 
 
 def test_zero_and_one_are_not_false_and_true() -> None:

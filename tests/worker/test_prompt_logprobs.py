@@ -47,7 +47,11 @@ async def test_echo_with_logprobs_tells_those_of_prompt_and_answer_in_a_row(
     assert told["text_offset"] == [len("".join(names[:place])) for place in range(len(names))]
     assert told["token_logprobs"] == [None, *(-float(place) for place in range(1, len(prompt))), -0.5, -0.5, -0.5]
     one, two = (tokenizer.token_bytes(token).decode(errors="replace") for token in (1, 2))
-    assert told["top_logprobs"][:2] == [None, {one: -0.1, two: -0.2}]
+    assert told["top_logprobs"][:2] == [None, {one: -0.1, two: -0.2, names[1]: -1.0}], "the prompt's own token too"
+    (choice,) = (await answered(rig, prompt=TEXT, echo=True, logprobs=0))["choices"]
+    told = choice["logprobs"]
+    alone = [{name: value} for name, value in zip(told["tokens"][1:], told["token_logprobs"][1:], strict=True)]
+    assert told["top_logprobs"] == [None, *alone]
 
 
 async def test_max_tokens_0_scores_the_prompt_and_generates_nothing(rig: Rig, tokenizer: Tokenizer) -> None:
@@ -122,7 +126,7 @@ async def test_prompt_logprobs_stand_beside_a_chats_choices_and_in_those_of_a_co
 
 async def test_both_kinds_in_one_answer_tell_as_many_as_each_was_asked_for(rig: Rig) -> None:
     (choice,) = (await answered(rig, prompt=TEXT, prompt_logprobs=3, echo=True, logprobs=1))["choices"]
-    assert len(choice["logprobs"]["top_logprobs"][1]) == 1
+    assert len(choice["logprobs"]["top_logprobs"][1]) == 2
     assert len(choice["prompt_logprobs"][1]) == 4
 
 

@@ -272,6 +272,15 @@ def test_a_too_long_prompt_is_told_its_numbers() -> None:
         room(120, None, None, 100, "messages")
 
 
+def test_a_prompt_as_long_as_the_context_is_told_that_no_answer_fits_behind_it() -> None:
+    words = r"length is 100 tokens.*resulted in (at least )?100 tokens, and one at least must remain"
+    with pytest.raises(RequestError, match=words):
+        room(100, None, None, 100, "messages")
+    with pytest.raises(RequestError, match=words):
+        refuse_overlong(100, 100, "messages")
+    assert room(100, 0, 16, 100, "prompt") == 0
+
+
 def test_a_hopeless_prompt_is_told_the_least_it_can_be() -> None:
     with pytest.raises(RequestError, match=r"maximum context length is 100 tokens.*resulted in at least 100 tokens"):
         refuse_overlong(100, 100, "messages")

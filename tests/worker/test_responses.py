@@ -19,7 +19,7 @@ from paceline_core.clock import SystemClock
 from paceline_core.errors import RequestError
 from paceline_workers.server.chat import ChatTemplate
 from paceline_workers.server.openai.requests import parse
-from paceline_workers.server.openai.responses.items import turns_of
+from paceline_workers.server.openai.responses.items import located_turns
 from paceline_workers.server.openai.responses.request import ResponsesRequest
 from paceline_workers.server.tokenizer import Tokenizer
 
@@ -147,6 +147,21 @@ async def test_a_parsed_format_comes_back_as_its_class(folder: Path, tokenizer: 
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[0].content[0]"),
         ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input[0].call_id"),
         ({"max_output_tokens": 10_000_000}, "input"),
+        ({"input": [{"role": "", "content": "a"}]}, "input[0].role"),
+        ({"instructions": "be brief", "input": [{"role": "r" * 65, "content": "a"}]}, "input[0].role"),
+        (
+            {"input": [{"type": "function_call", "call_id": "c" * 129, "name": "f", "arguments": "{}"}]},
+            "input[0].call_id",
+        ),
+        ({"input": [{"type": "function_call", "call_id": "c", "name": "f" * 65, "arguments": "{}"}]}, "input[0].name"),
+        ({"input": [{"type": "function_call_output", "call_id": "c" * 129, "output": ""}]}, "input[0].call_id"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
+        ({"text": {"format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}}}, "text.format"),
+        ({"text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "x"}}}}, "text.format"),
+        (
+            {"text": {"format": {"type": "json_object"}}, "extra_body": {"structured_outputs": {"regex": "a"}}},
+            "structured_outputs",
+        ),
         ({"text": {"format": {"type": "x"}}}, "text.format"),
         ({"include": ["file_search_call.results"]}, "include"),
         ({"top_logprobs": 1}, "top_logprobs"),
@@ -161,6 +176,22 @@ async def test_what_is_refused_names_its_field(client: AsyncOpenAI, fields: dict
         await client.responses.create(**BODY | fields)
     assert caught.value.param == param
     assert f"`{param}`" in str(caught.value) or param in str(caught.value)
+    for name in ('json_schema": {', "response_format", "messages[", "max_completion_tokens", "tool_calls"):
+        assert name not in caught.value.message, "a chat's name for it"
+
+
+async def test_a_template_that_knows_no_results_of_calls_is_told_by_the_item(rig: Rig) -> None:
+    picky = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('role tool is unknown') }}{% endif %}"
+    template = ChatTemplate(picky + "{% endfor %}", {}, SystemClock().utc, "test")
+    object.__setattr__(rig.worker.parts.model, "template", template)
+    items = [{"role": "user", "content": "a"}, {"type": "function_call_output", "call_id": "1", "output": "b"}]
+    response = await rig.http.post(ROUTE, json={"model": "chat", "instructions": "be brief", "input": items})
+    error = response.json()["error"]
+    words = "role tool is unknown (`input[1]`, the result of a call, has the role `tool`)"
+    assert (error["param"], error["message"].endswith(words)) == ("input", True)
+    body = {"model": "chat", "instructions": "be brief", "input": items, "truncation": "auto"}
+    message = (await rig.http.post(ROUTE, json=body)).json()["error"]["message"]
+    assert "`input`, the result of a call" in message, "turns may have gone, so no place is told"
 
 
 async def test_log_probabilities_come_with_the_text_at_wish(client: AsyncOpenAI) -> None:
@@ -185,7 +216,9 @@ def test_items_become_the_turns_of_a_chat() -> None:
         {"id": str(at), "type": "function", "function": {"name": name, "arguments": "{}"}}
         for at, name in ((1, "f"), (2, "g"))
     ]
-    assert turns_of("be brief", items) == [
+    located = located_turns("be brief", items)
+    assert [place for place, _ in located] == ["instructions", "input[0]", "input[1]", "input[5]", "input[6]"]
+    assert [turn for _, turn in located] == [
         {"role": "system", "content": "be brief"},
         {"role": "user", "content": "ab"},
         {"role": "assistant", "content": "c", "reasoning_content": "hm", "tool_calls": calls},
@@ -244,7 +277,7 @@ def test_text_behind_a_call_belongs_to_the_turn_that_calls() -> None:
         {"type": "message", "role": "assistant", "content": "c"},
         {"type": "function_call_output", "call_id": "1", "output": "d"},
     ]
-    turns = turns_of(None, items)
+    turns = [turn for _, turn in located_turns(None, items)]
     assert [(turn["role"], turn["content"]) for turn in turns] == [("user", "a"), ("assistant", "bc"), ("tool", "d")]
     assert len(turns[1]["tool_calls"]) == 1
 

@@ -11,6 +11,8 @@ from tests.worker.conftest import TEXT
 from tests.worker.harness import LIMIT_S, Rig, eventually, running
 from tests.worker.scripted_engine import Script
 
+from paceline_core.clock import SystemClock
+from paceline_workers.server.chat import ChatTemplate
 from paceline_workers.server.openai.tokenizing import IDS_LIMIT
 from paceline_workers.server.threads import THREADS
 
@@ -40,6 +42,37 @@ async def test_a_prompt_counts_what_the_generating_routes_count(rig: Rig) -> Non
     assert (await posted(rig, "/tokenize", prompt=TEXT))["count"] == usage["prompt_tokens"]
     usage = (await posted(rig, "/v1/chat/completions", model="chat", messages=HELLO))["usage"]
     assert (await posted(rig, "/tokenize", messages=HELLO))["count"] == usage["prompt_tokens"]
+
+
+@pytest.mark.parametrize("picky", [False, True])
+async def test_a_chat_is_counted_or_refused_as_it_is_answered(rig: Rig, picky: bool) -> None:
+    if picky:
+        template = ChatTemplate(
+            "{{ messages[0].content }}{{ documents }}{{ enable_thinking }}", {}, SystemClock().utc, "t"
+        )
+        object.__setattr__(rig.worker.parts.model, "template", template)
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    refused = 0
+    for fields in (
+        {"tools": tools},
+        {"tools": tools, "tool_choice": "none"},
+        {"tools": tools, "tool_choice": "required"},
+        {"tools": tools, "tool_choice": {"type": "function", "function": {"name": "g"}}},
+        {"tool_choice": "required"},
+        {"documents": [{"title": "a"}]},
+        {"documents": "a"},
+        {"reasoning_effort": "none"},
+        {"reasoning_effort": "much"},
+    ):
+        chat: dict[str, Any] = {"model": "chat", "messages": HELLO} | fields
+        counted = await rig.http.post("/tokenize", json=chat)
+        answered = await rig.http.post("/v1/chat/completions", json=chat | {"max_tokens": 1})
+        refused += answered.status_code != 200
+        if answered.status_code == 200:
+            assert counted.json()["count"] == answered.json()["usage"]["prompt_tokens"], fields
+        else:
+            assert counted.json()["error"] == answered.json()["error"], fields
+    assert refused == 6
 
 
 async def test_messages_may_be_told_without_the_assistants_turn(rig: Rig) -> None:

@@ -121,7 +121,7 @@ async def test_malformed_json_is_refused(rig: Rig) -> None:
 
 async def test_an_unsupported_field_is_named(rig: Rig) -> None:
     message = check_error(await rig.http.post(CHAT, json=HELLO | {"audio": {}}), Code.INVALID_REQUEST, "audio")
-    assert message == "`audio` is not supported here; leave it out."
+    assert message == "`audio` is not supported here: the models here write text. Leave it out."
 
 
 async def test_a_prompt_longer_than_the_context_is_told_the_numbers(folder: Path) -> None:

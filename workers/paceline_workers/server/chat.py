@@ -115,9 +115,9 @@ class ChatTemplate:
         except FAULTS as error:
             fault = error
         try:
-            return self._rendered(messages, whole, how) if (whole := _whole(tools)) else _refuse(fault)
+            return self._rendered(messages, whole, how) if (whole := _whole(tools)) else _refuse(fault, messages)
         except FAULTS:
-            return _refuse(fault)
+            return _refuse(fault, messages)
 
     def _rendered(self, messages: Sequence[Message], tools: Sequence[Tool], how: Rendering) -> str:
         return self._continued(messages, tools, how) if how.continues else self._render(messages, tools, how)
@@ -178,8 +178,11 @@ def _whole(tools: Sequence[Tool]) -> list[Tool]:
     return [{**tool, "function": least | {k: v for k, v in tool["function"].items() if v}} for tool in tools]
 
 
-def _refuse(fault: Exception) -> NoReturn:
-    message = f"The model's chat template refuses these messages: {fault}"
+def _refuse(fault: Exception, messages: Sequence[Message]) -> NoReturn:
+    """Not every template knows the role of a call's result, which some APIs do not call a role at all."""
+    results = [place for place, message in enumerate(messages) if message["role"] == "tool"]
+    first = f" (`messages[{results[0]}]`, the result of a call, has the role `tool`)" if results else ""
+    message = f"The model's chat template refuses these messages: {fault}{first}"
     raise RequestError(Code.INVALID_REQUEST, message, param="messages") from None
 
 

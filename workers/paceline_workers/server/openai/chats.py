@@ -114,9 +114,7 @@ def _or_calls(model: ServedModel, request: ChatRequest, tools: ToolParsing | Non
 async def _chat_prompt(model: ServedModel, request: ChatRequest, asked: Asked, prompt: str) -> tuple[str, list[int]]:
     """A chat's prompt as the template writes it, and its ids. Raises RequestError."""
     context, tokenizer = asked.started.max_model_len, model.tokenizer
-    text = model.render(
-        request.messages, request.offered, request.rendering(request.documents, request.reasoning_effort)
-    )
+    text = model.prompt(request.messages, request)
     how = Encoding(bool(request.add_special_tokens), request.truncation(context, request.limit or 0))
     how.check(text, tokenizer, context, prompt)
     if how.special:

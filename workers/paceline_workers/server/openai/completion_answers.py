@@ -90,7 +90,9 @@ class CompletionShape:
 
 
 def _add(out: TextLogprobs, texts: TokenTexts, token: int, score: Logprob | None) -> None:
-    """What is told of a token; of candidates that have one name, the token itself or else the likeliest counts."""
+    """What is told of a token: the likeliest candidates and itself, so one more than were asked for where it is none of
+    them, as in OpenAI's API and vLLM. Of candidates that have one name, the token itself or else the likeliest counts.
+    """
     name = texts.name(token)
     out.text_offset.append(texts.offset)
     out.tokens.append(name)
@@ -103,7 +105,6 @@ def _add(out: TextLogprobs, texts: TokenTexts, token: int, score: Logprob | None
         named: dict[str, float] = {}
         for other, value in top:
             named.setdefault(texts.name(other), max(value, LOWEST))
-        if token in dict(top):
-            named[name] = max(logprob, LOWEST)
+        named[name] = max(logprob, LOWEST)
         out.top_logprobs.append(named)
     texts.add(token)

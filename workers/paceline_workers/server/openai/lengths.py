@@ -37,7 +37,7 @@ def room(prompt: int, asked: int | None, default: int | None, context: int, para
     """
     left = context - prompt
     if left < (asked != 0):
-        raise _no_room(str(prompt), context, param)
+        raise _no_room(prompt, str(prompt), context, param)
     if asked is not None and asked > left:
         raise _too_long(
             f"This model's maximum context length is {context} tokens. However, you requested {prompt + asked} tokens "
@@ -50,7 +50,7 @@ def room(prompt: int, asked: int | None, default: int | None, context: int, para
 def refuse_overlong(least: int, context: int, param: str, output: int = 1) -> None:
     """Refuse a prompt of `least` tokens or more, not encoded yet, that leaves no room anyway. Raises RequestError."""
     if least + output > context:
-        raise _no_room(f"at least {least}", context, param)
+        raise _no_room(least, f"at least {least}", context, param)
 
 
 def most_counted(context: int) -> int:
@@ -66,10 +66,11 @@ def refuse_uncountable(text: str, context: int, param: str) -> None:
         raise RequestError(Code.INVALID_REQUEST, words, param=param)
 
 
-def _no_room(prompt: str, context: int, param: str) -> RequestError:
+def _no_room(prompt: int, told: str, context: int, param: str) -> RequestError:
+    rest = ", and one at least must remain for the output" if prompt == context else ""
     return _too_long(
-        f"This model's maximum context length is {context} tokens. However, your {param} resulted in {prompt} "
-        f"tokens. Please reduce the length of the {param}.", param
+        f"This model's maximum context length is {context} tokens. However, your {param} resulted in {told} "
+        f"tokens{rest}. Please reduce the length of the {param}.", param
     )  # fmt: skip
 
 

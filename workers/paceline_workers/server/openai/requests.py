@@ -13,14 +13,15 @@ from pydantic import Field, PlainValidator, ValidationError
 
 from paceline_core.nesting import check_shape
 from paceline_workers.server.openai.body import Body, invalid
+from paceline_workers.server.openai.chat_fields import ChatFields
 from paceline_workers.server.openai.fields import Route, refuse_unsupported
 from paceline_workers.server.openai.inputs import Input, inputs, is_ids
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT, Message
-from paceline_workers.server.openai.prompt_fields import DOCUMENTS_LIMIT, CacheFields, Effort, TemplateFields
+from paceline_workers.server.openai.prompt_fields import CacheFields
 from paceline_workers.server.openai.prompt_logprobs import MOST
 from paceline_workers.server.openai.refusals import refusal, unreadable
 from paceline_workers.server.openai.structured import wished
-from paceline_workers.server.openai.tools import CALLS_LIMIT, TOOLS_LIMIT, Tool, ToolChoice
+from paceline_workers.server.openai.tools import CALLS_LIMIT
 from paceline_workers.server.tools.forced import schema_of
 
 BIAS_LIMIT = 1024
@@ -199,7 +200,7 @@ class GenerateRequest(CacheFields):
             raise invalid(f"`{field}` cannot be followed together with `use_beam_search`; send one.", field)
 
 
-class ChatRequest(GenerateRequest, TemplateFields):
+class ChatRequest(GenerateRequest, ChatFields):
     """`POST /v1/chat/completions`."""
 
     route: ClassVar[str] = Route.CHAT
@@ -207,11 +208,7 @@ class ChatRequest(GenerateRequest, TemplateFields):
     messages: list[Message] = Field(min_length=1, max_length=MESSAGES_LIMIT)
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MOST)
-    tools: list[Tool] = Field(default=[], max_length=TOOLS_LIMIT)
-    tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = True
-    documents: list[dict[str, Any]] = Field(default=[], max_length=DOCUMENTS_LIMIT)
-    reasoning_effort: Effort | None = None
     return_prompt_text: bool = False
     echo: bool = False
     include_reasoning: bool = True
@@ -227,24 +224,13 @@ class ChatRequest(GenerateRequest, TemplateFields):
         last = self.messages[-1]
         return last.content if self.echo and (not self.begins_turn or last.role == "assistant") else ""
 
-    @property
-    def offered(self) -> list[Tool]:
-        """The tools that may be called."""
-        return [] if self.tool_choice == "none" else self.tools
-
     def check(self) -> None:
         """What no field can tell alone. Raises RequestError."""
         super().check()
         if self.top_logprobs and not self.logprobs:
             raise invalid("`top_logprobs` is for requests whose `logprobs` is true.", "top_logprobs")
-        self._check_choice()
         for index, message in enumerate(self.messages):
             message.check_at(f"messages[{index}]")
-
-    @property
-    def forced(self) -> str | None:
-        """The function that must be called, "" for any of them, None where none must."""
-        return self.tool_choice[1:] if self.tool_choice[0] == "=" else "" if self.tool_choice == "required" else None
 
     @property
     def wished(self) -> tuple[str, str]:
@@ -262,12 +248,6 @@ class ChatRequest(GenerateRequest, TemplateFields):
     def most_calls(self) -> int:
         """That one answer may hold."""
         return CALLS_LIMIT if self.parallel_tool_calls else 1
-
-    def _check_choice(self) -> None:
-        names = {tool.function.name for tool in self.tools}
-        if self.forced is not None and not (self.forced in names if self.forced else names):
-            wanted = f"the function `{self.forced[:64]}`" if self.forced else "a function"
-            raise invalid(f"`tool_choice` wants {wanted}, which `tools` does not hold.", "tool_choice")
 
 
 class CompletionRequest(GenerateRequest):

@@ -9,6 +9,7 @@ from paceline_core.errors import Code, RequestError
 from paceline_workers.server.chat import PLAIN, ChatTemplate, Rendering
 from paceline_workers.server.filters.hook import Filters
 from paceline_workers.server.grammar_checks import checked_here
+from paceline_workers.server.openai.chat_fields import ChatFields
 from paceline_workers.server.openai.messages import Message
 from paceline_workers.server.openai.sampled import Check
 from paceline_workers.server.openai.template_values import check_arguments, check_values
@@ -68,6 +69,11 @@ class ServedModel:
         for name, value in (("tools", given), ("documents", how.documents), ("chat_template_kwargs", how.variables)):
             check_values(name, value)
         return self.template.render([message.plain() for message in messages], given, how)
+
+    def prompt(self, messages: Sequence[Message], fields: ChatFields) -> str:
+        """The prompt of a chat whose tools can be called. Raises RequestError."""
+        self.parser(fields.offered, fields.forced)
+        return self.render(messages, fields.offered, fields.rendering(fields.documents, fields.reasoning_effort))
 
     def parser(self, tools: Sequence[Tool], forced: str | None = None, most: int = CALLS_LIMIT) -> "ToolParsing | None":
         """How calls of `tools` are found, or the `forced` one, at most so many; None without. Raises RequestError."""

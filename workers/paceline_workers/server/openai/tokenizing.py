@@ -14,20 +14,19 @@ from pydantic import Field, PlainValidator
 from paceline_workers.server.asgi import Receive, Scope, Send
 from paceline_workers.server.conduct import Parts, unless_gone
 from paceline_workers.server.openai.body import Body, invalid
+from paceline_workers.server.openai.chat_fields import ChatFields
 from paceline_workers.server.openai.fields import Route
 from paceline_workers.server.openai.inputs import is_ids
 from paceline_workers.server.openai.lengths import refuse_uncountable
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT, Message
-from paceline_workers.server.openai.prompt_fields import TemplateFields
 from paceline_workers.server.openai.requests import parse
 from paceline_workers.server.openai.served import ServedModel
-from paceline_workers.server.openai.tools import TOOLS_LIMIT, Tool
 
 IDS_LIMIT = 1 << 17
 """Ids that are spelt whatever the context; more only where the context is longer. A million hold the loop up 60 ms."""
 
 
-class TokenizeRequest(TemplateFields):
+class TokenizeRequest(ChatFields):
     """`POST /tokenize`: a prompt, or messages; `add_special_tokens` is as the generating route would do."""
 
     route: ClassVar[str] = Route.TOKENIZE
@@ -35,7 +34,6 @@ class TokenizeRequest(TemplateFields):
     model: str | None = None
     prompt: str | None = None
     messages: list[Message] | None = Field(default=None, min_length=1, max_length=MESSAGES_LIMIT)
-    tools: list[Tool] = Field(default=[], max_length=TOOLS_LIMIT)
     return_token_strs: bool = False
 
     def check(self) -> None:
@@ -133,6 +131,6 @@ async def _tokens(model: ServedModel, asked: TokenizeRequest, context: int) -> l
     if asked.prompt is not None:
         refuse_uncountable(asked.prompt, context, "prompt")
         return await model.tokenizer.encode(asked.prompt, special=asked.add_special_tokens is not False)
-    text = model.with_template(asked.chat_template).render(asked.messages or [], asked.tools, asked.rendering())
+    text = model.with_template(asked.chat_template).prompt(asked.messages or [], asked)
     refuse_uncountable(text, context, "messages")
     return await model.tokenizer.encode(text, special=asked.add_special_tokens is True)

@@ -114,7 +114,10 @@ GENERATING_FIELDS: tuple[Field, ...] = (
         "of the model's own distribution, before temperature and filters",
     ),
     served("top_logprobs", CHAT, BOTH, "up to 20, only with `logprobs`"),
-    served("logprobs", COMPLETIONS, BOTH, "a number up to 20"),
+    served(
+        "logprobs", COMPLETIONS, BOTH,
+        "a number up to 20; `top_logprobs` have the token itself too, so one more where it is not among the likeliest",
+    ),
     served(
         "prompt_logprobs", GENERATING, VLLM,
         "up to 20 candidates of each token of the prompt, beside a chat's choices, or in those of a completion; never "
@@ -188,21 +191,33 @@ GENERATING_FIELDS: tuple[Field, ...] = (
     # Not served
     refused("audio", CHAT, OPENAI, "the models here write text"),
     refused("modalities", CHAT, OPENAI, "the models here write text", ["text"]),
-    refused("functions", CHAT, OPENAI, "the older form of `tools`", []),
-    refused("function_call", CHAT, OPENAI, "the older form of `tool_choice`", "none", "auto"),
-    refused("web_search_options", CHAT, OPENAI, "nothing here searches"),
+    refused("functions", CHAT, OPENAI, "send `tools`, its newer form", []),
+    refused("function_call", CHAT, OPENAI, "send `tool_choice`, its newer form", "none", "auto"),
+    refused("web_search_options", CHAT, OPENAI, "nothing here searches; offer a function in `tools`"),
     refused("moderation", CHAT, OPENAI, "a service's `filters` judge texts"),
     refused("verbosity", CHAT, OPENAI, "say it in the prompt", "medium"),
-    refused("suffix", COMPLETIONS, BOTH, "needs a model made to fill in, which none of those served here is", ""),
-    refused("prompt_embeds", COMPLETIONS, VLLM, "a prompt is text or token ids", []),
-    refused("logprob_token_ids", GENERATING, VLLM, "log-probabilities of these tokens alone"),
-    refused("thinking_token_budget", GENERATING, VLLM, "how many tokens the model thinks", -1),
-    refused("watermarking", GENERATING, VLLM, "marks in the choice of tokens", False),
-    refused("repetition_detection", GENERATING, VLLM, "ends texts that repeat themselves", {}),
-    refused("kv_transfer_params", GENERATING, VLLM, "keys and values from another engine", {}),
-    refused("ec_transfer_params", GENERATING, VLLM, "encoded images from another engine", {}),
-    refused("vllm_xargs", GENERATING, VLLM, "settings of vLLM's extensions", {}),
-    refused("logits_processors", GENERATING, OLD_VLLM, "code that changes how tokens are chosen", []),
+    refused("suffix", COMPLETIONS, BOTH, "it needs a model made to fill in, which none of those served here is", ""),
+    refused("prompt_embeds", COMPLETIONS, VLLM, "send text or token ids as `prompt`", []),
+    refused(
+        "logprob_token_ids", GENERATING, VLLM,
+        "log-probabilities are told of the likeliest tokens; send `logprobs`, in a chat with `top_logprobs`",
+    ),
+    refused(
+        "thinking_token_budget", GENERATING, VLLM,
+        "reasoning has no limit of its own; send `max_tokens`, which counts it too", -1,
+    ),
+    refused("watermarking", GENERATING, VLLM, "the choice of tokens is not marked", False),
+    refused(
+        "repetition_detection", GENERATING, VLLM,
+        "a text that repeats itself is not ended; send `frequency_penalty`, `stop` or `max_tokens`", {},
+    ),
+    refused("kv_transfer_params", GENERATING, VLLM, "keys and values come from no other engine", {}),
+    refused("ec_transfer_params", GENERATING, VLLM, "images are not taken", {}),
+    refused("vllm_xargs", GENERATING, VLLM, "there are none of vLLM's extensions", {}),
+    refused(
+        "logits_processors", GENERATING, OLD_VLLM,
+        "no code of a request is run; send `logit_bias`, `allowed_token_ids` or `bad_words`", [],
+    ),
     refused("guided_whitespace_pattern", GENERATING, OLD_VLLM, "send `structured_outputs.whitespace_pattern`"),
     # What cannot change the answer
     ignored("user", GENERATING, BOTH, "who asks is told by the key"),

@@ -44,6 +44,6 @@ MESSAGES_FIELDS = (
     refused("output_format", MESSAGES, (), "send `output_config.format`"),
     refused("container", MESSAGES, (), "nothing is run here"),
     refused("mcp_servers", MESSAGES, (), "no server is asked here", []),
-    refused("kv_transfer_params", MESSAGES, VLLM, "keys and values from another engine", {}),
+    refused("kv_transfer_params", MESSAGES, VLLM, "keys and values come from no other engine", {}),
 )  # fmt: skip
 """In the order of docs/api.md."""

@@ -41,7 +41,7 @@ OTHER_FIELDS: tuple[Field, ...] = (
     refused("embed_dtype", EMBEDDINGS, VLLM, "vectors are float32", "float32"),
     refused("endianness", EMBEDDINGS, VLLM, "vectors are little-endian", "native", "little"),
     refused("use_activation", EMBEDDINGS, VLLM, "vectors have length 1", True),
-    refused("chat_template", EMBEDDINGS, VLLM, "of `messages`"),
+    refused("chat_template", EMBEDDINGS, VLLM, "there are no `messages`; send `input`"),
     ignored("chat_template_kwargs", EMBEDDINGS, VLLM, "of `messages`"),
     ignored("add_generation_prompt", EMBEDDINGS, VLLM, "of `messages`"),
     ignored("continue_final_message", EMBEDDINGS, VLLM, "of `messages`"),
@@ -56,7 +56,11 @@ OTHER_FIELDS: tuple[Field, ...] = (
         "a text of at most 262,144 characters, or 16 for each token of the context where that is more",
     ),
     served("messages", TOKENIZE, VLLM, "a chat instead of a prompt"),
-    served("tools", TOKENIZE, VLLM, "of the chat"),
+    served("tools", TOKENIZE, VLLM, "as in a chat"),
+    *(
+        served(name, TOKENIZE, (), "as in a chat")
+        for name in ("tool_choice", "documents", "reasoning_effort")
+    ),
     served("add_special_tokens", TOKENIZE, VLLM, "left out, it is as the generating route does"),
     served("add_generation_prompt", TOKENIZE, VLLM, "as in a chat"),
     served(

@@ -1,5 +1,6 @@
 """What a row of the table says of a field."""
 
+import json
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -42,7 +43,9 @@ class Support(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of some routes. `neutral`: the values of a refused field that ask for nothing."""
+    """One field of some routes. `note`: of a refused field, why it is refused or what to send in its place, for docs
+    and refusal. `neutral`: the values of a refused field that ask for nothing.
+    """
 
     name: str
     routes: tuple[Route, ...]
@@ -50,6 +53,17 @@ class Field:
     support: Support
     note: str
     neutral: tuple[Any, ...] = ()
+
+    @property
+    def passing(self) -> str:
+        """The neutral values as JSON, for the docs and for the refusal."""
+        return " and ".join(f"`{json.dumps(value)}`" for value in self.neutral)
+
+    @property
+    def refusal(self) -> str:
+        """What a client reads that sent another value."""
+        instead = f", or send {self.passing.replace(' and ', ' or ')}" if self.neutral else ""
+        return f"`{self.name}` is not supported here: {self.note}. Leave it out{instead}."
 
 
 CHAT = (Route.CHAT,)

@@ -64,7 +64,7 @@ def refuse_unsupported(route: str, unread: Mapping[str, Any]) -> None:
     for name, value in unread.items():
         row = field_of(route, name)
         if row is not None and row.support is Support.REFUSED and not _neutral(row, value):
-            raise invalid(f"`{name}` is not supported here; leave it out.", name)
+            raise invalid(row.refusal, name)
         if row is None and route in _OTHER_FORMS:
             _refuse_chats_own(name, value)
 

@@ -11,14 +11,17 @@ from paceline_workers.server.openai.body import invalid
 
 Item = Mapping[str, Any]
 Turn = dict[str, Any]
+IDENTITY, FUNCTION = 128, 64
+"""Characters of a call's id and of its function's name, as in a chat."""
 _TEXTS = frozenset({"input_text", "output_text", "text", "reasoning_text", "summary_text"})
 
 
-def turns_of(instructions: str | None, given: str | Sequence[Any]) -> list[Turn]:
-    """The chat of an input. Raises RequestError naming the item."""
+def located_turns(instructions: str | None, given: str | Sequence[Any]) -> list[tuple[str, Turn]]:
+    """The chat of an input: where in the body each turn begins, and the turn. Raises RequestError naming the item."""
     turns: list[Turn] = [] if instructions is None else [{"role": "system", "content": instructions}]
+    places = ["instructions"] * len(turns)
     if isinstance(given, str):
-        return [*turns, {"role": "user", "content": given}]
+        return list(zip([*places, "input"], [*turns, {"role": "user", "content": given}], strict=True))
     names: dict[str, str] = {}
     for place, item in enumerate(given):
         where = f"input[{place}]"
@@ -30,7 +33,8 @@ def turns_of(instructions: str | None, given: str | Sequence[Any]) -> list[Turn]
             known = ", ".join(_TAKES)
             raise invalid(f"`{where}.type` must be one of {known}; others are not known here.", f"{where}.type")
         take(turns, item, where, names)
-    return turns
+        places += [where] * (len(turns) - len(places))
+    return list(zip(places, turns, strict=True))
 
 
 def _message(turns: list[Turn], item: Item, where: str, names: dict[str, str]) -> None:  # noqa: ARG001 - as the others
@@ -48,7 +52,7 @@ def _reasoning(turns: list[Turn], item: Item, where: str, names: dict[str, str])
 
 
 def _call(turns: list[Turn], item: Item, where: str, names: dict[str, str]) -> None:
-    identity, name = _text(item, "call_id", where), _text(item, "name", where)
+    identity, name = _text(item, "call_id", where, IDENTITY), _text(item, "name", where, FUNCTION)
     names[identity] = name
     turn = _assistant(turns)
     if turn is None:
@@ -59,7 +63,7 @@ def _call(turns: list[Turn], item: Item, where: str, names: dict[str, str]) -> N
 
 
 def _output(turns: list[Turn], item: Item, where: str, names: dict[str, str]) -> None:
-    identity = _text(item, "call_id", where)
+    identity = _text(item, "call_id", where, IDENTITY)
     turn = {"role": "tool", "content": _content(item.get("output"), f"{where}.output"), "tool_call_id": identity}
     turns.append(turn | ({"name": names[identity]} if identity in names else {}))
 
@@ -77,10 +81,12 @@ def _assistant(turns: list[Turn]) -> Turn | None:
     return turns[-1] if turns and turns[-1]["role"] == "assistant" else None
 
 
-def _text(item: Item, name: str, where: str) -> str:
+def _text(item: Item, name: str, where: str, most: int | None = None) -> str:
     value = item.get(name)
     if not isinstance(value, str):
         raise invalid(f"`{where}.{name}` must be a text.", f"{where}.{name}")
+    if most is not None and len(value) > most:
+        raise invalid(f"`{where}.{name}` holds at most {most} characters.", f"{where}.{name}")
     return value
 
 

@@ -1,6 +1,7 @@
 """From a response's body to a job: that of the chat it asks for, told in the form of responses."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -19,15 +20,25 @@ from paceline_workers.server.openai.responses.truncation import fitted
 from paceline_workers.server.openai.resumes import split
 from paceline_workers.server.openai.served import ServedModel
 
-_NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens", "response_format": "text.format"}
+_NAMES = {
+    "messages": "input",
+    "max_completion_tokens": "max_output_tokens",
+    "response_format": "text.format",
+    "logprobs": "include",
+}
+_FIELD = re.compile(r"(\w+)(?:\[(\d+)\])?(.*)", re.DOTALL)
+_QUOTED = re.compile(r"`([^`]+)`")
+_WITHIN = frozenset({"", ".role", ".content"})
+"""Parts of a turn that an item has by the same names."""
 
 
 async def responses_job(model: ServedModel, asked: Asked) -> Job:
     """A job from the body of `/v1/responses`. Raises RequestError."""
     body, resume = split(asked.body, asked.caller.resume)
     request = parse(ResponsesRequest, body)
-    with renamed(_NAMES):
+    with renamed(_NAMES, request.places):
         made = chat_of(request.chat(), body)
+    with renamed(_NAMES, tuple if request.truncation == "auto" else request.places):  # turns that go move the others
         if request.truncation == "auto":
             model.known(request.model)
             made, asked = await fitted(model, made, asked)
@@ -46,16 +57,28 @@ def chat_of(body: dict[str, Any], sent: bytes) -> ChatRequest:
 
 
 @contextmanager
-def renamed(names: Mapping[str, str]) -> Iterator[None]:
-    """What is refused of a chat is named as the client knows it."""
+def renamed(names: Mapping[str, str], places: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
+    """What is refused of a chat is named as the client knows it: its fields by `names`, its turns by the `places` in
+    the body that they came from. Known hole: a function or a word of the client's own that is called as such a field
+    is renamed too, where a message quotes it.
+    """
     try:
         yield
     except RequestError as error:
-        field = (error.param or "").split("[")[0].split(".")[0]
-        if field not in names:
-            raise
-        words = error.message.replace(f"`{error.param}`", f"`{names[field]}`")
-        raise RequestError(error.code, words, param=names[field], headers=error.headers) from None
+        param = error.param and _named(error.param, names, places)
+        words = _QUOTED.sub(lambda found: f"`{_named(found[1], names, places)}`", error.message)
+        raise RequestError(
+            error.code, words, param=param, retry_after=error.retry_after, headers=error.headers
+        ) from None
+
+
+def _named(path: str, names: Mapping[str, str], places: Callable[[], Sequence[str]]) -> str:
+    found = _FIELD.fullmatch(path)
+    field, turn, rest = found.groups() if found else ("", None, "")
+    if field in names and turn is not None:
+        known = places()
+        return known[int(turn)] + (rest if rest in _WITHIN else "") if int(turn) < len(known) else names[field]
+    return names[field] + path.removeprefix(field) if field in names else path
 
 
 def _answer(told: Mapping[str, Any], shape: Shape, identity: str, created: int, _prompt: int) -> WritingShape:

@@ -12,7 +12,7 @@ from paceline_workers.server.openai.fields import Route
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT
 from paceline_workers.server.openai.prompt_fields import Effort
 from paceline_workers.server.openai.prompt_logprobs import MOST
-from paceline_workers.server.openai.responses.items import turns_of
+from paceline_workers.server.openai.responses.items import located_turns
 from paceline_workers.server.openai.tools import NAME, TOOLS_LIMIT
 
 _LOGPROBS = "message.output_text.logprobs"
@@ -48,10 +48,19 @@ class Reasoning(Body):
     summary: Any = None
 
 
+def _format(value: Any) -> dict[str, Any]:
+    match value:
+        case {"type": "text" | "json_object"} | {"type": "json_schema", "schema": dict()}:
+            return dict(value)
+    raise ValueError(
+        'must be {"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "name": ..., "schema": {...}}'
+    )
+
+
 class Text(Body):
     """What the answer's text must be."""
 
-    format: dict[str, Any] | None = None
+    format: Annotated[dict[str, Any], PlainValidator(_format)] | None = None
     verbosity: Literal["medium"] | None = None
 
 
@@ -130,7 +139,7 @@ class ResponsesRequest(Body):
     def chat(self) -> dict[str, Any]:
         """The body of the chat that this asks for. Raises RequestError."""
         body: dict[str, Any] = {name: getattr(self, name) for name in _SAME if name in self.model_fields_set}
-        body["messages"] = turns_of(self.instructions, self.input)
+        body["messages"] = [turn for _, turn in located_turns(self.instructions, self.input)]
         body["tools"] = [tool.chat() for tool in self.tools]
         body["tool_choice"] = self._chat_choice()
         if self.max_output_tokens is not None:
@@ -142,6 +151,10 @@ class ResponsesRequest(Body):
         if _LOGPROBS in self.include:
             body |= {"logprobs": True, "top_logprobs": self.top_logprobs}
         return body
+
+    def places(self) -> list[str]:
+        """Where in the body each turn of the chat came from."""
+        return [place for place, _ in located_turns(self.instructions, self.input)]
 
     def check(self) -> None:
         """What no field can tell alone. Raises RequestError."""
