@@ -19,7 +19,6 @@ Known hole: a grammar may lead to where nothing can follow (a property that no v
 """
 
 import json
-import re
 import time
 from collections.abc import Callable
 from functools import cache
@@ -28,7 +27,8 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from paceline_workers.engine.sampling.grammar_bounds import lark_fault, regex_fault, schema_fault
-from paceline_workers.engine.sampling.schemas import place, readable
+from paceline_workers.engine.sampling.schema_faults import in_words
+from paceline_workers.engine.sampling.schemas import readable
 
 LONGEST = 1 << 16
 """Characters of a grammar."""
@@ -45,7 +45,6 @@ FIRST_S = 0.025
 """Of CPU time for the first mask, which no limit of the library bounds: 0.1 s where a text of a million letters is
 forced, and all choices of a request need it in one step. Common grammars take less than 1 ms."""
 _DEEPEST = 64
-_UNFOLLOWED = re.compile(r'Unimplemented keys: \["([^"]+)"')
 _SPACES: Any = {"whitespace_pattern": " ?"}
 NOTHING = "NoExtensionBias"
 """The library's word for: no byte may come next, and the text may not end."""
@@ -115,11 +114,9 @@ def _refuse(fault: str) -> None:
 
 
 def _placed(notes: str, grammar: str) -> str:
-    """Why a grammar is wrong, with the path of a schema's keyword that the library does not follow."""
+    """Why a grammar is wrong, of a schema in its own words."""
     kind, _, text = grammar.partition(":")
-    keyword = _UNFOLLOWED.search(notes)
-    path = place(json.loads(text), keyword[1]) if keyword and kind == "json_schema" else ""
-    return f"no grammar can hold `{path}`; leave it out" if path else notes
+    return in_words(notes, json.loads(text)) if kind == "json_schema" else notes
 
 
 def _stuck(begin: LLMatcher, cpu: Callable[[], float]) -> str:

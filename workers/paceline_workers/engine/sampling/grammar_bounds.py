@@ -41,6 +41,8 @@ def schema_fault(schema: Mapping[str, Any]) -> str:
             return fault
         multiple = node.get("multipleOf")
         if isinstance(multiple, int | float) and not isinstance(multiple, bool):
+            if not multiple > 0:
+                return f"`{path}multipleOf` is {multiple}, and must be more than 0"
             if (size := _size(str(multiple))) > MULTIPLE:
                 return f"`{path}multipleOf` is {multiple}, and at most {MULTIPLE} without its decimal point is taken"
             multiples.add(size)
@@ -114,7 +116,8 @@ def _text_fault(path: str, node: Mapping[str, Any]) -> str:
     patterns = node.get("patternProperties")
     for expression in [*expressions, *(patterns if isinstance(patterns, dict) else ())]:
         if fault := regex_fault(expression):
-            return f"the pattern of `{path.rstrip('.') or 'the schema'}` is too costly: {fault}"
+            key = "pattern" if expression in expressions else "patternProperties"
+            return f"`{path}{key}` is too costly: {fault}"
     return ""
 
 
