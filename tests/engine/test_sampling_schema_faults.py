@@ -26,6 +26,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"type": "integer", "minimum": 2**63 - 2}, "`minimum` is 9223372036854775806", "up to 999999999999999872"),
     ({"type": "integer", "minimum": 1.2, "maximum": 1.5}, "contains no integer values", ""),
     ({"properties": {"p": {"type": "number", "multipleOf": 0.57}}}, "`properties.p.multipleOf` (0.57)", "smaller unit"),
+    ({"type": "integer", "maximum": 10**400}, "a number in the schema is beyond 1.8e308", "send a smaller one"),
     ({"properties": {"p": {"not": {}}}}, "`properties.p.not`", "leave it out"),
 ]
 

@@ -45,6 +45,7 @@ FIRST_S = 0.025
 """Of CPU time for the first mask, which no limit of the library bounds: 0.1 s where a text of a million letters is
 forced, and all choices of a request need it in one step. Common grammars take less than 1 ms."""
 _DEEPEST = 64
+_HUGE = "a number in the schema is beyond 1.8e308, the largest that is read; send a smaller one"
 _SPACES: Any = {"whitespace_pattern": " ?"}
 NOTHING = "NoExtensionBias"
 """The library's word for: no byte may come next, and the text may not end."""
@@ -60,7 +61,7 @@ def check(grammar: str, tokenizer: LLTokenizer | None = None, cpu: Callable[[], 
     try:
         wrong, notes = LLMatcher.validate_grammar_with_warnings(source(grammar), limits=_limits(grammar))
     except ValueError as error:
-        return str(error)
+        return _HUGE if "number out of range" in str(error) else str(error)
     if wrong:
         return _placed("; ".join(notes), grammar)
     if any("no tokenizer" in note for note in notes) and not grammar.startswith("calls:"):
