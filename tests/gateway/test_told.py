@@ -26,6 +26,24 @@ def test_ids_are_put_together_by_choice() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("lines", "choices"),
+    [
+        ([b": p 0 -\n"], [ResumedChoice(ids=[], delivered=0)]),
+        ([b": p 0 - 2\n", b": p 0 1,2 0\n"], [ResumedChoice(ids=[1, 2], delivered=0)]),
+        ([b": p 0 1\n", b": p 1 2,3 0\n", b": p 3 4 0\n"], [ResumedChoice(ids=[1, 2, 3, 4], delivered=1)]),
+        ([b": p 0 1\n", b": p 1 2,3 0\n", b": p 1 4 1\n"], [ResumedChoice(ids=[1, 4])]),
+        ([b": p 0 1\n", b": p 1 2,3 0\n", b": p 0 4 1\n"], []),
+    ],
+    ids=["an opening", "nothing behind it", "held ids", "held ids that came anew", "delivered ids that came anew"],
+)
+def test_ids_that_brought_no_event_are_told_apart_and_may_come_anew(
+    lines: list[bytes], choices: list[ResumedChoice]
+) -> None:
+    resume = told(*lines).resume()
+    assert (resume.choices if resume else []) == choices
+
+
 def test_the_first_events_name_the_stream_and_no_later_ones() -> None:
     stream = told(b": p 0 1\n")
     stream.begin(b'data: {"id":"other","created":2}\n\n')

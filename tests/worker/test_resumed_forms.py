@@ -1,4 +1,4 @@
-"""Streams of `/v1/responses` and `/v1/messages` that lose their worker after any byte, within reasoning and calls too.
+"""Streams of three routes that lose their worker after any byte, within reasoning and calls too.
 
 The worker's bytes are its own, the gateway's reading of them is the gateway's own; what lies between is cut.
 """
@@ -19,6 +19,7 @@ from paceline_gateway.requests.stream import StreamScan
 from paceline_gateway.requests.told import Told
 from paceline_workers.server.tokenizer import Tokenizer
 
+CHAT = "/v1/chat/completions"
 REPLY = f"<think>Look 🔍.</think>Let me see.\n{CALL}"
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/responses": {
@@ -30,6 +31,13 @@ BODIES: dict[str, dict[str, Any]] = {
         "max_tokens": 900,
         "tools": [{"name": "get_weather", "input_schema": {"type": "object"}}],
     },
+    CHAT: {
+        "messages": [{"role": "user", "content": "hello"}],
+        "max_tokens": 900,
+        "tools": [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}],
+        "return_token_ids": True,
+        "logprobs": True,
+    },
 }
 
 
@@ -40,8 +48,16 @@ def cut(data: bytes, end: int) -> tuple[bytes, StreamScan, Told]:
     return scan.feed(data[:end]), scan, told
 
 
+def known(have: bytes, _scan: StreamScan, told: Told) -> tuple[int, str]:
+    """What tells one cut from another."""
+    resume = told.resume()
+    return len(have), resume.model_dump_json() if resume else ""
+
+
 def held(data: bytes) -> list[Any]:
     """What a client holds at the end: the texts of its deltas in order, the kinds of the other events, and the last."""
+    if b"chat.completion.chunk" in data:
+        return held_in_chat(data)
     found: list[Any] = [""]
     for event in events(data):
         if event == "[DONE]":
@@ -57,15 +73,32 @@ def held(data: bytes) -> list[Any]:
     return found
 
 
+def held_in_chat(data: bytes) -> list[Any]:
+    """The same of a chat: its roles, texts, arguments, finish reasons, token ids and scored tokens, put together."""
+    choices = [event["choices"][0] for event in events(data) if event != "[DONE]"]
+    deltas = [choice["delta"] for choice in choices]
+    calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+    return [
+        [delta["role"] for delta in deltas if delta.get("role")],
+        "".join(delta.get("reasoning_content") or "" for delta in deltas),
+        "".join(delta.get("content") or "" for delta in deltas),
+        "".join(call["function"].get("arguments") or "" for call in calls),
+        [choice["finish_reason"] for choice in choices if choice["finish_reason"]],
+        [token for choice in choices for token in choice["token_ids"]],
+        [scored["token"] for choice in choices for scored in (choice["logprobs"] or {}).get("content", ())],
+    ]
+
+
 @pytest.mark.parametrize("path", BODIES)
 async def test_a_client_holds_the_same_wherever_the_stream_was_cut(
     path: str, folder: Path, tokenizer: Tokenizer
 ) -> None:
     reply = tokenizer.encode_now(REPLY, special=False)
     body = {"model": "chat", "stream": True, **BODIES[path]}
-    async with running(Script(reply=reply, pause_s=0.0005), folder=folder, model=demo_with(TEMPLATE, folder)) as rig:
+    script = Script(reply=reply, pause_s=0.0005, logprobs=path == CHAT)
+    async with running(script, folder=folder, model=demo_with(TEMPLATE, folder)) as rig:
         whole = (await rig.http.post(path, json=body, headers=rig.hop)).content
-        passed = {len(cut(whole, end)[0]): end for end in range(len(whole) + 1)}
+        passed = {known(*cut(whole, end)): end for end in range(len(whole) + 1)}
         tried, last = 0, held(cut(whole, len(whole))[0])
         for end in passed.values():
             have, scan, told = cut(whole, end)

@@ -39,13 +39,16 @@ class MoveReason(StrEnum):
 
 
 class ResumedChoice(Part):
-    """One choice so far: all output ids whose events the client has; `ended` if it has the finish reason too.
+    """One choice so far: its output ids, and `ended` if the client has the finish reason too.
 
-    Choices beyond the last one that is told have said nothing yet.
+    `delivered`: the client has the events of so many of these ids; the others brought no event yet, since the worker
+    held their text back. None: of all of them. 0 without ids: it has the events that open the choice. Choices beyond
+    the last one that is told have said nothing yet.
     """
 
     ids: list[int]
     ended: bool = False
+    delivered: int | None = Field(default=None, ge=0, exclude_if=lambda count: count is None)
 
 
 class Resume(Message):

@@ -96,12 +96,12 @@ class StreamScan:
         before = meter.output
         if plain is None:
             lines = self._pieces(packet)
-            self.fresh = meter.output - before or _events(lines)
+            self.fresh = max(meter.output - before, 0) or _events(lines)
             if not (self._positions or meter.counted):
                 meter.output += len(_CONTENT.findall(lines))
         else:
             lines = self._plain(plain)
-            self.fresh = meter.output - before or 1
+            self.fresh = max(meter.output - before, 1)
         return lines if self.began else self._first(lines)
 
     def finish(self) -> bytes:

@@ -67,23 +67,38 @@ def piece(line: bytes) -> tuple[int, int, int, int] | None:
 
 
 def _choices(lines: list[bytearray]) -> list[ResumedChoice]:
-    """Empty unless each choice's ids begin at 0 and have no gap."""
+    """Empty unless each choice's ids begin at 0 and have no gap.
+
+    Ids that brought no event may come a second time: a worker that goes on may generate them anew.
+    """
     told: dict[int, list[int]] = {}
+    delivered: dict[int, int] = {}
     ended: set[int] = set()
     try:
-        for choice, position, ids, last in map(_read, lines):
+        for choice, position, ids, events, last in map(_read, lines):
             so_far = told.setdefault(choice, [])
-            if position != len(so_far) or choice >= CHOICES_LIMIT:
+            if not delivered.get(choice, 0) <= position <= len(so_far) or choice >= CHOICES_LIMIT:
                 return []
-            so_far += ids
+            so_far[position:] = ids
+            if events:
+                delivered[choice] = len(so_far)
             if last:
                 ended.add(choice)
     except ValueError:
         return []
-    return [ResumedChoice(ids=told.get(at, []), ended=at in ended) for at in range(max(told, default=-1) + 1)]
+    numbers = range(max(told, default=-1) + 1)
+    return [_choice(told.get(at, []), delivered.get(at), ended=at in ended) for at in numbers]
 
 
-def _read(line: bytearray) -> tuple[int, int, list[int], bool]:
+def _choice(ids: list[int], delivered: int | None, *, ended: bool) -> ResumedChoice:
+    """Without `delivered` where it says nothing more: all of some ids, or no event at all."""
+    if ids and (delivered := delivered or 0) == len(ids):
+        delivered = None
+    return ResumedChoice(ids=ids, ended=ended, delivered=delivered)
+
+
+def _read(line: bytearray) -> tuple[int, int, list[int], int, bool]:
     fields = bytes(line[2:]).split()
     choice, (position, ids, *rest) = (0, fields[1:]) if fields[0] == b"p" else (int(fields[1]), fields[2:])
-    return choice, int(position), [] if ids == b"-" else [int(token) for token in ids.split(b",")], b"end" in rest
+    new = [] if ids == b"-" else [int(token) for token in ids.split(b",")]
+    return choice, int(position), new, int(rest[0]) if rest else 1, b"end" in rest

@@ -9,10 +9,14 @@ from paceline_workers.server.output import Output
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`finish`: it had ended in an earlier life of its stream, and why; `told`: the client knows."""
+    """`finish`: it had ended in an earlier life of its stream, and why; `told`: the client knows.
+
+    `opened`: the client has the events that come before its text.
+    """
 
     submit: Submit
     output: Output
     shape: Shape
     finish: str = ""
     told: bool = False
+    opened: bool = False

@@ -1,6 +1,7 @@
 """A streamed answer as bytes, one write per batch of tokens: opening, text, finish reason, usage, `[DONE]`."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from msgspec import UNSET, UnsetType
 
@@ -18,7 +19,7 @@ class Events:
         self._job = job
         self._trusted = trusted
         self._began = False
-        self._opened = {index for index, choice in enumerate(job.choices) if choice.submit.produced}
+        self._opened = {index for index, choice in enumerate(job.choices) if choice.opened}
 
     def pieces(self, pieces: Iterable[tuple[int, Piece]]) -> bytes:
         """The events of what came for some choices; with a choice's first one, what comes before any text."""
@@ -44,10 +45,12 @@ class Events:
         opening = [] if index in self._opened else shape.opening()
         self._opened.add(index)
         writer = self._job.writer
-        events = writer.events(opening, self._usage(), opening=True)
-        for choice in shape.chunks(piece):
-            events += writer.events([choice], self._usage())
-        return b"".join((self._position(index, piece, len(events)), *events))
+        begin = writer.events(opening, self._usage(), opening=True)
+        events = [event for choice in shape.chunks(piece) for event in writer.events([choice], self._usage())]
+        if begin and not events:  # the opening brings none of the ids
+            begin = [self._position(index, replace(piece, ids=[]), len(begin)), *begin]
+            return b"".join((*begin, self._position(index, piece, 0)))
+        return b"".join((self._position(index, piece, len(begin) + len(events)), *begin, *events))
 
     def _position(self, index: int, piece: Piece, events: int) -> bytes:
         if not self._trusted:

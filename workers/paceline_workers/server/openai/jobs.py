@@ -190,7 +190,8 @@ async def job_of(
     choices = tuple(_choices(model, request, submits, asked.started, wanted))
     identity, created = wanted.identity or f"{wanted.kind.id_prefix}{name}", int(model.clock.utc().timestamp())
     if resume:
-        choices = await resumed(choices, resume, asked.started, model.tokenizer.size)
+        each_token = request.return_token_ids or wanted.logprobs >= 0
+        choices = await resumed(choices, resume, asked.started, model.tokenizer.size, each_token=each_token)
         identity, created = resume.id, resume.created
     writer: AnswerWriter = (
         wanted.own[0]

@@ -2,7 +2,9 @@
 
 The tokens so far run through a fresh detokenizer and stop matcher one by one, as they did the first time, and what
 comes out is forgotten: the client has it. So the two lives meet without a gap at any token, an open character or half
-a stop string included. A choice that had already ended only gets the finish reason that may be missing.
+a stop string included. Tokens whose text was held back (half a tool call) are taken in as well, unless the client is
+told the ids or log-probabilities of tokens: it has none of these, so they are generated anew. A choice that had already
+ended only gets the finish reason that may be missing.
 """
 
 import asyncio
@@ -36,8 +38,10 @@ def split(body: bytes, size: int) -> tuple[bytes, Resume | None]:
         raise _invalid(f"The resumption is malformed: {error}.") from None
 
 
-async def resumed(choices: Sequence[Choice], resume: Resume, started: Started, vocabulary: int) -> tuple[Choice, ...]:
-    """The choices as they stood. Raises RequestError."""
+async def resumed(
+    choices: Sequence[Choice], resume: Resume, started: Started, vocabulary: int, *, each_token: bool
+) -> tuple[Choice, ...]:
+    """The choices as they stood; `each_token`: the client is told something of each token. Raises RequestError."""
     if len(resume.choices) > len(choices):
         raise _invalid(f"The resumption holds {len(resume.choices)} choices, the request asks for {len(choices)}.")
     for choice, so_far in zip(choices, resume.choices, strict=False):
@@ -48,27 +52,30 @@ async def resumed(choices: Sequence[Choice], resume: Resume, started: Started, v
         raise _invalid(f"The resumption holds a token id that is not in 0 to {vocabulary - 1}.")
     silent = [ResumedChoice(ids=[])] * (len(choices) - len(resume.choices))
     pairs = zip(choices, [*resume.choices, *silent], strict=True)
-    return tuple([await _resumed(choice, so_far, started) for choice, so_far in pairs])
+    return tuple([await _resumed(choice, so_far, started, each_token=each_token) for choice, so_far in pairs])
 
 
-async def _resumed(choice: Choice, so_far: ResumedChoice, started: Started) -> Choice:
-    ids, finish = so_far.ids, finish_reason(choice.submit, so_far.ids, started)
-    for start in range(0, len(ids), _BLOCK):
+async def _resumed(choice: Choice, so_far: ResumedChoice, started: Started, *, each_token: bool) -> Choice:
+    opened = bool(so_far.ids) or so_far.delivered is not None
+    ids = so_far.ids[: so_far.delivered] if each_token else so_far.ids
+    finish = finish_reason(choice.submit, ids, started)
+    for start in range(0, max(len(ids), opened), _BLOCK):
         block, last = ids[start : start + _BLOCK], start + _BLOCK >= len(ids)
         end = finish if last else ""
         choice.shape.skip(choice.output.replay(block, end))
         await asyncio.sleep(0)  # a turn for everybody else
     return replace(
         choice,
-        submit=_going_on(choice.submit, ids),
+        submit=_going_on(choice.submit, ids, opened=opened),
         finish=choice.output.stopped or finish,
         told=so_far.ended,
+        opened=opened,
     )
 
 
-def _going_on(submit: Submit, ids: list[int]) -> Submit:
+def _going_on(submit: Submit, ids: list[int], *, opened: bool) -> Submit:
     """A stream that has begun is finished, however late; it has told what is to be told of its prompt."""
-    scores = -1 if ids else submit.prompt_logprobs
+    scores = -1 if opened else submit.prompt_logprobs
     return structs.replace(submit, produced=ids, deadline_s=0.0, prompt_logprobs=scores)
 
 
