@@ -24,7 +24,7 @@ from paceline_gateway.http.message import Headers
 from paceline_gateway.http.upstream import Loss
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.requests.nouns import Record
-from paceline_gateway.requests.suspicion import PROOF, Part
+from paceline_gateway.requests.suspicion import Part, proof
 from paceline_gateway.routing.worker import Worker
 
 _log = get_logger(__name__)
@@ -33,6 +33,8 @@ UNKNOWN_S = 2.5
 """Longer than `keep_reading` waits between two tries."""
 BUSY_S = 0.1
 """How long a worker is taken to have another gateway's suspect after it has said so."""
+MOST = 9999
+"""Tokens of a trial that a worker can be told."""
 _SUSPECT, _MOVED, _ENGINE = SUSPECT.encode(), MOVED_HEADER.encode(), MoveReason.ENGINE.encode()
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _DOUBTFUL = frozenset({Loss.CLOSED, Loss.STALE})
@@ -114,7 +116,8 @@ class Deaths:
         """A header line for the worker that gets a suspect, while certainty comes first."""
         if slot is None or not slot.suspect or now >= slot.sure_until:
             return b""
-        return f"{SUSPECT}: {self._gateway}/{slot.id}.{slot.accused};{PROOF}\r\n".encode()
+        tokens = min(proof(sure=True, past=slot.past), MOST)
+        return f"{SUSPECT}: {self._gateway}/{slot.id}.{slot.accused};{tokens}\r\n".encode()
 
     def cleared(self, names: Iterable[str], calls: Mapping[int, C]) -> Iterator[C]:
         """Of the suspects that a worker says have got on, those of this gateway that have not been accused anew."""

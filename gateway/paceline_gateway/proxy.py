@@ -242,14 +242,15 @@ class Call:
 
     def cleared(self) -> None:
         """Its worker says that it has got on."""
-        self._got_on(PROOF)
+        self._got_on(max(PROOF - self._brought, 0))
 
     def _got_on(self, tokens: int) -> None:
         ticket, desk = self.ticket, self.desk
-        if ticket is not None and ticket.suspect and desk is not None:
-            self._brought += tokens
-            if desk.dispatcher.got_on(ticket, self._slot or ticket, self._brought, self._front.now()):
-                self._front.moved(desk)
+        self._brought += tokens
+        if ticket is None or desk is None or not (ticket.suspect or ticket.died_at):
+            return
+        if desk.dispatcher.got_on(ticket, self._slot or ticket, self._brought, self._front.now()):
+            self._front.moved(desk)
 
     def _collect(self, data: bytes) -> None:
         self._collected.append(data)
@@ -346,7 +347,8 @@ class Call:
 
     def _do_accuse(self, action: e.Accuse, now: float) -> bool:
         if self.desk is not None and self.ticket is not None:
-            self.desk.dispatcher.accuse(self.ticket, self._slot or self.ticket, action.part, now)
+            slot = self._slot or self.ticket
+            self.desk.dispatcher.accuse(self.ticket, slot, action.part, self._brought, now)
         return False
 
     def _do_deliver(self, _: e.Deliver, _now: float) -> bool:

@@ -24,7 +24,7 @@ from paceline_gateway.queues.peak import Peak
 from paceline_gateway.queues.shares import Shares
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.queues.turns import Turns
-from paceline_gateway.requests.suspicion import PROOF, Part, blame, patience_s, proof
+from paceline_gateway.requests.suspicion import PROOF, Part, blame, patience_s, proof, recurs
 from paceline_gateway.routing.fleet import Fleet
 from paceline_gateway.routing.policy import Ask, Pick
 from paceline_gateway.routing.worker import PLACES, Worker
@@ -172,29 +172,41 @@ class Dispatcher:
         running = [number for number, other in self._in_flight.items() if other is worker]
         fresh = [number for number in running if number not in self._parts]
         here = set(fresh)
-        self._parts |= blame(fresh, worker.trials & here, (worker.unbegun.keys() | worker.doubtful) & here)
+        likely, doubtful = worker.trials, worker.unbegun.keys() | worker.doubtful | worker.recurring
+        if worker.report is None or worker.report.gateways <= 1:
+            likely = likely | worker.recurring
+        self._parts |= blame(fresh, likely & here, doubtful & here)
         return bool(fresh)
 
     def part(self, ticket: Ticket) -> Part | None:
         """Its part in the death of the worker that it is at; None if that one has not died while it was there."""
         return self._parts.get(ticket.id)
 
-    def accuse(self, ticket: Ticket, slot: Ticket, part: Part, now: float) -> None:
-        """Note a request's part in a worker's death; `slot` is what it has at another worker, if it has."""
+    def accuse(self, ticket: Ticket, slot: Ticket, part: Part, tokens: int, now: float) -> None:
+        """Note a request's part in the death of a worker that brought so many tokens of it.
+
+        `slot` is what it has at another worker, if it has.
+        """
         if part is Part.BYSTANDER:
             ticket.bystander = True
             return
-        ticket.suspect, ticket.accused = True, ticket.accused + 1
+        ticket.past = tokens if recurs(ticket.died_at, tokens) else 0
+        ticket.suspect, ticket.accused, ticket.died_at = True, ticket.accused + 1, tokens if ticket.stream else 0
         ticket.sure_until = now + patience_s(ticket.accused)
         worker = self._in_flight.get(slot.id)
         if worker is not None:
             worker.trials.add(slot.id)
 
     def got_on(self, ticket: Ticket, slot: Ticket, tokens: int, now: float) -> bool:
-        """A suspect has brought so many tokens more than its client had; whether that clears it."""
-        if tokens < proof(sure=now < ticket.sure_until):
+        """A watched request has brought so many tokens more than its client had; whether that ends its trial."""
+        worker = self._in_flight.get(slot.id)
+        if worker is not None:
+            (worker.recurring.add if recurs(ticket.died_at, tokens) else worker.recurring.discard)(slot.id)
+        if tokens >= ticket.died_at + PROOF:
+            ticket.died_at = 0
+        if not ticket.suspect or tokens < proof(sure=now < ticket.sure_until, past=ticket.past):
             return False
-        ticket.suspect, worker = False, self._in_flight.get(slot.id)
+        ticket.suspect = False
         if worker is not None:
             _end_trial(worker, slot)
             if tokens < PROOF:
@@ -208,6 +220,7 @@ class Dispatcher:
         if worker is not None:
             _end_trial(worker, ticket)
             worker.doubtful.discard(ticket.id)
+            worker.recurring.discard(ticket.id)
             self._urgent -= ticket.request_class is URGENT
             worker.give(ticket.id, now, failed=suspect)
             ticket.avoid |= {worker.name}

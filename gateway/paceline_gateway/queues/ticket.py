@@ -38,6 +38,10 @@ class Ticket:
     """How often."""
     sure_until: float = 0.0
     """Until then its trial is to be certain rather than quick."""
+    died_at: int = 0
+    """Tokens that its stream had brought at a worker when that one died, until it has got past so many; 0 if none."""
+    past: int = 0
+    """Tokens that a trial for certain has to bring beyond PROOF: so many it had when it recurred (`died_at`)."""
     bystander: bool = False
     """Its worker died of another one."""
     charged: float = 0.0
@@ -49,6 +53,7 @@ class Ticket:
         """Carry on the suspicion of `other`, the same request's ticket at another service."""
         self.suspect, self.bystander = other.suspect, other.bystander
         self.accused, self.sure_until = other.accused, other.sure_until
+        self.died_at, self.past = other.died_at, other.past
 
     @property
     def cost(self) -> int:

@@ -214,7 +214,7 @@ class Fleet:
         """Whether a suspect, or one that is none, may go there as far as trials are concerned."""
         if sure is None:
             return now >= worker.shut
-        if sure and (worker.unbegun or now < worker.tries_until):
+        if sure and (worker.unbegun or worker.recurring or now < worker.tries_until):
             return False
         return len(worker.trials) < places(sure=sure)
 

@@ -88,6 +88,8 @@ class Worker:
     """Its process has ended without a word, and no report has come since."""
     trials: set[int] = field(default_factory=set)
     """Tickets of the suspects that are on trial there."""
+    recurring: set[int] = field(default_factory=set)
+    """Tickets of streams that are near the token at which an earlier worker of theirs died."""
     tries_until: float = -inf
     """Until then another gateway's suspect is taken to be on trial there."""
     doubtful: set[int] = field(default_factory=set)
