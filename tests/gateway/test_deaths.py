@@ -14,7 +14,7 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.telemetry import Metrics
 from paceline_core.wire import SUSPECT
 from paceline_gateway.config import Limits
-from paceline_gateway.deaths import Deaths
+from paceline_gateway.deaths import MOST, Deaths
 from paceline_gateway.desk import Desk
 from paceline_gateway.http.upstream import Loss
 from paceline_gateway.queues.ticket import Ticket
@@ -54,6 +54,10 @@ def suspect(number: int, accused: int = 1) -> Ticket:
 def test_a_worker_hears_of_a_suspect_while_certainty_comes_first() -> None:
     deaths, ticket = Deaths("one"), suspect(7)
     assert deaths.introduction(ticket, 100.0) == f"{SUSPECT}: one/7.1;{PROOF}\r\n".encode()
+    ticket.past = 20
+    assert deaths.introduction(ticket, 100.0).endswith(f";{20 + PROOF}\r\n".encode())
+    ticket.past = 10 * MOST
+    assert deaths.introduction(ticket, 100.0).endswith(f";{MOST}\r\n".encode())
     assert deaths.introduction(ticket, 101.0) == b""
     ticket.suspect = False
     assert deaths.introduction(ticket, 100.0) == b""
