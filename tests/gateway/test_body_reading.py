@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline_core.choices import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.requests.body import ALL_CHOICES, CHOICES, MOST, TEXTS, Asked, parse, rename_model
+from paceline_gateway.requests.body import MOST, TEXTS, Asked, parse, rename_model
 from paceline_workers.server.openai.scoring import TEXTS_LIMIT
 
 
@@ -50,18 +51,20 @@ def test_what_is_wrong_is_named(body: bytes, code: Code, param: str | None) -> N
 
 
 @pytest.mark.parametrize("field", ["n", "best_of"])
-@pytest.mark.parametrize("number", [CHOICES + 1, 10**15, 2**63 - 1, 10**19, 1e300])
+@pytest.mark.parametrize("number", [CHOICES_PER_PROMPT + 1, 10**15, 2**63 - 1, 10**19, 1e300])
 def test_so_many_choices_are_refused_by_the_name_of_their_field(field: str, number: float) -> None:
-    with pytest.raises(RequestError, match=f"`{field}` must be a whole number from 1 to {CHOICES}") as caught:
+    with pytest.raises(
+        RequestError, match=f"`{field}` must be a whole number from 1 to {CHOICES_PER_PROMPT}"
+    ) as caught:
         parse(json.dumps({"model": "m", field: number}).encode())
     assert caught.value.param == field
 
 
 def test_so_many_choices_of_so_many_prompts_are_refused() -> None:
-    body = {"model": "m", "n": CHOICES, "prompt": ["a"] * (ALL_CHOICES // CHOICES)}
-    assert parse(json.dumps(body).encode()).choices == ALL_CHOICES
-    with pytest.raises(RequestError, match="`n` times the 65 prompts is over 65536"):
-        parse(json.dumps(body | {"prompt": ["a"] * 65}).encode())
+    body = {"model": "m", "n": CHOICES_PER_PROMPT, "prompt": ["a"] * (CHOICES_PER_REQUEST // CHOICES_PER_PROMPT)}
+    assert parse(json.dumps(body).encode()).choices == CHOICES_PER_REQUEST
+    with pytest.raises(RequestError, match="holds 5 prompts of 32 answers each; at most 128"):
+        parse(json.dumps(body | {"prompt": ["a"] * 5}).encode())
 
 
 @pytest.mark.parametrize("asked", [0, -5, True, "3", None, [2]])

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from tools.api_fields import main, written
 
+from paceline_core.choices import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST
 from paceline_core.http_protocol import HEADER_COST
 from paceline_core.nesting import CONTAINERS, LEVELS, STRINGS, VALUES
 from paceline_workers.engine.sampling import grammar
 from paceline_workers.server.openai.embeddings import INPUTS_LIMIT
 from paceline_workers.server.openai.lengths import COUNTED_CHARACTERS
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT
-from paceline_workers.server.openai.requests import SEQUENCES_LIMIT
 from paceline_workers.server.openai.scoring import TEXTS_LIMIT
 from paceline_workers.server.openai.structured import CHOICES_LIMIT
 from paceline_workers.server.openai.tokenizing import IDS_LIMIT
@@ -42,7 +42,9 @@ def test_a_page_without_a_table_is_a_fault() -> None:
     ("words", "limit"),
     [
         ("at most {:,}, text only", MESSAGES_LIMIT),
-        ("a list of up to {} of either", SEQUENCES_LIMIT),
+        ("a list of up to {} of either", CHOICES_PER_REQUEST),
+        ("at most {} answers, apart in their noise", CHOICES_PER_PROMPT),
+        ("a request has at most {} of them in all", CHOICES_PER_REQUEST),
         ("at most {} tools", TOOLS_LIMIT),
         ("`choice` (up to {} texts)", CHOICES_LIMIT),
         ("all texts of a choice together have at most {:,} characters", grammar.LONGEST),

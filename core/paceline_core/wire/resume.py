@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from paceline_core.choices import CHOICES_PER_REQUEST
 from paceline_core.wire.message import Message, Part
 
 RESUME = "x-paceline-resume"
@@ -24,7 +25,6 @@ SUSPECT = "x-paceline-suspect"
 VOCABULARY = "x-paceline-vocabulary"
 """With a stream's status: what its ids mean. Only a worker of the same vocabulary can go on with it."""
 
-CHOICES_LIMIT = 128
 MOVED = ": moved "
 MOVED_HEADER = "x-paceline-moved"
 """The same of what has not begun: the reason, beside the status of an error."""
@@ -60,7 +60,7 @@ class Resume(Message):
     id: str = Field(max_length=128)
     created: int
     vocabulary: str = Field(default="", max_length=64)
-    choices: list[ResumedChoice] = Field(min_length=1, max_length=CHOICES_LIMIT)
+    choices: list[ResumedChoice] = Field(min_length=1, max_length=CHOICES_PER_REQUEST)
 
 
 class Evacuate(Message):

@@ -7,16 +7,13 @@ from typing import Any
 
 import orjson
 
+from paceline_core.choices import CHOICES_PER_PROMPT, too_many_choices
 from paceline_core.errors import Code, RequestError
 from paceline_core.nesting import check_shape, not_json, too_deep
 from paceline_gateway.requests.paths import TEXT_LISTS, WITHOUT_OUTPUT
 
 MOST = (1 << 63) - 1
 """Beyond it JSON readers disagree on what a number is."""
-CHOICES = 1024
-"""Of `n` and `best_of`; a worker may take fewer."""
-ALL_CHOICES = 65_536
-"""`n` times the prompts of a request."""
 TEXTS = 2048
 """Of one list of texts to score, as many as a worker takes."""
 _USUAL = ("max_completion_tokens", "max_tokens")
@@ -90,16 +87,16 @@ def _choices(data: dict[str, Any], path: str) -> int:
     prompt = None if path == _CHAT else data.get("prompt")
     if not (isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list)):
         return each
-    if each * len(prompt) > ALL_CHOICES:
-        raise _wrong("n", f"times the {len(prompt)} prompts is over {ALL_CHOICES}; send fewer prompts at a time")
+    if why := too_many_choices(len(prompt), each):
+        raise RequestError(Code.INVALID_REQUEST, why, param="prompt")
     return each * len(prompt)
 
 
 def _count(data: dict[str, Any], field: str) -> int:
     """A count that makes no sense is one, and the worker's to refuse; one that is too large is refused here."""
     asked = max(_number(data.get(field)), 1)
-    if asked > CHOICES:
-        raise _wrong(field, f"must be a whole number from 1 to {CHOICES}")
+    if asked > CHOICES_PER_PROMPT:
+        raise _wrong(field, f"must be a whole number from 1 to {CHOICES_PER_PROMPT}")
     return asked
 
 

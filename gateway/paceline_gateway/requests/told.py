@@ -6,9 +6,9 @@ anything that contradicts itself, nothing is kept and the stream cannot be resum
 
 import re
 
+from paceline_core.choices import CHOICES_PER_REQUEST
 from paceline_core.registry.enums import CutReason
 from paceline_core.wire import Resume, ResumedChoice
-from paceline_core.wire.resume import CHOICES_LIMIT
 
 BEGINNING = 512
 _IDENTITY = re.compile(rb'"id":\s*"([^"\\]{1,128})"')
@@ -77,7 +77,7 @@ def _choices(lines: list[bytearray]) -> list[ResumedChoice]:
     try:
         for choice, position, ids, events, last in map(_read, lines):
             so_far = told.setdefault(choice, [])
-            if not delivered.get(choice, 0) <= position <= len(so_far) or choice >= CHOICES_LIMIT:
+            if not delivered.get(choice, 0) <= position <= len(so_far) or choice >= CHOICES_PER_REQUEST:
                 return []
             so_far[position:] = ids
             if events:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, PlainValidator, ValidationError
 
+from paceline_core.choices import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST, too_many_choices
 from paceline_core.nesting import check_shape
 from paceline_workers.server.openai.body import Body, invalid
 from paceline_workers.server.openai.chat_fields import ChatFields
@@ -30,8 +31,6 @@ STOPS_LIMIT = 16
 STOP_CHARACTERS = 256
 BAD_WORDS_LIMIT = 128
 """Each is encoded twice on the loop, some 20 microseconds a time."""
-CHOICES_LIMIT = 32
-"""Each is a sequence of its own in the engine's queue."""
 PENALTY_MOST = 8.0
 """Of a length's exponent: a higher one means the longest beam, whatever it says."""
 _SCORES = {
@@ -45,8 +44,6 @@ _SCORES = {
 """What would change a beam's score, and the values that do not."""
 ALLOWED_LIMIT = 1 << 18
 """Ids of `allowed_token_ids` for all answers together: each answer's are told to the engine."""
-SEQUENCES_LIMIT = 128
-"""Of all prompts of one request together; as many as a stream can be resumed with."""
 
 
 def _stops(value: Any) -> list[str]:
@@ -128,8 +125,8 @@ class GenerateRequest(CacheFields):
     return_tokens_as_token_ids: bool = False
     allowed_token_ids: Annotated[list[int], PlainValidator(_allowed)] | None = None
     bad_words: Annotated[list[str], PlainValidator(_bad_words)] = []
-    n: int = Field(default=1, ge=1, le=CHOICES_LIMIT)
-    best_of: int | None = Field(default=None, ge=1, le=CHOICES_LIMIT)
+    n: int = Field(default=1, ge=1, le=CHOICES_PER_PROMPT)
+    best_of: int | None = Field(default=None, ge=1, le=CHOICES_PER_PROMPT)
     use_beam_search: bool = False
     length_penalty: float = Field(default=1.0, ge=-PENALTY_MOST, le=PENALTY_MOST)
     early_stopping: Annotated[bool | Literal["never"], PlainValidator(_early)] = False
@@ -255,7 +252,7 @@ class CompletionRequest(GenerateRequest):
 
     route: ClassVar[str] = Route.COMPLETIONS
 
-    prompt: Annotated[list[Input], PlainValidator(partial(inputs, most=SEQUENCES_LIMIT))]
+    prompt: Annotated[list[Input], PlainValidator(partial(inputs, most=CHOICES_PER_REQUEST))]
     max_tokens: int | None = Field(default=None, ge=0)
     logprobs: int | None = Field(default=None, ge=0, le=MOST)
     echo: bool = False
@@ -277,9 +274,8 @@ class CompletionRequest(GenerateRequest):
     def check(self) -> None:
         """What no field can tell alone. Raises RequestError."""
         super().check()
-        if self.answers > SEQUENCES_LIMIT:
-            words = f"`prompt` holds {len(self.prompt)} prompts of {self.candidates} answers each; "
-            raise invalid(f"{words}at most {SEQUENCES_LIMIT} are answered at a time.", "prompt")
+        if why := too_many_choices(len(self.prompt), self.candidates):
+            raise invalid(why, "prompt")
 
 
 R = TypeVar("R", bound=Body)
