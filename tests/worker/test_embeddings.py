@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from openai import AsyncOpenAI
 from tests.worker.harness import Rig, eventually, listening, openai_client, running
 from tests.worker.scripted_engine import Script
 
 from paceline_core.errors import InvalidInput
 from paceline_workers import demo
-from paceline_workers.server.embed import AT_ONCE
+from paceline_workers.messages import Sampling, Submit
+from paceline_workers.server.embed import AT_ONCE, batches
 from paceline_workers.server.pooling import refusal
 from paceline_workers.server.tokenizer import Tokenizer
 
@@ -123,6 +126,27 @@ async def test_a_long_list_takes_few_places_at_a_time(folder: Path) -> None:
         await call.done()
         await eventually(lambda: log.read_text().split() == ["Submit"] * AT_ONCE + ["Abort"] * AT_ONCE)
         assert rig.worker.gate.open == 0
+
+
+async def test_a_list_of_long_texts_takes_one_step_of_the_engine_at_a_time(folder: Path) -> None:
+    log = folder / "engine.log"
+    script = Script(embedding=SIZE, fault="hold", phase="prefill", log=str(log))
+    async with running(script, folder=folder, engine={"step_tokens": 256}) as rig:
+        call = rig.call(PATH, ASKED | {"input": [[1] * 100] * 10})
+        await eventually(lambda: log.exists() and log.read_text().split() == ["Submit"] * 2)
+        call.leave()
+        await call.done()
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=80))
+def test_batches_hold_every_text_in_order_and_no_more_than_a_step(lengths: list[int]) -> None:
+    submits = [Submit(str(place), [1] * length, 1, Sampling()) for place, length in enumerate(lengths)]
+    made = list(batches(submits, 256))
+    assert [submit for batch in made for submit in batch] == submits
+    for batch in made:
+        tokens = sum(len(submit.prompt) for submit in batch)
+        assert 0 < len(batch) <= AT_ONCE
+        assert tokens <= 256 or len(batch) == 1
 
 
 async def test_a_list_longer_than_one_turn_comes_back_whole(client: AsyncOpenAI) -> None:

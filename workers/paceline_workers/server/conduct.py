@@ -44,6 +44,7 @@ class Parts:
     clock: Clock
     body_limit: int
     write_limit_s: float
+    step_tokens: int
     streams: OpenStreams = field(default_factory=OpenStreams)
     trials: Trials = field(default_factory=Trials)
     bodies: BodyMemory = field(default_factory=BodyMemory)

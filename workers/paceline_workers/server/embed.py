@@ -1,9 +1,10 @@
 """The routes of vectors (embeddings, score, rerank): each text is a sequence of its own in the engine, some at a time.
 
-So a long list takes turns with everybody else's requests, and never more than AT_ONCE places of the engine's queue.
+A list enters the engine in batches of at most AT_ONCE texts and one step's tokens (a longer text makes a batch of its
+own), so that a request which arrives beside it waits for one batch at most.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 
 from msgspec import structs
@@ -50,8 +51,8 @@ async def _served(parts: Parts, exchange: Exchange, make_job: MakePooledJob) -> 
     watch.submit(parts.clock.monotonic())
     frames: list[Tokens] = []
     cached = 0
-    for start in range(0, len(job.submits), AT_ONCE):
-        frames = await _embedded(parts, exchange, job.submits[start : start + AT_ONCE], begun=start > 0)
+    for batch in batches(job.submits, parts.step_tokens):
+        frames = await _embedded(parts, exchange, batch, begun=batch[0] is not job.submits[0])
         cached += sum(frame.cached for frame in frames)
         job.take(frames)
         watch.token(parts.clock.monotonic())
@@ -59,6 +60,17 @@ async def _served(parts: Parts, exchange: Exchange, make_job: MakePooledJob) -> 
     spent = watch.phases(parts.clock.monotonic(), frames[0].timing if len(job.submits) == 1 else None)
     timing = {"server-timing": phases.server_timing(spent)} if exchange.caller.trusted else {}
     await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json", **timing}, job.answer())
+
+
+def batches(submits: Sequence[Submit], step_tokens: int) -> Iterator[Sequence[Submit]]:
+    """Consecutive submits, as many as fit."""
+    start = tokens = 0
+    for end, submit in enumerate(submits):
+        tokens += len(submit.prompt)
+        if end > start and (tokens > step_tokens or end - start == AT_ONCE):
+            yield submits[start:end]
+            start, tokens = end, len(submit.prompt)
+    yield submits[start:]
 
 
 async def _embedded(parts: Parts, exchange: Exchange, submits: Sequence[Submit], *, begun: bool) -> list[Tokens]:

@@ -142,6 +142,7 @@ def create_worker(
         body_limit=config.body_limit,
         trials=Trials(board.on_cleared),
         write_limit_s=write_limit_s,
+        step_tokens=config.engine.step_tokens,
         bodies=BodyMemory(BODIES * config.body_limit),
     )
     trust = TrustFile(config.trust, config.service, clock)
