@@ -77,6 +77,21 @@ async def test_a_process_that_ended_is_started_again(link: GrammarLink) -> None:
     assert link.started == 2
 
 
+async def test_a_check_that_fails_late_leaves_the_next_process_alone() -> None:
+    """Its fork outlives the process that it was asked of."""
+    link = GrammarLink((*program(demo.FOLDER), "--cpu-seconds", "0.5"))
+    assert await link.check(SMALL) == (Answer.VERDICT, "")
+    children = Path(f"/proc/{link.pid}/task/{link.pid}/children")
+    late = asyncio.create_task(link.check(BOMB))
+    await eventually(lambda: bool(children.read_text()))
+    await link.close()
+    await link.start()
+    fresh = link.pid
+    assert (await late)[0] is Answer.FAILED
+    assert link.pid == fresh
+    await link.close()
+
+
 async def test_a_program_that_cannot_run_gives_no_verdict() -> None:
     link = GrammarLink(("/no/such/program",))
     assert (await link.check(SMALL))[0] is Answer.FAILED

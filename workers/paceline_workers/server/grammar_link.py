@@ -54,15 +54,18 @@ class GrammarLink:
 
     async def check(self, grammar: str) -> tuple[Answer, str]:
         """Check one grammar: the end of the check, and why the grammar cannot be followed, "" if it can."""
+        asked = None
         try:
             await self.start()
+            asked = self._control
             async with asyncio.timeout(self._wait_s):
                 return await self._ask(grammar)
         except TimeoutError:
             _log.error("a grammar's check gave no answer", extra={"seconds": self._wait_s})
         except (OSError, asyncio.IncompleteReadError) as error:
             _log.error("the process that checks grammars has ended", extra={"reason": str(error)})
-        await self.close()
+        if self._control is asked:
+            await self.close()
         return Answer.FAILED, ""
 
     async def close(self) -> None:
