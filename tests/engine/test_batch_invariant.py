@@ -192,8 +192,7 @@ def test_products_that_agree_with_nothing_are_refused() -> None:
         Blocks.of(lambda x: x * torch.nan, torch.ones(MOST, 3))
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("head_dim", [10, 24, 64])
+@pytest.mark.parametrize(("head_dim", "threads"), [(10, 1), (10, 3), (24, 3), (64, 2)])
 def test_attention_of_a_head_has_the_same_bits_beside_any_others(head_dim: int, threads: int) -> None:
     torch.set_num_threads(threads)
     chance = torch.Generator().manual_seed(3)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.worker.harness import Rig, events, resuming, running
+from tests.worker.harness import Rig, events, running
 from tests.worker.scripted_engine import Script
 from tests.worker.test_reasoning_routes import TEMPLATE
 from tests.worker.test_tool_routes import CALL
@@ -103,20 +103,6 @@ async def test_a_stop_sequence_is_named(rig: Rig) -> None:
     assert (short["stop_reason"], short["stop_sequence"]) == ("max_tokens", None)
 
 
-async def test_a_stream_goes_on_after_any_piece(rig: Rig, script: Script) -> None:
-    body = BODY | {"stream": True}
-    first = (await rig.http.post(ROUTE, json=body, headers=rig.hop)).content
-    begun, ids = b"", 0
-    for part in first.split(b"\n: p ")[1:-1]:
-        line, _, shown = part.partition(b"\n")
-        ids += len(line.split()[1].split(b","))
-        begun += shown + b"\n"
-        sent, headers = resuming(body, {"ids": script.reply[:ids]}, id="msg_1", created=0)
-        rest = (await rig.http.post(ROUTE, content=sent, headers={**rig.hop, **headers})).content
-        assert told(begun + rest)[0] == CONTENT
-    assert ids > len(script.reply) / 2
-
-
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -133,6 +119,7 @@ async def test_a_stream_goes_on_after_any_piece(rig: Rig, script: Script) -> Non
         ({"stop_sequences": [""]}, "stop_sequences"),
         ({"tool_choice": {"type": "tool", "name": "other"}}, "tool_choice"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
+        ({"tools": [{"name": "f", "input_schema": {"type": "objekt"}}]}, "tools[0].input_schema"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
         ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
         ({"output_config": {"format": UNIQUE}}, "output_config.format"),
@@ -143,6 +130,10 @@ async def test_a_stream_goes_on_after_any_piece(rig: Rig, script: Script) -> Non
         (
             {"messages": [*USER, {"role": "user", "content": [RESULT | {"content": [{"type": "image"}]}]}]},
             "messages[1].content[0].content",
+        ),
+        (
+            {"messages": [*USER, {"role": "user", "content": [RESULT | {"is_error": "yes"}]}]},
+            "messages[1].content[0].is_error",
         ),
         ({"temperature": -1}, "temperature"),
     ],

@@ -64,6 +64,11 @@ def test_text_parts_are_joined() -> None:
         ({"messages": [{"role": "user", "content": "", "tool_calls": [CALL]}]}, "messages[0].tool_calls", "alone"),
         ({"messages": [{"role": "tool", "tool_call_id": "1"}]}, "messages[0].content", "is required"),
         ({"tools": [{"type": "function"}]}, "tools[0].function", "is required"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}]},
+            "tools[0].function.parameters",
+            "schema of an object",
+        ),
         ({"tools": [{"type": "retrieval", "function": {"name": "f"}}]}, "tools[0].type", "function"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "must match"),
         ({"tools": [TOOL] * 129}, "tools", "at most 128"),

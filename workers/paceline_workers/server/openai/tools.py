@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator
+from pydantic import AfterValidator, Field, PlainValidator
 
 from paceline_workers.server.openai.body import Body
 
@@ -12,12 +12,22 @@ CALLS_LIMIT = 128
 NAME = r"^[A-Za-z0-9_.-]{1,64}$"
 
 
+def _of_object(schema: dict[str, Any]) -> dict[str, Any]:
+    kind = schema.get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        raise ValueError('must be the schema of an object, with "type": "object", since arguments have names')
+    return schema
+
+
+Parameters = Annotated[dict[str, Any], AfterValidator(_of_object)]
+
+
 class Function(Body):
     """A function that is offered; `parameters` is the JSON schema of its arguments."""
 
     name: str = Field(pattern=NAME)
     description: str | None = None
-    parameters: dict[str, Any] = {}
+    parameters: Parameters = {}
 
 
 class Tool(Body):

@@ -13,7 +13,7 @@ from paceline_workers.server.openai.body import Body, invalid
 from paceline_workers.server.openai.fields import Route
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT
 from paceline_workers.server.openai.prompt_fields import Effort
-from paceline_workers.server.openai.tools import NAME, TOOLS_LIMIT
+from paceline_workers.server.openai.tools import NAME, TOOLS_LIMIT, Parameters
 
 _SAME = ("model", "stream", "temperature", "top_p", "top_k", "max_tokens", "chat_template_kwargs")
 """Fields that mean what they mean in a chat, and are judged there."""
@@ -32,7 +32,7 @@ class Tool(Body):
     type: Annotated[str, PlainValidator(_kind)] = "custom"
     name: str = Field(pattern=NAME)
     description: str | None = None
-    input_schema: dict[str, Any]
+    input_schema: Parameters
 
     def chat(self) -> dict[str, Any]:
         """As a chat has it."""

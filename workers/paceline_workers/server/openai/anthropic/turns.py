@@ -84,6 +84,9 @@ def _result(block: dict[str, Any], where: str) -> str:
         told = "" if content is None else text_of(content)
     except ValueError as error:
         raise invalid(f"`{where}.content` {error}.", f"{where}.content") from None
-    if block.get("is_error") is not True:
+    failed = block.get("is_error")
+    if not (failed is None or isinstance(failed, bool)):
+        raise invalid(f"`{where}.is_error` must be true or false.", f"{where}.is_error")
+    if not failed:
         return told
     return f"Error: {told}" if told else "Error"

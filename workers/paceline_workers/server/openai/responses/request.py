@@ -13,7 +13,7 @@ from paceline_workers.server.openai.messages import MESSAGES_LIMIT
 from paceline_workers.server.openai.prompt_fields import Effort
 from paceline_workers.server.openai.prompt_logprobs import MOST
 from paceline_workers.server.openai.responses.items import located_turns
-from paceline_workers.server.openai.tools import NAME, TOOLS_LIMIT
+from paceline_workers.server.openai.tools import NAME, TOOLS_LIMIT, Parameters
 
 _LOGPROBS = "message.output_text.logprobs"
 _INCLUDED = (_LOGPROBS, "reasoning.encrypted_content")
@@ -32,7 +32,7 @@ class FunctionTool(Body):
     type: Literal["function"]
     name: str = Field(pattern=NAME)
     description: str | None = None
-    parameters: dict[str, Any] = {}
+    parameters: Parameters = {}
     strict: bool | None = None
 
     def chat(self) -> dict[str, Any]:
