@@ -11,14 +11,14 @@ NIGHTLY := tests/clients/test_nightly_clients.py
 STATIC := lint types layers generated
 LAYER := not real and not kernels
 QUICK = $(BIN)/python -m pytest -q -m "$(LAYER)" --hypothesis-profile=$(EXAMPLES)
-# Both halves of the quick tests and one static check at a time. Each target's output stays in one piece.
-TOGETHER := -j3 --output-sync=target
+# The parts of the quick tests and one static check at a time. Each target's output stays in one piece.
+TOGETHER := -j4 --output-sync=target
 
 # Some images forbid it, and then each pytest process writes its assertions into all 300 files of tests anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up test test-cluster check static lint types layers generated quick quick-workers quick-others kernels gpu nightly real cluster-tests generate bench demo-model tools cluster clean
+.PHONY: help venv up test test-cluster check static lint types layers generated quick quick-engine quick-worker quick-others kernels gpu nightly real cluster-tests generate bench demo-model tools cluster clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,11 +42,14 @@ check: ## The quick layer: static checks, tests of what decides, with few exampl
 	@scripts/venv.sh dev
 	@$(MAKE) --no-print-directory $(TOGETHER) quick static EXAMPLES=few LAYER="$(LAYER) and not models"
 
-# Two halves that take equally long. So each process imports and collects its own half alone.
-quick: quick-workers quick-others
+# Each process imports and collects its own part alone; the worker's tests wait more than they compute.
+quick: quick-worker quick-engine quick-others
 
-quick-workers:
-	$(QUICK) tests/engine tests/worker
+quick-worker:
+	$(QUICK) tests/worker
+
+quick-engine:
+	$(QUICK) tests/engine
 
 quick-others:
 	$(QUICK) --ignore=tests/engine --ignore=tests/worker --ignore=tests/kernels

@@ -22,9 +22,10 @@ kills two workers if its trial begins within PATIENCE_S and nothing else there m
 isolated. Only what is certain counts as a death: a process that no longer listens where it did, or an engine of which
 its worker says so; not a drain, an eviction or a silence.
 Known holes: a request that kills later than PROOF tokens into each life, at another token each time or without a stream
-that shows its tokens, is cleared each time, and a suspect beside it may be blamed; DEATHS bounds it. So may a suspect
-whose worker dies of something else during the trial or near its place, be it a request of another gateway: workers take
-one suspect at a time from all of them, but fresh requests beside it.
+that shows its tokens, is cleared each time, and a suspect beside it may be blamed; DEATHS bounds it. Among many short
+streams at one worker, where no trial begins in time, one that shared DEATHS unexplained deaths may be lost in the next.
+So may a suspect whose worker dies of something else during the trial or near its place, be it a request of another
+gateway: workers take one suspect at a time from all of them, but fresh requests beside it.
 """
 
 from collections.abc import Iterable, Set
