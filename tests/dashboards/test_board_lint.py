@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.every import every
 from tools.dashboards import all_alerts, boards
 from tools.dashboards.panels import metrics_in, queries
 from tools.dashboards.promql import labels_of
@@ -16,9 +16,9 @@ from paceline_core.registry import METRICS, Kind
 
 ROOT = Path(__file__).parents[2]
 FILES = {board.uid: json.loads((ROOT / "dashboards" / f"{board.uid}.json").read_text()) for board in boards()}
-BOARD = pytest.mark.parametrize("board", FILES.values(), ids=FILES)
+BOARD = every(FILES.values(), lambda board: str(board["uid"]))
 PANELS = [(uid, panel) for uid, board in FILES.items() for panel in board["panels"] if panel["type"] != "row"]
-PANEL = pytest.mark.parametrize("panel", [panel for _, panel in PANELS], ids=[f"{u}-{p['title']}" for u, p in PANELS])
+PANEL = every([panel for _, panel in PANELS], lambda panel: str(panel["title"]))
 UNITS = {"none", "s", "reqps", "percentunit", "currencyUSD", "bytes", "Bps"}
 AGGREGATE = re.compile(r"\b(?:sum|min|max|avg) by \(([^)]*)\)")
 

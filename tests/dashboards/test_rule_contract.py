@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
+from tests.every import every
 from tools.dashboards import boards
 from tools.dashboards.promql import RECORDED, labels_of
 from tools.dashboards.rules import runbook_url
@@ -21,8 +21,8 @@ GROUPS = [
 RULES: list[dict[str, Any]] = [rule for group in GROUPS for rule in group["rules"]]
 RECORDS = [rule for rule in RULES if "record" in rule]
 ALERTS = [rule for rule in RULES if "alert" in rule]
-RULE = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("record") or rule["alert"])
-ALERT = pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
+RULE = every(RULES, lambda rule: str(rule.get("record") or rule["alert"]))
+ALERT = every(ALERTS, lambda alert: str(alert["alert"]))
 NAME = re.compile(r"\bpaceline[_:][a-z0-9_:]+")
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 SCRAPE_S = 30
@@ -61,12 +61,12 @@ def test_recorded_series_are_those_that_boards_may_name() -> None:
     assert sorted(rule["record"] for rule in RECORDS) == sorted(RECORDED)
 
 
-@pytest.mark.parametrize("rule", RECORDS, ids=lambda rule: rule["record"])
+@every(RECORDS, lambda rule: str(rule["record"]))
 def test_a_recorded_name_says_level_metric_and_operation(rule: dict[str, Any]) -> None:
     assert re.fullmatch(r"paceline:[a-z_]+:[a-z]+[0-9]*[mhd]?", rule["record"])
 
 
-@pytest.mark.parametrize("rule", RECORDS, ids=lambda rule: rule["record"])
+@every(RECORDS, lambda rule: str(rule["record"]))
 def test_a_recorded_series_keeps_the_labels_it_says(rule: dict[str, Any]) -> None:
     grouped = re.search(r"^(?:sum|max|clamp_min\(max) by \(([^)]*)\)", rule["expr"])
     if grouped and "group_right" not in rule["expr"]:
@@ -97,7 +97,7 @@ def test_alerts_and_runbooks_are_the_same_set() -> None:
     assert {path.stem for path in PAGES} == {alert["alert"] for alert in ALERTS}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+@every(PAGES, lambda page: page.stem)
 def test_a_runbook_has_four_sections_and_fits_a_screen(page: Path) -> None:
     text = page.read_text()
     assert text.startswith(f"# {page.stem}\n")
@@ -105,7 +105,7 @@ def test_a_runbook_has_four_sections_and_fits_a_screen(page: Path) -> None:
     assert len(text.splitlines()) <= 50
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+@every(PAGES, lambda page: page.stem)
 def test_a_runbook_points_at_boards_panels_and_alerts_that_exist(page: Path) -> None:
     text = " ".join(page.read_text().split())
     titles = {board.title for board in boards()}

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tests.every import every
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -44,6 +45,6 @@ def test_every_component_is_typed_linted_and_layered() -> None:
     assert {package.parts[0] for package in PACKAGES} == set(SETTINGS["tool"]["hatch"]["build"]["dev-mode-dirs"])
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+@every(SOURCES, lambda path: str(path.relative_to(ROOT)))
 def test_a_file_is_one_idea(source: Path) -> None:
     assert len(source.read_text().splitlines()) <= LARGEST_FILE

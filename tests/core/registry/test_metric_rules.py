@@ -2,12 +2,12 @@
 
 import re
 
-import pytest
+from tests.every import every
 
 from paceline_core.registry import METRICS, Kind, Metric
 from paceline_core.registry.metrics import SERVICE
 
-ROWS = pytest.mark.parametrize("row", METRICS.values(), ids=lambda row: row.name)
+ROWS = every(METRICS.values(), lambda row: row.name)
 
 
 @ROWS
