@@ -51,8 +51,8 @@ async def _served(parts: Parts, exchange: Exchange, make_job: MakePooledJob) -> 
     watch.submit(parts.clock.monotonic())
     frames: list[Tokens] = []
     cached = 0
-    for batch in batches(job.submits, parts.step_tokens):
-        frames = await _embedded(parts, exchange, batch, begun=batch[0] is not job.submits[0])
+    for number, batch in enumerate(batches(job.submits, parts.step_tokens)):
+        frames = await _embedded(parts, exchange, batch, begun=number > 0)
         cached += sum(frame.cached for frame in frames)
         job.take(frames)
         watch.token(parts.clock.monotonic())
