@@ -108,9 +108,12 @@ def test_lint_prints_every_fault_of_every_file(call: Call, tmp_path: Path) -> No
 
 def test_lint_tells_every_error_and_what_is_not_served_in_one_go(call: Call, tmp_path: Path) -> None:
     file = tmp_path / "chat.yaml"
-    broken = GOOD.replace("accelerator: cpu", "accelerator: cpu, colour: red, replicas: {min: 3, max: 2}")
+    malformed = GOOD.replace("accelerator: cpu", "accelerator: cpu, colour: red")
+    broken = GOOD.replace("name: chat", "name: small").replace(
+        "accelerator: cpu", "accelerator: cpu, replicas: {min: 3, max: 2}"
+    )
     served = GOOD.replace("name: chat", "name: other") + "  engine: {speculative: {method: ngram}}\n"
-    file.write_text(f"{broken}---{served}---\na: [1")
+    file.write_text(f"{malformed}---{broken}---{served}---\na: [1")
     code, _, err = call("lint", str(file))
     assert code == 1
     for told in ("pools[0].colour", "pools[0].replicas.min", "is not YAML", "error: not served by this version: "):
@@ -145,7 +148,7 @@ def test_lint_refuses_a_route_that_nobody_would_answer_for(call: Call, tmp_path:
 
 def test_of_six_hundred_faults_a_hundred_are_told_and_the_others_counted(call: Call, tmp_path: Path) -> None:
     file = tmp_path / "chat.yaml"
-    variables = ", ".join(["{name: 1}"] * 300)
+    variables = ", ".join(["{name: 1, value: 2}"] * 300)
     file.write_text(GOOD + f"  runtime: {{env: [{variables}]}}\n")
     code, _, err = call("lint", str(file))
     lines = err.splitlines()

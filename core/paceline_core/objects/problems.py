@@ -40,15 +40,15 @@ class ManifestError(InvalidInput):
 
 def explain(errors: Sequence[ErrorDetails], kind: type[Object]) -> list[Problem]:
     """Translate pydantic's errors with the help of the kind's schema at their places."""
-    return [_explained(error, kind) for error in errors if not is_echo(error)]
+    return [_explained(error, kind) for error in errors if not _is_echo(error)]
 
 
-def is_echo(error: ErrorDetails) -> bool:
+def _is_echo(error: ErrorDetails) -> bool:
     """A list whose entries are all at fault is also called too short, though it is not."""
     return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
 
 
-def is_oversized(error: ErrorDetails, kind: type[Object]) -> bool:
+def _is_oversized(error: ErrorDetails, kind: type[Object]) -> bool:
     """A text of the right form whose number is larger than its field's pattern takes."""
     if error["type"] not in ("string_pattern_mismatch", "string_too_long") or len(error["input"]) > _MOST_DIGITS:
         return False
@@ -66,7 +66,7 @@ def _explained(error: ErrorDetails, kind: type[Object]) -> Problem:
     node, field = at(schema, loc) or {}, field_path(schema, loc)
     if field in SERVED:
         node = {**node, "enum": SERVED[field]}
-    if is_oversized(error, kind):
+    if _is_oversized(error, kind):
         return Problem(field, f"{cut(repr(error['input']))} is out of bounds: {FIXES[node['pattern']]}")
     say = _SAYINGS.get(error["type"])
     return Problem(field, say(error["input"], context, node) if say else error["msg"])

@@ -2,8 +2,8 @@
 
 `validate` refuses what the API server would (types, bounds, rules of the same table) and also unknown fields, which the
 server silently drops. `read` ignores unknown fields, so that an older reader takes a newer object, and runs no rules.
-A document with faults is told all of them at once, rules included (`rules/doubt.py`), where the server tells of rules
-when every field by itself is well-formed.
+As on the server, cross-field rules are judged only when every field by itself is well-formed; until then `validate`
+tells every fault of the fields at once, and no broken rule.
 """
 
 import json
@@ -20,13 +20,11 @@ from paceline_core.objects.problems import (
     Problem,
     did_you_mean,
     explain,
-    is_echo,
-    is_oversized,
     misread,
     shown,
 )
 from paceline_core.objects.route import InferenceRoute
-from paceline_core.objects.rules import sure_violations, violations
+from paceline_core.objects.rules import violations
 from paceline_core.objects.schema import Loc, field_path, structural
 from paceline_core.objects.service import InferenceService
 from paceline_core.objects.tenant import Tenant
@@ -41,15 +39,15 @@ KINDS: Final[dict[str, type[AnyObject]]] = {
 
 
 def validate(document: Any) -> AnyObject:
-    """Check one manifest as a person wrote it. Raises ManifestError with every fault found."""
+    """Check one manifest as a person wrote it. Raises ManifestError with every faulty field, or every broken rule."""
     kind = _kind_of(document)
     text = _as_json(document)
     own = dict(_own_faults(document))
     try:
         found = kind.model_validate_json(text, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
-        raise ManifestError(_faults(kind, text, own, error.errors(include_url=False))) from None
-    if problems := _faults(kind, text, own, []) if own else violations(kind.__name__, document):
+        raise ManifestError(_faults(kind, own, error.errors(include_url=False))) from None
+    if problems := _faults(kind, own, []) or violations(kind.__name__, document):
         raise ManifestError(problems)
     return found
 
@@ -67,19 +65,11 @@ def read(kind: type[O], document: Any) -> O:
         raise ManifestError(explain(error.errors(include_url=False), kind)) from None
 
 
-def _faults(kind: type[AnyObject], text: str, own: dict[Loc, str], errors: list[ErrorDetails]) -> list[Problem]:
-    """Every fault of a document that has some: what is said here, what pydantic finds elsewhere, broken rules.
-
-    A number too large for its pattern is one that rules can read: where a field has bounds, its rule tells them.
-    """
-    schema, errors = structural(kind), [error for error in errors if not is_echo(error)]
-    first = [Problem(field_path(schema, loc), said) for loc, said in own.items()]
-    misspelt = [error["loc"] for error in errors if error["type"] == "extra_forbidden"]
-    oversized = {field_path(schema, error["loc"]) for error in errors if is_oversized(error, kind)}
-    places = [*own, *(error["loc"] for error in errors if not is_oversized(error, kind))]
-    broken = sure_violations(kind.__name__, json.loads(text), places, misspelt)
-    told = {problem.field for problem in first} | (oversized & {problem.field for problem in broken})
-    return [*first, *(problem for problem in explain(errors, kind) if problem.field not in told), *broken]
+def _faults(kind: type[AnyObject], own: dict[Loc, str], errors: list[ErrorDetails]) -> list[Problem]:
+    """Every faulty field: what is said here, and what pydantic finds elsewhere."""
+    first = [Problem(field_path(structural(kind), loc), said) for loc, said in own.items()]
+    told = {problem.field for problem in first}
+    return [*first, *(problem for problem in explain(errors, kind) if problem.field not in told)]
 
 
 def _unserved(version: object) -> str:

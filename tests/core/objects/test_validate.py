@@ -47,6 +47,24 @@ def test_every_fault_is_told_at_once() -> None:
     ]
 
 
+def test_broken_rules_are_told_once_every_field_is_well_formed() -> None:
+    pool = {"name": "main", "accelerator": "cpu", "replicas": {"min": 4, "max": 2}}
+    faulty = minimal(pools=[{**pool, "spot": "yes"}], scaling={"polcy": "slo"}, telemetry={"tracing": None})
+    del faulty["apiVersion"]
+    assert [problem.field for problem in found_in(faulty)] == [
+        "apiVersion",
+        "spec.telemetry.tracing",
+        "spec.pools[0].spot",
+        "spec.scaling.polcy",
+    ]
+    assert [problem.field for problem in found_in(minimal(pools=[pool]))] == ["spec.pools[0].replicas.min"]
+
+
+def test_of_another_groups_object_only_its_version_is_said() -> None:
+    document = minimal(predictor={}) | {"apiVersion": "serving.kserve.io/v1beta1"}
+    assert [problem.field for problem in found_in(document)] == ["apiVersion"]
+
+
 def test_an_error_reads_as_one_line_a_fault_and_names_the_first() -> None:
     with pytest.raises(InvalidInput) as refused:
         validate(minimal(pool=1, model={}))
@@ -112,10 +130,10 @@ def test_a_name_that_stands_at_many_places_or_is_like_nothing_here_lists_the_fie
 
 def test_a_number_out_of_bounds_is_told_its_bound_and_is_not_called_malformed() -> None:
     table: dict[str, tuple[dict[str, Any], str]] = {
-        "spec.rollout.drainTimeout": ({"rollout": {"drainTimeout": "99999999h"}}, "must be from 1s to 24h, like 5m"),
+        "spec.rollout.drainTimeout": ({"rollout": {"drainTimeout": "25h"}}, "must be from 1s to 24h, like 5m"),
         "spec.classes.batch.holdTimeout": (
             {"classes": {"batch": {"holdTimeout": "99999999h"}}},
-            "must be from 1ms to 24h, like 2m",
+            f"'99999999h' is out of bounds: {FIXES[DURATION_PATTERN]}",
         ),
         "spec.classes.batch.slo.e2e.p95": (
             {"classes": {"batch": {"slo": {"e2e": {"p95": "99999999h"}}}}},
