@@ -23,6 +23,7 @@ from paceline_core.kube import Changed, Key, Listed
 from paceline_core.kube.api.credentials import Access
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.watch import Watched, watch_all
 from paceline_core.kube.cluster import Manifest, WatchEvent
 
 AT_ONCE = 16
@@ -49,7 +50,9 @@ async def create(api: ApiServer, count: int) -> Report:
 
 async def create_half(api: ApiServer, count: int) -> Report:
     """Make the services; until half of the Deployments exist."""
-    watching = asyncio.create_task(_seen(api.watch(DEPLOYMENT, selector=LABEL), lambda _: True, count // 2))
+    watching = asyncio.create_task(
+        _seen(watch_all(api, Watched(DEPLOYMENT, selector=LABEL)), lambda _: True, count // 2)
+    )
     await _all(lambda manifest: _create(api, manifest), services(count))
     await watching
     return {}
@@ -58,14 +61,14 @@ async def create_half(api: ApiServer, count: int) -> Report:
 async def finish(api: ApiServer, count: int) -> Report:
     """Make nothing; until every replica is ready."""
     began = _clock.monotonic()
-    await _seen(api.watch(DEPLOYMENT, selector=LABEL), ready, count)
+    await _seen(watch_all(api, Watched(DEPLOYMENT, selector=LABEL)), ready, count)
     return {"ready_s": _clock.monotonic() - began}
 
 
 async def storm(api: ApiServer, count: int) -> Report:
     """With the controller-manager stopped: each Deployment loses a ready replica; until every status says so."""
     items = (await api.list(DEPLOYMENT, selector=LABEL))[:count]
-    watching = asyncio.create_task(_seen(api.watch(SERVICE), lose, len(items)))
+    watching = asyncio.create_task(_seen(watch_all(api, Watched(SERVICE)), lose, len(items)))
     await asyncio.sleep(2)
     began = _clock.monotonic()
     for number, item in enumerate(items):
@@ -113,7 +116,7 @@ class Changes:
 
     async def watch(self) -> None:
         """Follow the Deployments until cancelled."""
-        async with aclosing(self._api.watch(DEPLOYMENT, selector=LABEL)) as events:
+        async with aclosing(watch_all(self._api, Watched(DEPLOYMENT, selector=LABEL))) as events:
             async for event in events:
                 for item in _items(event):
                     self._take(item)
@@ -134,7 +137,7 @@ async def _create(api: ApiServer, manifest: Manifest) -> None:
 
 async def _until_ready(api: ApiServer, count: int, make: Callable[[Manifest], Awaitable[None]]) -> Report:
     began = _clock.monotonic()
-    watching = asyncio.create_task(_seen(api.watch(DEPLOYMENT, selector=LABEL), ready, count))
+    watching = asyncio.create_task(_seen(watch_all(api, Watched(DEPLOYMENT, selector=LABEL)), ready, count))
     await _all(make, services(count))
     created = _clock.monotonic()
     await watching

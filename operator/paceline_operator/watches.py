@@ -12,6 +12,7 @@ from paceline_core.kube import Key
 from paceline_core.kube.api.pulse import Pulse
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.watch import Watched, watch_all
 from paceline_core.telemetry import Complaints, get_logger
 from paceline_operator.cache import trimmed
 from paceline_operator.carry import Hands
@@ -49,8 +50,7 @@ class Watches:
 
     async def children(self, kind: str, namespaces: tuple[str, ...], pulse: Pulse) -> None:
         """Follow the children of a kind."""
-        watch = self._api.watch(RESOURCES[kind], namespaces, selector=SELECTOR, pulse=pulse, trim=trimmed)
-        async for event in watch:
+        async for event in watch_all(self._api, Watched(RESOURCES[kind], namespaces, SELECTOR, trimmed), pulse):
             for key in self._world.on_child(kind, event):
                 await self._look(kind, key)
 

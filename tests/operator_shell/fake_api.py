@@ -4,15 +4,13 @@ Replicas follow the rules that DESIGN 4 is about: an apply that leaves them out 
 owns them, and an apply without force that says another value than their other owner's is a Conflict.
 """
 
-import asyncio
 import copy
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from paceline_core.errors import Conflict, NotFound, Unreachable
-from paceline_core.kube import Changed, Gone, Key, Listed
-from paceline_core.kube.api.pulse import Pulse
+from paceline_core.kube import Changed, Gone, Key
 from paceline_core.kube.api.resource import RESOURCES, Resource
 from paceline_core.kube.api.server import Snapshot
 from paceline_core.kube.cluster import Manifest, WatchEvent
@@ -39,7 +37,6 @@ class FakeApi:
     starts: bool = True
     version: int = 100
     _uids: int = 0
-    watchers: list[tuple[str, asyncio.Queue[WatchEvent[Manifest]]]] = field(default_factory=list)
 
     async def get(self, resource: Resource, key: Key, subresource: str = "") -> Manifest:
         if (resource.kind, key) not in self.objects:
@@ -98,15 +95,6 @@ class FakeApi:
         if lost:
             raise lost
 
-    async def watch(
-        self, resource: Resource, namespaces: tuple[str, ...] = (), *, selector: str = "", pulse: Pulse | None = None
-    ) -> AsyncIterator[WatchEvent[Manifest]]:
-        news: asyncio.Queue[WatchEvent[Manifest]] = asyncio.Queue()
-        self.watchers.append((resource.kind, news))
-        yield Listed(tuple(await self.list(resource, selector=selector)))
-        while True:
-            yield await news.get()
-
     async def get_deployment(self, key: Key) -> Manifest:
         """One Deployment."""
         return await self.get(RESOURCES["Deployment"], key)
@@ -126,7 +114,7 @@ class FakeApi:
         gone = self.objects.pop((kind, key))
         self.version += 1
         gone["metadata"]["resourceVersion"] = str(self.version)
-        self._tell(Gone(copy.deepcopy(gone)))
+        self.events.append(Gone(copy.deepcopy(gone)))
         for (owned, place), found in list(self.objects.items()):
             if any(ref["uid"] == gone["metadata"]["uid"] for ref in found["metadata"].get("ownerReferences", ())):
                 self.remove(owned, place)
@@ -166,14 +154,8 @@ class FakeApi:
         if made["kind"] == "Deployment" and self.starts:
             made["status"] = _ready(made)
         self.objects[place] = made
-        self._tell(Changed(copy.deepcopy(made)))
+        self.events.append(Changed(copy.deepcopy(made)))
         return copy.deepcopy(made)
-
-    def _tell(self, event: Changed[Manifest] | Gone[Manifest]) -> None:
-        self.events.append(event)
-        for kind, news in self.watchers:
-            if kind == event.item["kind"]:
-                news.put_nowait(event)
 
 
 def _replicas(made: Manifest, known: Manifest | None, body: Manifest, manager: str, *, force: bool) -> None:

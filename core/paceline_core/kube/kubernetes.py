@@ -17,6 +17,7 @@ from paceline_core.errors import Conflict, Forbidden, NotFound, PacelineError
 from paceline_core.kube.api.pulse import Pulse
 from paceline_core.kube.api.resource import RESOURCES, Resource
 from paceline_core.kube.api.server import ApiServer, key_of
+from paceline_core.kube.api.watch import Watched, watch_all
 from paceline_core.kube.cluster import (
     Changed,
     Event,
@@ -162,7 +163,7 @@ class KubernetesCluster:
     def _watch(self, resource: Resource, namespaces: tuple[str, ...], selector: str = "") -> Events:
         pulse = Pulse(resource.kind, self._clock)
         self.pulses.append(pulse)
-        return self._api.watch(resource, namespaces, selector=selector, pulse=pulse)
+        return watch_all(self._api, Watched(resource, namespaces, selector), pulse)
 
     async def _endpoints(self, kind: str, roster: Roster) -> AsyncGenerator[WatchEvent[ServiceEndpoints], None]:
         async with aclosing(self._watch(RESOURCES[kind], self._namespaces.watched, LABEL_SERVICE)) as events:

@@ -26,6 +26,7 @@ from paceline_core.kube import Changed, Gone, Key, Listed, Lost
 from paceline_core.kube.api.pulse import Pulse
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import PAGE, ApiServer
+from paceline_core.kube.api.watch import Watched, watch_all
 from paceline_core.kube.cluster import Manifest
 
 pytestmark = pytest.mark.real
@@ -185,7 +186,7 @@ async def test_a_pods_account_without_rights_is_told_verb_and_resource(
     async with pod_account(apiserver, place, tmp_path) as api:
         with pytest.raises(Forbidden, match=rf'system:serviceaccount:{place}:default" cannot list resource "secrets"'):
             await api.list(RESOURCES["Secret"], place)
-        async with reading(api.watch(CONFIG, (place,))) as watch:
+        async with reading(watch_all(api, Watched(CONFIG, (place,)))) as watch:
             lost = await anext(watch)
     assert isinstance(lost, Lost)
     assert 'cannot list resource "configmaps"' in lost.reason
@@ -195,7 +196,7 @@ async def test_a_watch_sees_what_is_made_changed_and_deleted(api: ApiServer, pla
     selected: dict[str, Any] = {"labels": {"mine": "yes"}}
     body = config(place, "it", a="1")
     body["metadata"] |= selected
-    async with reading(api.watch(CONFIG, (place,), selector="mine")) as watch:
+    async with reading(watch_all(api, Watched(CONFIG, (place,), "mine"))) as watch:
         assert await anext(watch) == Listed(())
         await api.apply(CONFIG, body, OPERATOR)
         made = await anext(watch)
@@ -210,7 +211,7 @@ async def test_a_watch_sees_what_is_made_changed_and_deleted(api: ApiServer, pla
 async def test_two_namespaces_are_watched_as_one(api: ApiServer, place: str) -> None:
     async with namespace(api) as second:
         names: set[tuple[str, str]] = set()
-        async with reading(api.watch(CONFIG, (place, second))) as watch:
+        async with reading(watch_all(api, Watched(CONFIG, (place, second)))) as watch:
             listed = await anext(watch)
             assert isinstance(listed, Listed)
             for name in (second, place):
@@ -227,7 +228,7 @@ async def test_a_watch_outlives_the_api_server(apiserver: Workbench, api: ApiSer
     server = apiserver.machine.parts["kube-apiserver"]
     await api.create(CONFIG, place, config(place, "before"))
     pulse = Pulse("configmaps")
-    async with reading(api.watch(CONFIG, (place,), pulse=pulse)) as watch:
+    async with reading(watch_all(api, Watched(CONFIG, (place,)), pulse)) as watch:
         assert isinstance(await anext(watch), Listed)
         await asyncio.to_thread(server.kill)
         try:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.core.kube.api_peer import Peer, Script, config_map, line, listed, mute, status, stream
@@ -14,6 +13,7 @@ from paceline_core.kube import Changed, Gone, Listed, Lost
 from paceline_core.kube.api.pulse import Pulse, oldest
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.watch import Watched, watch_all
 from paceline_core.kube.cluster import Manifest, WatchEvent
 
 CONFIG = RESOURCES["ConfigMap"]
@@ -23,9 +23,11 @@ GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old 
 BROKEN = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcd is away"}
 
 
-async def seen(api: ApiServer, count: int, *namespaces: str, **options: Any) -> list[WatchEvent[Manifest]]:
+async def seen(
+    api: ApiServer, count: int, *namespaces: str, selector: str = "", pulse: Pulse | None = None
+) -> list[WatchEvent[Manifest]]:
     """The first events of a watch."""
-    async with aclosing(api.watch(CONFIG, namespaces, **options)) as watch, asyncio.timeout(10):
+    async with aclosing(watch_all(api, Watched(CONFIG, namespaces, selector), pulse)) as watch, asyncio.timeout(10):
         return [await anext(watch) for _ in range(count)]
 
 
@@ -212,7 +214,7 @@ async def test_a_pulse_beats_with_every_byte(peer: Peer, api: ApiServer, clock: 
     assert pulse.age(clock.monotonic()) == 100
     peer.answers.append(listed(A))
     peer.watches.append(stream(line("ADDED", B), hang=True))
-    async with aclosing(api.watch(CONFIG, pulse=pulse)) as watch:
+    async with aclosing(watch_all(api, Watched(CONFIG), pulse)) as watch:
         await anext(watch)
         assert pulse.age(clock.monotonic()) == 0
         clock.advance(50)

@@ -9,7 +9,7 @@ one then meets Conflict.
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,12 +20,10 @@ import orjson
 from paceline_core.clock import Clock, SystemClock
 from paceline_core.errors import InvalidInput, Unreachable
 from paceline_core.kube.api.credentials import Access, Credentials
-from paceline_core.kube.api.pulse import Pulse
 from paceline_core.kube.api.refusals import refusal
 from paceline_core.kube.api.resource import Resource
 from paceline_core.kube.api.sparse import Sparse
-from paceline_core.kube.api.watch import Watched, unchanged, watch_all
-from paceline_core.kube.cluster import Key, Manifest, WatchEvent
+from paceline_core.kube.cluster import Key, Manifest
 
 BODY_LIMIT: Final = 64 << 20
 PAGE: Final = 100
@@ -53,6 +51,11 @@ class Snapshot:
 
     items: list[Manifest]
     version: str
+
+
+def unchanged(manifest: Manifest) -> Manifest:
+    """An object as it came."""
+    return manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,19 +190,6 @@ class ApiServer:
         if uid:
             options["preconditions"] = {"uid": uid}
         await self._call(_Request("DELETE", resource.path(key), body=orjson.dumps(options)), absent_ok=True)
-
-    def watch(
-        self,
-        resource: Resource,
-        namespaces: tuple[str, ...] = (),
-        *,
-        selector: str = "",
-        pulse: Pulse | None = None,
-        trim: Callable[[Manifest], Manifest] = unchanged,
-    ) -> AsyncGenerator[WatchEvent[Manifest], None]:
-        """Objects of a kind, in some namespaces or in all, for ever; see `watch_all`. `trim`: see `snapshot`."""
-        pulse = pulse or Pulse(resource.kind, self.clock)
-        return watch_all(self, Watched(resource, namespaces or ("",), selector, trim), pulse)
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:

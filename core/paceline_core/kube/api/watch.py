@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
@@ -21,12 +21,10 @@ from paceline_core.kube.api.lines import Lines
 from paceline_core.kube.api.pulse import Pulse
 from paceline_core.kube.api.refusals import error_event
 from paceline_core.kube.api.resource import Resource
+from paceline_core.kube.api.server import ApiServer, unchanged
 from paceline_core.kube.cluster import Changed, Gone, Listed, Lost, Manifest, WatchEvent
 from paceline_core.tasks import cancel
 from paceline_core.telemetry import get_logger
-
-if TYPE_CHECKING:
-    from paceline_core.kube.api.server import ApiServer
 
 Events = AsyncGenerator[WatchEvent[Manifest], None]
 BACKOFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -36,24 +34,20 @@ QUEUE: Final = 1000
 _log = get_logger(__name__)
 
 
-def unchanged(manifest: Manifest) -> Manifest:
-    """An object as it came."""
-    return manifest
-
-
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is watched; `trim` shortens the objects of its lists."""
+    """What is watched, in all namespaces when none is named; `trim` shortens the objects of its lists."""
 
     resource: Resource
-    namespaces: tuple[str, ...]
+    namespaces: tuple[str, ...] = ()
     selector: str = ""
     trim: Callable[[Manifest], Manifest] = unchanged
 
 
-async def watch_all(api: "ApiServer", watched: Watched, pulse: Pulse) -> Events:
+async def watch_all(api: ApiServer, watched: Watched, pulse: Pulse | None = None) -> Events:
     """Listed, then Changed and Gone; Lost once for each outage. Ends only when its reader closes it."""
     resource, failures, lost = watched.resource, 0, False
+    pulse = pulse or Pulse(resource.kind, api.clock)
     while True:
         listed: float | None = None
         fault: PacelineError = Unreachable("the watch ended")
@@ -77,8 +71,8 @@ async def watch_all(api: "ApiServer", watched: Watched, pulse: Pulse) -> Events:
         failures += 1
 
 
-async def _round(api: "ApiServer", watched: Watched, pulse: Pulse) -> Events:
-    resource, namespaces, selector = watched.resource, watched.namespaces, watched.selector
+async def _round(api: ApiServer, watched: Watched, pulse: Pulse) -> Events:
+    resource, namespaces, selector = watched.resource, watched.namespaces or ("",), watched.selector
     found = [await api.snapshot(resource, name, selector=selector, trim=watched.trim) for name in namespaces]
     pulse.stamp()
     yield Listed(tuple(item for snapshot in found for item in snapshot.items))
@@ -93,7 +87,7 @@ async def _round(api: "ApiServer", watched: Watched, pulse: Pulse) -> Events:
             yield event
 
 
-async def _follow(api: "ApiServer", path: str, selector: str, version: str, pulse: Pulse) -> Events:
+async def _follow(api: ApiServer, path: str, selector: str, version: str, pulse: Pulse) -> Events:
     params = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": f"{api.limits.watch:.0f}"}
     if selector:
         params["labelSelector"] = selector
@@ -167,7 +161,7 @@ def _pause(failures: int, fault: PacelineError, jitter: float) -> float:
     return max(step, asked or 0.0)
 
 
-def _gone_wrong(api: "ApiServer", resource: Resource, fault: PacelineError) -> bool:
+def _gone_wrong(api: ApiServer, resource: Resource, fault: PacelineError) -> bool:
     left_out = api.sparse.admit("lost")
     if left_out is not None:
         fields = {"kind": resource.kind, "reason": str(fault), "left_out": left_out}
@@ -175,7 +169,7 @@ def _gone_wrong(api: "ApiServer", resource: Resource, fault: PacelineError) -> b
     return True
 
 
-def _back(api: "ApiServer", resource: Resource, lost: bool) -> bool:
+def _back(api: ApiServer, resource: Resource, lost: bool) -> bool:
     if lost and (left_out := api.sparse.admit("back")) is not None:
         _log.info("a watch is back", extra={"kind": resource.kind, "left_out": left_out})
     return False
