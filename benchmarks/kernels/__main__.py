@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from benchmarks.harness import Measured, Row, report_parts
-from benchmarks.kernels import cascade, decode, drawing, prefill, small
+from benchmarks.kernels import decode, drawing, prefill, small
 from benchmarks.kernels.bench import Bench, Part, described, missing, on_gpu, require_gpu, tried
 
 from paceline_core.clock import SystemClock
@@ -23,7 +23,6 @@ PARTS: dict[str, Part] = {
     "decode": decode.measure,
     "narrow": decode.measure_narrow,
     "prefill": prefill.measure,
-    "cascade": cascade.measure,
     "small": small.measure,
     "sample": drawing.measure,
     "step": lambda bench: _engine("benchmarks.kernels.step").measure(bench),

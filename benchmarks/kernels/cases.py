@@ -13,7 +13,6 @@ from benchmarks.kernels.segments import fixed_segments
 from torch import Tensor
 
 from paceline_kernels.add_rmsnorm.launch import add_rmsnorm
-from paceline_kernels.cascade import Groups, cascade_decode
 from paceline_kernels.copy_blocks.launch import copy_blocks, gather_pages, scatter_pages
 from paceline_kernels.paged_decode.launch import launch_for, paged_decode
 from paceline_kernels.paged_prefill import Tiles, paged_prefill
@@ -105,15 +104,6 @@ def _paged_decode(types: Types, head_dim: int, queries: int, rule: Rule, *, sink
     return paged_decode(query, pages, _sequences(), rule, work, sink_logits=logits, out=query, lse=lse)
 
 
-def _cascade_decode() -> object:
-    groups = Groups.of([TOKENS], [list(range(16))], PAGE, "meta", HEADS // KV_HEADS)
-    launch = launch_for(BF16, BF16, HEAD_DIM, HEADS // KV_HEADS)
-    programs, group = launch.programs * MULTIPROCESSORS, HEADS // KV_HEADS
-    work = Work.empty(TOKENS, KV_HEADS, group, HEAD_DIM, programs, torch.device("meta"), tile=launch.tile)
-    query = blank(TOKENS, 1, HEADS, HEAD_DIM)
-    return cascade_decode(query, blank_pages(), groups, _sequences(), Rule(scale=0.1), work, out=query)
-
-
 def _paged_prefill(types: Types, head_dim: int, tokens: int, rule: Rule) -> object:
     dtype, kind = types
     query, starts = blank(TOKENS * tokens, HEADS, head_dim, dtype=dtype), blank(TOKENS + 1, dtype=I32)
@@ -146,7 +136,6 @@ def _attention() -> Iterator[Case]:
     yield Case("paged_decode, window, cap, sinks", partial(_paged_decode, (BF16, BF16), HEAD_DIM, 1, bent, sinks=True))
     yield Case("paged_decode, head_dim 64", partial(_paged_decode, (BF16, BF16), 64, 1, plain))
     yield _prefill("paged_prefill, window, cap", BF16, bent)
-    yield Case("cascade_decode", _cascade_decode)
 
 
 def _sample(rows: int) -> object:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from benchmarks.harness import Row
-from benchmarks.kernels import cascade, decode, drawing, prefill, small
+from benchmarks.kernels import decode, drawing, prefill, small
 from benchmarks.kernels.__main__ import measure
 from benchmarks.kernels.bench import Bench, require_gpu
 from benchmarks.kernels.rivals import flex, sdpa
@@ -68,11 +68,6 @@ def test_prefill_gives_rows_beside_torch(bench: Bench) -> None:
 def test_chunks_of_prefill_that_fail_leave_the_others_their_rows(bench: Bench) -> None:
     rows = named(prefill.measure(bench, (prefill.Chunks("nothing", (), ()), prefill.Chunks("16", (16,), (16,)))))
     assert set(rows) == {"prefill, nothing: did not finish (failures)", "prefill, 16 (of matmul rate)"}
-
-
-def test_a_prefix_in_common_is_read_once_in_the_one_row(bench: Bench) -> None:
-    [row] = cascade.measure(bench, shared=16, tail=4, members=2)
-    assert row.value == pytest.approx(2)
 
 
 def test_the_small_kernels_give_rows(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""Parts of a softmax put together: whole states, and what programs of a work list left behind."""
+"""What programs of a work list left of one softmax is put together."""
 
 import math
 
@@ -6,47 +6,10 @@ import pytest
 import torch
 from tests.kernels.closeness import assert_as_exact
 
-from paceline_kernels.merge_splits.launch import merge_splits, merge_states
+from paceline_kernels.merge_splits.launch import merge_splits
 from paceline_kernels.merge_splits.reference import merged
 from paceline_kernels.paging import Rule, Sequences
 from paceline_kernels.work_list.launch import Work, plan_work
-
-
-def test_two_states_weigh_as_their_sums(device: torch.device) -> None:
-    outs = torch.tensor([1.0, 5.0], device=device).view(2, 1, 1, 1).expand(2, 1, 1, 16).contiguous()
-    lses = torch.tensor([3.0, 1.0], device=device).log().view(2, 1, 1)
-    out, lse = torch.empty(1, 1, 16, device=device), torch.empty(1, 1, device=device)
-    merge_states(outs, lses, out, lse)
-    assert out.flatten().tolist() == pytest.approx([(3 * 1 + 5) / 4] * 16)
-    assert lse.item() == pytest.approx(math.log(4))
-
-
-def test_a_state_that_saw_nothing_has_no_part_whatever_it_holds(device: torch.device) -> None:
-    outs = torch.full((2, 2, 1, 16), math.nan, device=device)
-    outs[0, 0] = 7.0
-    lses = torch.tensor([[2.0, -math.inf], [-math.inf, -math.inf]], device=device)[..., None]
-    out, lse = torch.empty(2, 1, 16, device=device), torch.empty(2, 1, device=device)
-    merge_states(outs, lses, out, lse)
-    assert out[:, 0].tolist() == [[7.0] * 16, [0.0] * 16]
-    assert lse.flatten().tolist() == pytest.approx([2.0, -math.inf])
-
-
-@pytest.mark.parametrize(("parts", "rows", "heads", "head_dim"), [(1, 1, 1, 16), (2, 5, 3, 64), (7, 11, 2, 128)])
-def test_states_agree_with_the_reference(
-    parts: int, rows: int, heads: int, head_dim: int, dtype: torch.dtype, device: torch.device
-) -> None:
-    outs = torch.randn(parts, rows, heads, head_dim, device=device).to(dtype)
-    lses = 30 * torch.randn(parts, rows, heads, device=device)
-    out, lse = torch.empty_like(outs[0]), torch.empty_like(lses[0])
-    merge_states(outs, lses, out, lse)
-    assert_as_exact(out, lambda kind: merged(outs.to(kind), lses.to(kind))[0])
-    assert_as_exact(lse, lambda _: merged(outs.float(), lses)[1])
-
-
-def test_states_and_logarithms_of_other_shapes_are_refused(device: torch.device) -> None:
-    outs = torch.zeros(2, 3, 1, 16, device=device)
-    with pytest.raises(ValueError, match="outs: "):
-        merge_states(outs, torch.zeros(2, 1, 3, device=device), outs[0])
 
 
 @pytest.mark.parametrize("sink", [None, math.log(2)])

@@ -41,7 +41,6 @@ class Case:
         self.starts = torch.tensor([0, *torch.tensor(counts).cumsum(0).tolist()], dtype=torch.int32, device=device)
         self.rule = Rule(head_dim**-0.5)
         self.sinks: Tensor | None = None
-        self.causal = True
 
     def attend(self, rows: int | None = None, launch: Launch | None = None) -> tuple[Tensor, Tensor]:
         """By the kernel."""
@@ -58,7 +57,6 @@ class Case:
             sink_logits=self.sinks,
             out=out,
             lse=lse,
-            causal=self.causal,
             launch=launch,
         )
         assert found is out
@@ -70,10 +68,8 @@ class Case:
 
     def expected(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """By the reference, in sums of this type."""
-        query, sinks, causal = self.query.to(dtype), self.sinks, self.causal
-        return reference.paged_prefill(
-            query, self.starts, self.pages, self.sequences, self.rule, sink_logits=sinks, causal=causal
-        )
+        query, sinks = self.query.to(dtype), self.sinks
+        return reference.paged_prefill(query, self.starts, self.pages, self.sequences, self.rule, sink_logits=sinks)
 
     def assert_right(self, rows: int | None = None, launch: Launch | None = None) -> None:
         """The kernel's answer is as exact as its type allows."""
@@ -227,13 +223,6 @@ def test_a_sink_alone_beside_one_key_halves_it(device: torch.device) -> None:
     assert exp(lse.item()) == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize("lengths", [[32, 16, 0], [17, 40, 1]])
-def test_rows_behind_a_context_see_all_of_it(lengths: list[int], device: torch.device, dtype: torch.dtype) -> None:
-    case = Case([5, 3, 2], lengths, dtype=dtype, device=device)
-    case.causal, case.sinks = False, torch.tensor([-3.0, 0.0, 2.0, 3.0], device=device)
-    case.assert_right()
-
-
 @pytest.mark.parametrize("kind", [torch.int8, torch.float8_e4m3fn] if CUDA else [torch.int8], ids=str)
 @pytest.mark.parametrize("bulk", [False, True])
 def test_narrow_pages_are_scaled_token_by_token(
@@ -263,18 +252,13 @@ def test_pages_beyond_two_thousand_million_numbers_are_reached(bulk: bool, devic
     assert torch.equal(case.attend(launch=replace(BULK, bulk=bulk))[0], before)
 
 
-def test_an_answer_of_several_times_the_rows_takes_them_again(device: torch.device, dtype: torch.dtype) -> None:
-    case = Case([5, 3, 5, 3], [32, 16, 40, 17], dtype=dtype, device=device)
-    case.causal = False
-    case.query[8:] = case.query[:8]
-    twice, _ = case.attend()
-    case.query[8:] = torch.nan
+@pytest.mark.parametrize("rows", [2, 4, 6])
+def test_an_answer_of_other_rows_than_the_query_is_refused(rows: int, device: torch.device) -> None:
+    case = Case([3], [5], dtype=torch.float32, device=device)
     tiles = Tiles.of(case.counts, case.lengths, device, case.group)
-    out = torch.empty_like(twice)
-    rest = (case.starts, case.pages, case.sequences, case.rule, tiles)
-    assert torch.equal(paged_prefill(case.query[:8], *rest, out=out, causal=False), twice)
-    with pytest.raises(ValueError, match="no multiple"):
-        paged_prefill(case.query[:7], *rest, out=out, causal=False)
+    out = torch.empty(rows, *case.query.shape[1:], device=device)
+    with pytest.raises(ValueError, match=r"^out has the shape"):
+        paged_prefill(case.query, case.starts, case.pages, case.sequences, case.rule, tiles, out=out)
 
 
 def test_the_pool_and_the_query_stay_as_they_were(device: torch.device, dtype: torch.dtype) -> None:
@@ -323,7 +307,6 @@ def test_tiles_whose_heads_share_no_kv_head_are_refused(device: torch.device) ->
         ("starts", {"starts": torch.zeros(3, dtype=torch.int32)}),
         ("query", {"query": torch.zeros(3, 4, 32).transpose(0, 1)}),
         ("rule", {"rule": Rule(0.0)}),
-        ("causal", {"causal": False, "rule": Rule(1.0, window=5)}),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(named: str, change: dict[str, object], device: torch.device) -> None:

@@ -122,16 +122,16 @@ def _places(tiles, starts, tile, HEADS: tl.constexpr, PACK: tl.constexpr, ROWS: 
 
 # wherever these begin in a buffer, and however many rows there are: one compilation
 @triton.jit(
-    do_not_specialize=["tokens", "table_stride"],
+    do_not_specialize=["table_stride"],
     do_not_specialize_on_alignment=["starts", "table", "lengths", "dropped", "tiles", "sinks", "lse"],
 )
 def prefill_kernel(
-    query, starts, pool, bulk, scales, table, lengths, dropped, tiles, sinks, out, lse, scale, tokens, table_stride,
+    query, starts, pool, bulk, scales, table, lengths, dropped, tiles, sinks, out, lse, scale, table_stride,
     HEADS: tl.constexpr, KV: tl.constexpr, PACK: tl.constexpr, PAGE: tl.constexpr, DIM: tl.constexpr,
     ROWS: tl.constexpr, TILE: tl.constexpr, WINDOW: tl.constexpr, FIRST: tl.constexpr, CAP: tl.constexpr,
-    CAUSAL: tl.constexpr, NARROW: tl.constexpr,
+    NARROW: tl.constexpr,
 ):  # fmt: skip
-    """Grid: tiles * (HEADS / PACK) programs. `WINDOW` 0: none. Row r of the answer is of query row r % `tokens`."""
+    """Grid: tiles * (HEADS / PACK) programs. `WINDOW` 0: none."""
     SHARES: tl.constexpr = HEADS // PACK
     HEAD: tl.constexpr = (FIRST + PAGE - 1) // PAGE if WINDOW else 0
     tile, share = tl.program_id(0) // SHARES, tl.program_id(0) % SHARES
@@ -140,15 +140,11 @@ def prefill_kernel(
     length, missing = tl.load(lengths + sequence), tl.load(dropped + sequence)
     table += sequence.to(tl.int64) * table_stride
     cells = line[:, None] * DIM + tl.arange(0, DIM)[None, :]
-    origin = (begin % tokens + first).to(tl.int64) * HEADS + share * PACK
+    origin = (begin + first).to(tl.int64) * HEADS + share * PACK
     rows = tl.load(query + origin * DIM + cells)
 
-    if CAUSAL:
-        low, high = length - count + first, length - count + last
-        at = low + token
-    else:
-        low, high = length - 1, length - 1
-        at = tl.zeros((ROWS,), tl.int32) + low
+    low, high = length - count + first, length - count + last
+    at = low + token
     # blocks: some row sees from `near` to `end`, every row all of those from `full` to `part`
     sight = tl.maximum(low + 1 - WINDOW, 0) if WINDOW else 0
     near, end = sight // TILE, tl.cdiv(high + 1, TILE)

@@ -60,20 +60,17 @@ def paged_prefill(
     sink_logits: Tensor | None = None,
     out: Tensor,
     lse: Tensor | None = None,
-    causal: bool = True,
     launch: Launch | None = None,
 ) -> Tensor:
     """Attention of `query` [tokens, heads, head_dim] into `out`.
 
-    Rows starts[i]:starts[i + 1] (`starts` [sequences + 1] int32) are the last tokens of sequence i, or, with
-    `causal` False, stand behind all of it. `sink_logits` [heads] float32 join each row's sum and no value. `lse`
-    [tokens, heads] float32 is the natural logarithm of that sum. A sequence without tokens gives 0 and minus infinity.
-    `out` and `lse` may have several times the query's rows: row r is of query row r % tokens, and `starts` counts rows
-    of `out`. So parts of one context are attended to apart (a cascade's).
+    Rows starts[i]:starts[i + 1] (`starts` [sequences + 1] int32) are the last tokens of sequence i. `sink_logits`
+    [heads] float32 join each row's sum and no value. `lse` [tokens, heads] float32 is the natural logarithm of that
+    sum. A sequence without tokens gives 0 and minus infinity.
     """
     _check_pages(query, pages, sink_logits)
     _check(query, starts, sequences, out, lse)
-    _check_rule(rule, causal=causal)
+    _check_rule(rule)
     heads, numbers = query.shape[1], launch or launch_for(tiles.rows, query.dtype, pages)
     if heads // pages.kv_heads % tiles.packed:
         raise ValueError(f"tiles: {tiles.packed} heads in each; {heads // pages.kv_heads} share a kv head")
@@ -93,7 +90,6 @@ def paged_prefill(
         out,
         lse,
         rule.scale,
-        len(query),
         sequences.table.stride(0),
         HEADS=heads,
         KV=pages.kv_heads,
@@ -105,7 +101,6 @@ def paged_prefill(
         WINDOW=rule.window or 0,
         FIRST=rule.first,
         CAP=rule.cap,
-        CAUSAL=causal,
         NARROW=pages.scales is not None,
         num_warps=numbers.warps,
         num_stages=numbers.stages,
@@ -138,18 +133,14 @@ def _check_pages(query: Tensor, pages: Pages, sink_logits: Tensor | None) -> Non
         expect("sink_logits", sink_logits, heads)
 
 
-def _check_rule(rule: Rule, *, causal: bool) -> None:
+def _check_rule(rule: Rule) -> None:
     if rule.scale <= 0:  # the greatest score is found before the scale is multiplied in
         raise ValueError(f"rule: a scale of {rule.scale}; it must be above 0")
-    if not causal and rule.window is not None:
-        raise ValueError("causal: rows behind a context have no place in a window; attend with causal=True")
 
 
 def _check(query: Tensor, starts: Tensor, sequences: Sequences, out: Tensor, lse: Tensor | None) -> None:
     expect("query", query, -1, -1, -1)
-    expect("out", out, -1, *query.shape[1:])
-    if len(out) % max(len(query), 1):
-        raise ValueError(f"out: {len(out)} rows are no multiple of the query's {len(query)}")
+    expect("out", out, *query.shape)
     expect("starts", starts, len(sequences) + 1)
     if lse is not None:
         expect("lse", lse, *out.shape[:-1])

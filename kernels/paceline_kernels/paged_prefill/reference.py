@@ -17,15 +17,13 @@ def paged_prefill(
     rule: Rule,
     *,
     sink_logits: Tensor | None = None,
-    causal: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """The launch's answer, and the natural logarithm of each row's sum [tokens, heads]."""
     out, lse = torch.zeros_like(query), query.new_full(query.shape[:2], -torch.inf)
     for number, (begin, end) in enumerate(pairwise(starts.tolist())):
         if begin < end and sequences.lengths[number]:
             context = Context.of(sequences, number, rule, pages.page_tokens, end - begin)
-            visible = context.visible() if causal else torch.ones_like(context.visible())
             keys, values = context.gather(pages, query.dtype)
             rows = slice(begin, end)
-            out[rows], lse[rows] = attend(query[rows], keys, values, visible, rule, sink_logits)
+            out[rows], lse[rows] = attend(query[rows], keys, values, context.visible(), rule, sink_logits)
     return out, lse
