@@ -1,4 +1,4 @@
-"""Draws: the winner of each chunk of the vocabulary, then the winner of the row. What filters leave is in `borders`.
+"""Draws: the winner of each chunk of the vocabulary, then of the row; `threshold_kernel` finds what filters leave.
 
 A draw is the argmax of adjusted logits over temperature plus Gumbel noise. Float32 finds who could win, a chunk of the
 vocabulary a program, and float64 decides among these few (one, nearly always) as numpy does: so the draw is that of the

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paceline_kernels.sample.borders.kernel import border_kernel
 from paceline_kernels.sample.kernel import draw_kernel, pick_kernel
 from paceline_kernels.sample.state import Drawn, State
+from paceline_kernels.sample.threshold_kernel import threshold_kernel
 from paceline_kernels.sizes import ceil_div, power_of_2
 
 __all__ = ["Launch", "Scratch", "launch_for", "sample"]
@@ -38,7 +38,7 @@ def launch_for(rows: int) -> Launch:
 @dataclass(frozen=True, slots=True)
 class Scratch:
     """What passes between the launches, for each row and chunk, used again by every step; and `kept` [rows, vocab]
-    float32, where rows with filters look for their borders."""
+    float32, where rows with filters look for their thresholds."""
 
     floors: Tensor
     lasts: Tensor
@@ -94,9 +94,13 @@ def sample(
     row = (logits, logits.stride(0), slots, positions)
     found = (scratch.scores, scratch.tokens, scratch.tops, scratch.peaks, scratch.masses)
     width, chunks = scratch.scores.shape[1], ceil_div(vocab, chosen.chunk)
-    borders = (scratch.floors, scratch.lasts)
-    border_kernel[(rows,)](*row, *asked, *borders, scratch.kept, vocab, TILE=chosen.tile, num_warps=chosen.tile_warps)
-    draw_kernel[(rows, chunks)](*row, *asked, *borders, *found, width, vocab, SIZE=chosen.chunk, num_warps=chosen.warps)
+    thresholds = (scratch.floors, scratch.lasts)
+    threshold_kernel[(rows,)](
+        *row, *asked, *thresholds, scratch.kept, vocab, TILE=chosen.tile, num_warps=chosen.tile_warps
+    )
+    draw_kernel[(rows, chunks)](
+        *row, *asked, *thresholds, *found, width, vocab, SIZE=chosen.chunk, num_warps=chosen.warps
+    )
     pick_kernel[(rows,)](
         *row, state.numbers, state.whole, state.stop_ids, state.counts, *found, width, vocab,
         drawn.tokens, drawn.logprob, drawn.best, drawn.top_ids, drawn.top_logprobs, drawn.stopped.view(torch.int8),

@@ -1,6 +1,6 @@
-"""What min-p, top-k and top-p leave of a row, found without sorting it: by halving the way to each border.
+"""What min-p, top-k and top-p leave of a row, found without sorting it: by halving the way to each threshold.
 
-One program a row, and only rows with filters do anything; what a round weighs is loaded two tiles ahead. Borders are
+One program a row, and only rows with filters do anything; what a round weighs is loaded two tiles ahead. Thresholds are
 compared in float32: where penalties or biases make logits that differ by less than its rounding, these count as equal.
 Shares of tokens are float32, their sums float64: where the nucleus ends within a millionth of what top-p asks, it may
 be one token longer or shorter than in float64.
@@ -18,13 +18,13 @@ TOP_K = tl.constexpr(state.WHOLE.index("top_k"))
 
 
 @triton.jit
-def border_kernel(
+def threshold_kernel(
     logits, stride, slots, positions, numbers, whole, bias_ids, biases, stop_ids, counts, floors, lasts, kept, vocab,
     TILE: tl.constexpr,
 ):  # fmt: skip
     """What min-p, top-k and top-p leave of one row: logits above a floor, and those at it up to a last token id.
 
-    The adjusted logits are kept apart in float32, and of them, as the borders draw near, fewer and fewer.
+    The adjusted logits are kept apart in float32, and of them, as the thresholds draw near, fewer and fewer.
     """
     row = tl.program_id(0)
     slot = tl.load(slots + row).to(tl.int64)
@@ -50,11 +50,11 @@ def border_kernel(
     if min_p > 0.0:
         floor = tl.maximum(floor, (high + temperature * tl.log(tl.minimum(min_p, 1.0))).to(tl.float32))
     if cuts:
-        kth, size = _border(top_k.to(tl.float64), low, high, rate, False, kept, size, TILE)
+        kth, size = _threshold(top_k.to(tl.float64), low, high, rate, False, kept, size, TILE)
         floor = tl.maximum(floor, kth)
     if top_p < 1.0:
         total, _count, _least, _most = _weigh(floor, high, rate, True, kept, size, TILE)
-        floor, size = _border(top_p * total, floor, high, rate, True, kept, size, TILE)
+        floor, size = _threshold(top_p * total, floor, high, rate, True, kept, size, TILE)
         needed, tied = _needed(top_p * total, floor, high, rate, kept, size, TILE)
         if needed < tied:
             tl.store(lasts + row, _last(needed, floor, logits, slot, tl.load(positions + row), asked, vocab, TILE))
@@ -87,7 +87,7 @@ def _tile(logits, first, slot, position, asked, vocab, TILE: tl.constexpr):
 
 
 @triton.jit
-def _border(wanted, low, high, rate, by_share, kept, size, TILE: tl.constexpr):
+def _threshold(wanted, low, high, rate, by_share, kept, size, TILE: tl.constexpr):
     """The highest logit such that at least `wanted` is at or above it, `low` where even all is less; and how many are
     still kept, all that are not below it among them.
 
@@ -109,8 +109,8 @@ def _border(wanted, low, high, rate, by_share, kept, size, TILE: tl.constexpr):
 
 
 @triton.jit
-def _weigh(border, best, rate, by_share, kept, size, TILE: tl.constexpr):
-    """How much is at or above a border: tokens, or their shares (the best one's is 1), and tokens in any case; and the
+def _weigh(threshold, best, rate, by_share, kept, size, TILE: tl.constexpr):
+    """How much is at or above a threshold: tokens, or their shares (the best one's is 1); tokens in any case; and the
     logits next to it."""
     weights = tl.zeros([TILE], tl.float64)
     tokens = tl.zeros([TILE], tl.int32)
@@ -119,12 +119,12 @@ def _weigh(border, best, rate, by_share, kept, size, TILE: tl.constexpr):
     for first in tl.range(0, size, TILE, num_stages=3):
         at = first + tl.arange(0, TILE)
         y = tl.load(kept + at, mask=at < size, other=LOWEST)
-        above = y >= border
+        above = y >= threshold
         share = tl.where(by_share, tl.exp((y - best) * rate), 1.0)
         weights += tl.where(above, share, 0.0).to(tl.float64)
         tokens += above.to(tl.int32)
         least = tl.where(above, tl.minimum(least, y), least)
-        most = tl.where(y < border, tl.maximum(most, y), most)
+        most = tl.where(y < threshold, tl.maximum(most, y), most)
     return tl.sum(weights, axis=0), tl.sum(tokens, axis=0), tl.min(least, axis=0), tl.max(most, axis=0)
 
 
