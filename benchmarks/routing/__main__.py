@@ -30,11 +30,10 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from benchmarks.harness import Bar, Measured, Row, main, median_row
+from benchmarks.routing.policies import Name
 from benchmarks.routing.simulation import Outcome, Simulation, Way
 from benchmarks.scheduling.simulation import Machine
 from benchmarks.scheduling.traces import BLOCK, Call, azure, mooncake
-
-from paceline_gateway.routing.policies import Name
 
 WORKERS = 8
 GATEWAYS = 3

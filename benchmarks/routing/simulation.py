@@ -15,6 +15,7 @@ from math import inf
 from typing import Any, ClassVar
 
 from benchmarks.harness import quantile
+from benchmarks.routing.policies import Name, make
 from benchmarks.scheduling.simulation import END, GREEDY, MAX_TOKENS, SEQUENCES, STEP_TOKENS, WORD, Machine
 from benchmarks.scheduling.traces import BLOCK, Call
 
@@ -22,7 +23,6 @@ from paceline_core.kube import Endpoint
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import KVLoad, LoadReport, PrefixKeys, WorkerState
 from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.policies import Name, make
 from paceline_gateway.routing.policy import Ask
 from paceline_gateway.routing.prefix_keys import prefix_keys
 from paceline_gateway.routing.worker import RAMP_S, Worker

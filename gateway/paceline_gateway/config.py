@@ -8,7 +8,6 @@ from pydantic import Field
 
 from paceline_core.config import ORIGIN_PATTERN, Config, Listen
 from paceline_core.kube.connect import ClusterConfig
-from paceline_gateway.routing.policies import Name
 
 _MIB = 1 << 20
 
@@ -119,8 +118,6 @@ class GatewayConfig(Config):
     """Private key of this gateway's hop tokens: a file of 32 raw bytes, read again when it changes."""
     trust: Path
     """Public keys that the autoscaler's hop tokens are checked with: a YAML map of key id to base64, read again too."""
-    routing: Name = "pace"
-    """Which worker takes a request: `pace` by the estimated time to the first token; the others are for comparison."""
     hedging: Hedging | None = None
     """Off by default: what a second worker does for a stream, it does not do for others."""
     access_log: bool = True

@@ -9,9 +9,8 @@ with an error. A second signal ends all of this.
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass
-from zlib import crc32
+from functools import partial
 
 from paceline_core.auth import FileSigner, TrustFile
 from paceline_core.clock import Clock
@@ -33,8 +32,7 @@ from paceline_gateway.http.server import Server
 from paceline_gateway.leaving import Leaving, Stage
 from paceline_gateway.loads import LoadStreams
 from paceline_gateway.queues.common import Common
-from paceline_gateway.routing.policies import make
-from paceline_gateway.routing.policy import Policy
+from paceline_gateway.routing.pace import Pace
 from paceline_gateway.stores.sharing import Surroundings, counters
 from paceline_gateway.telemetry.access import AccessLog
 from paceline_gateway.telemetry.process import Outlets, ProcessSeries
@@ -84,7 +82,7 @@ class GatewayProcess:
                 metrics,
                 access,
                 loads.follow,
-                _policies(config),
+                partial(Pace, config.limits.lookahead_s),
                 counts.quotas,
                 config.name,
                 outlets.spans,
@@ -182,12 +180,6 @@ class GatewayProcess:
         if self.server.closing:
             return "draining"
         return self._watcher.unlisted
-
-
-def _policies(config: GatewayConfig) -> Callable[[], Policy]:
-    """Gateways must not all draw the same."""
-    seed = crc32(config.name.encode())
-    return lambda: make(config.routing, lookahead_s=config.limits.lookahead_s, seed=seed)
 
 
 def _where(sock: socket.socket) -> str:

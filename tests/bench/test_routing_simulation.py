@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import pytest
 from benchmarks.routing.__main__ import CALLS, KNOWN, runs
+from benchmarks.routing.policies import Name
 from benchmarks.routing.simulation import Outcome, Simulation, Way
 from benchmarks.scheduling.simulation import Machine
 from benchmarks.scheduling.traces import BLOCK, Call
 
 from paceline_gateway.routing.balance import LIMIT, SLACK_S
-from paceline_gateway.routing.policies import Name
 
 MACHINE = replace(Machine.h100(BLOCK), pages=200)
 

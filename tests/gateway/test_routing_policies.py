@@ -1,61 +1,22 @@
 """Who is picked and why: prefixes, load, memory, classes; the guard against hot spots; stability as workers change."""
 
 from collections import Counter
-from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gateway.pieces import endpoint, report
+from tests.gateway.fleets import INTERACTIVE, KV, NOW, ask, fleet, has, picked, picks, say, worker
+from tests.gateway.pieces import endpoint
 
 from paceline_core.registry import RequestClass
-from paceline_core.wire import KVLoad, PrefixDelta, StepTime, WorkerState
+from paceline_core.wire import PrefixDelta, StepTime, WorkerState
 from paceline_core.wire.prefix import BLOCK, reaches
 from paceline_gateway.routing.balance import LIMIT, SLACK_S
-from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.policies import Name, make
 from paceline_gateway.routing.policy import Ask
-from paceline_gateway.routing.worker import RAMP_S, SHARES, Worker
+from paceline_gateway.routing.worker import RAMP_S, SHARES
 from paceline_workers.engine.scheduling.policy import WEIGHTS
 
-NOW = 1000.0
-INTERACTIVE, BATCH, _ = RequestClass
-NAMES = get_args(Name)
-FAST = StepTime(base=0.001, prefill=0.0001)
-KV = KVLoad(page_tokens=16, total=10_000, free=10_000)
-
-
-def fleet(*names: str, policy: Name = "pace", **said: object) -> Fleet:
-    made = Fleet(make(policy, lookahead_s=0.5, seed=1), silence_s=1e9, lookahead_s=0.5, prefix_bytes=1 << 20)
-    made.update(endpoint(name) for name in names)
-    for name in names:
-        made.says(name, report(name, **({"step_time": FAST, "slots": 64, "kv": KV} | said)), NOW - RAMP_S)
-    return made
-
-
-def say(made: Fleet, name: str, now: float = NOW, **said: object) -> None:
-    made.says(name, report(name, **({"step_time": FAST, "slots": 64, "kv": KV} | said)), now)
-
-
-def ask(prompt: int, tokens: int = 1000, blocks: int = 4, name: RequestClass = INTERACTIVE) -> Ask:
-    """A prompt of its own, all of it in whole blocks."""
-    keys = tuple(f"{prompt * 1000003 + 1:08x}{block:08x}" for block in range(blocks))
-    return Ask(tokens, name, 10, keys, blocks * BLOCK)
-
-
-def has(made: Fleet, name: str, asked: Ask, blocks: int, now: float = NOW) -> None:
-    say(made, name, now, prefix=PrefixDelta(added=asked.keys[:blocks]))
-
-
-def picked(made: Fleet, asked: Ask, now: float = NOW) -> str | None:
-    pick = made.pick(asked, now)
-    return None if pick is None else pick.worker.name
-
-
-def worker(made: Fleet, name: str) -> Worker:
-    found = made.get(name)
-    assert found is not None
-    return found
+BATCH = RequestClass.BATCH
 
 
 def test_the_worker_that_has_the_prompt_cached_is_picked_and_says_how_much() -> None:
@@ -214,40 +175,12 @@ def test_a_new_worker_takes_what_nobody_else_has_room_for() -> None:
     assert (worker(made, "a").in_flight, worker(made, "new").in_flight) == (4, 4)
 
 
-@pytest.mark.parametrize("policy", NAMES)
-def test_every_policy_is_deterministic_and_picks_somebody_with_room_or_nobody(policy: Name) -> None:
-    runs = []
-    for _ in range(2):
-        made, found = fleet("a", "b", "c", policy=policy, slots=6), []
-        for number in range(25):
-            asked = ask(number % 4, tokens=50)
-            pick = made.pick(asked, NOW)
-            found.append(None if pick is None else pick.worker.name)
-            if pick is not None:
-                made.take(pick, number, asked, NOW, stream=True)
-        assert found[18:] == [None] * 7
-        assert Counter(found[:18]) == {"a": 6, "b": 6, "c": 6}
-        runs.append(found)
-    assert runs[0] == runs[1]
-
-
-def test_round_robin_takes_turns_and_least_requests_looks_at_them() -> None:
-    turns = fleet("a", "b", "c", policy="round_robin")
-    assert [picked(turns, ask(1)) for _ in range(6)] == ["a", "b", "c", "a", "b", "c"]
-    fewest = fleet("a", "b", policy="least_requests")
-    worker(fewest, "a").take(1, 1, INTERACTIVE, NOW, stream=True)
-    assert [picked(fewest, ask(1)) for _ in range(3)] == ["b", "b", "b"]
-
-
-def test_least_kv_takes_the_emptiest_and_prefix_the_longest_match_that_is_not_overloaded() -> None:
-    empty = fleet("a", "b", policy="least_kv")
-    say(empty, "a", kv=KV.model_copy(update={"free": 500}))
-    assert picked(empty, ask(1)) == "b"
-    made, asked = fleet("a", "b", policy="prefix"), ask(1)
-    has(made, "b", asked, 1)
-    assert picked(made, asked) == "b"
-    worker(made, "b").take(1, 1, INTERACTIVE, NOW, stream=True)
-    assert picked(made, asked) == "a"
+def test_it_is_deterministic_and_picks_a_worker_with_room_or_none() -> None:
+    prompts = [ask(number % 4, tokens=50) for number in range(25)]
+    first, second = (picks(fleet("a", "b", "c", slots=6), prompts) for _ in range(2))
+    assert first[18:] == [None] * 7
+    assert Counter(first[:18]) == {"a": 6, "b": 6, "c": 6}
+    assert first == second
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30_000)), min_size=1, max_size=120))

@@ -12,7 +12,7 @@ from paceline_core.registry import RequestClass
 from paceline_core.wire import KVLoad, StepTime, WorkerState
 from paceline_gateway.routing.fleet import Fleet
 from paceline_gateway.routing.moves import AGAIN_S, FULL, GRACE_S, Moves, Stream
-from paceline_gateway.routing.policies import make
+from paceline_gateway.routing.pace import Pace
 from paceline_gateway.routing.worker import Worker
 
 NOW = 1000.0
@@ -26,7 +26,7 @@ CLASSES = st.sampled_from(RequestClass)
 
 def fleet(*names: str, slots: int = 8, now: float = NOW, **said: object) -> Fleet:
     """The first one drains, with one request in flight; all were heard now."""
-    made = Fleet(make("pace", lookahead_s=LOOKAHEAD_S, seed=1), silence_s=6.0, lookahead_s=LOOKAHEAD_S, prefix_bytes=1)
+    made = Fleet(Pace(LOOKAHEAD_S), silence_s=6.0, lookahead_s=LOOKAHEAD_S, prefix_bytes=1)
     made.update(endpoint(name) for name in names)
     for name in names:
         made.says(name, report(name, **({"slots": slots, "kv": KV, "step_time": FAST} | said)), now)

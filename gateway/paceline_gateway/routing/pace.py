@@ -1,4 +1,4 @@
-"""The default policy: the worker that promises the first token soonest.
+"""The policy: the worker that promises the first token soonest.
 
 Estimated seconds to the first token = what is ahead of it + its own uncached tokens, by the worker's step-time model,
 + the wait for a slot there; and a convex price on KV memory, which grows without bound as it fills up. What a worker

@@ -1,4 +1,7 @@
-"""Which of the workers that could take a request does. Policies are interchangeable: one method, plain data."""
+"""Which of the workers that could take a request does. Policies are interchangeable: one method, plain data.
+
+The gateway has one, `pace`; those it is compared with are in `benchmarks/routing`.
+"""
 
 from bisect import bisect_left
 from collections.abc import Sequence

@@ -1,5 +1,8 @@
-"""The policies that can be chosen by name. All but `pace` are what other gateways do, to be compared with or fallen
-back to: they choose among workers that have room.
+"""Routing policies by name: the gateway's own `pace`, and those of other gateways that it is compared with.
+
+All have the gateway's interface (`routing.policy.Policy`), so the same fleet asks any of them. The gateway itself knows
+`pace` alone: no deployment should choose one of the others, which see neither a request's length nor, but for
+`prefix`, what a worker has cached. They choose among workers that have room.
 """
 
 import random
@@ -15,14 +18,14 @@ BOUND = 1.25
 _Choose = Callable[[Sequence[Candidate], Ask], Candidate]
 
 
-class Among:
-    """A policy that is one function of those with room."""
+class BaselinePolicy:
+    """A policy that is one function of the candidates with room."""
 
     def __init__(self, choose: _Choose) -> None:
         self._choose = choose
 
     def pick(self, candidates: Sequence[Candidate], ask: Ask, now: float) -> Pick | None:  # noqa: ARG002
-        """Whom the function chooses."""
+        """The function's choice; None where no candidate has room."""
         roomy = [candidate for candidate in candidates if candidate.room]
         if not roomy:
             return None
@@ -31,22 +34,22 @@ class Among:
 
 
 def round_robin(candidates: Sequence[Candidate], _: Ask) -> Candidate:
-    """Who was picked the longest ago."""
+    """The worker picked the longest ago."""
     return min(candidates, key=lambda candidate: candidate.worker.picked)
 
 
 def least_requests(candidates: Sequence[Candidate], _: Ask) -> Candidate:
-    """Who has the fewest in flight; equals take turns."""
+    """The worker with the fewest in flight; equals take turns."""
     return min(candidates, key=lambda candidate: (candidate.worker.in_flight, candidate.worker.picked))
 
 
 def least_kv(candidates: Sequence[Candidate], _: Ask) -> Candidate:
-    """Whose KV memory is emptiest; equals as for the fewest requests."""
+    """The worker whose KV memory is emptiest; equals as for the fewest requests."""
     return min(candidates, key=lambda c: (c.worker.fullness(0), c.worker.in_flight, c.worker.picked))
 
 
 def prefix(candidates: Sequence[Candidate], ask: Ask) -> Candidate:
-    """Who has most of it cached and no more than BOUND times the mean in flight; ties by rendezvous on the first key.
+    """The longest match with no more than BOUND times the mean in flight; ties by rendezvous on the first key.
 
     Consistent hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, 2016).
     """
@@ -60,7 +63,7 @@ def make(name: Name, *, lookahead_s: float, seed: int) -> Policy:
     """A policy by its name. `seed` is for those that draw; gateways with one seed would draw alike."""
     if name == "pace":
         return Pace(lookahead_s)
-    draws = random.Random(seed)  # noqa: S311 - spreads load, guards nothing
+    draws = random.Random(seed)
     choices: Mapping[str, _Choose] = {
         "prefix": prefix,
         "least_kv": least_kv,
@@ -69,4 +72,4 @@ def make(name: Name, *, lookahead_s: float, seed: int) -> Policy:
         "random": lambda candidates, _: draws.choice(candidates),
         "power_of_two": lambda candidates, ask: least_requests(draws.sample(candidates, min(2, len(candidates))), ask),
     }
-    return Among(choices[name])
+    return BaselinePolicy(choices[name])
