@@ -6,46 +6,26 @@ ablation read pages of 64 tokens in random order; torch's SDPA reads a contiguou
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from statistics import geometric_mean, median
 
 import torch
 from benchmarks.harness import Row
-from benchmarks.kernels.bench import Bench, Model, microseconds_row, missing, ratio_row, share_row, tried
+from benchmarks.kernels.bench import Bench, microseconds_row, missing, ratio_row, share_row, tried
+from benchmarks.kernels.contexts import Batch, Contexts, contexts
 from benchmarks.kernels.rivals import flex, sdpa
 from benchmarks.kernels.segments import fixed_segments
 from benchmarks.kernels.timing import Contestant, ratios, ready
 from torch import Tensor
 
-from paceline_kernels.paged_decode.launch import Launch, launch_for, paged_decode
-from paceline_kernels.paging import Pages, Rule, Sequences
-from paceline_kernels.work_list.launch import Work, plan_work
+from paceline_kernels.paged_decode.launch import paged_decode
+from paceline_kernels.paging import Pages
+from paceline_kernels.work_list.launch import plan_work
 
 NEAR = 0.02
 """What two kernels in bf16 may differ by, as a share of the result's length."""
 ISSUE_COPY = 4.3e12
 """The copy rate for which bars in microseconds were set; they move with the rate that was measured."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Lengths of its contexts, and what ours must reach: a share of the copy rate, or microseconds at most."""
-
-    name: str
-    lengths: tuple[int, ...]
-    share: float | None = None
-    most_us: float | None = None
-    moves: bool = True
-    """The bar in microseconds is one of bandwidth: it moves with the copy rate."""
-    flex: bool = False
-
-    def bytes(self, model: Model) -> int:
-        """Of keys and values in sixteen bits."""
-        return sum(self.lengths) * model.kv_bytes
-
-
 K = 1024
 EVEN = (
     Batch("32 x 4k", (4 * K,) * 32, share=0.9, flex=True),
@@ -62,19 +42,6 @@ AS_RAGGED = Batch("64 x 2032", (2032,) * 64)
 NARROW = EVEN[:3]
 BARS = {"fixed segments": 1.3, "torch SDPA, contiguous": 1.0, "torch flex_attention, paged": 1.3}
 SMALL_BAR, RAGGED_BAR, NARROW_BAR = 1.6, 0.8, 1.75
-
-
-@dataclass(frozen=True, slots=True)
-class Contexts:
-    """Several copies of a batch, each with pages of its own, and one query and result for all."""
-
-    pools: tuple[Pages, ...]
-    sequences: Sequences
-    query: Tensor
-    out: Tensor
-    rule: Rule
-    work: Work
-    launch: Launch
 
 
 def measure(
@@ -100,42 +67,6 @@ def measure_narrow(bench: Bench, batches: Sequence[Batch] = NARROW) -> Iterator[
         yield ratio_row(f"decode, {batch.name}, fp8 pages over bf16", found, NARROW_BAR)
         size = batch.bytes(bench.model) / 2 * (1 + 4 / bench.model.head_dim)
         yield share_row(f"decode, {batch.name}, fp8 pages", times["fp8"], size, bench.limits.copy)
-
-
-def contexts(
-    bench: Bench, batch: Batch, kind: torch.dtype | None = None, queries: int = 1, launch: Launch | None = None
-) -> Contexts:
-    """The batch in random pages of some type, `queries` a sequence, the work shared as `launch` (the table's) asks."""
-    model, kind = bench.model, bench.dtype if kind is None else kind
-    rows = model.group * queries
-    launch = launch or launch_for(bench.dtype, kind, model.head_dim, rows)
-    sequences, pages = _sequences(bench, batch)
-    pools = tuple(_pool(bench, pages, kind) for _ in range(bench.copies(batch.bytes(model) * kind.itemsize // 2)))
-    shape = (len(sequences), queries, model.heads, model.head_dim)
-    rule = Rule(scale=model.head_dim**-0.5)
-    programs = launch.programs * bench.multiprocessors
-    work = Work.empty(len(sequences), model.kv_heads, rows, model.head_dim, programs, bench.device, tile=launch.tile)
-    plan_work(sequences, model.page, rule, work, queries)
-    return Contexts(pools, sequences, bench.randn(*shape), bench.empty(*shape), rule, work, launch)
-
-
-def _sequences(bench: Bench, batch: Batch) -> tuple[Sequences, int]:
-    """And how many pages they hold, all of them in random order."""
-    needed = [-(-length // bench.model.page) for length in batch.lengths]
-    order = torch.randperm(sum(needed)).int()
-    table = torch.full((len(needed), max(needed)), -1, dtype=torch.int32)
-    for row, (end, count) in enumerate(zip(accumulate(needed), needed, strict=True)):
-        table[row, :count] = order[end - count : end]
-    lengths = torch.tensor(batch.lengths, dtype=torch.int32, device=bench.device)
-    return Sequences(table.to(bench.device), lengths, torch.zeros_like(lengths)), len(order)
-
-
-def _pool(bench: Bench, pages: int, dtype: torch.dtype) -> Pages:
-    shape = (pages, bench.model.kv_heads, 2, bench.model.page, bench.model.head_dim)
-    if dtype.itemsize > 1:
-        return Pages(bench.randn(*shape, dtype=dtype))
-    scales = bench.randn(*shape[:4], dtype=torch.float32).abs()
-    return Pages(bench.randn(*shape).clamp(-4, 4).to(dtype), scales)
 
 
 def _title(batch: Batch) -> str:

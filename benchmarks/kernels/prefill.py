@@ -11,7 +11,7 @@ from itertools import accumulate
 import torch
 from benchmarks.harness import Bar, Row
 from benchmarks.kernels.bench import Bench, Model, ratio_row, share_row, tried
-from benchmarks.kernels.decode import Batch, Contexts, contexts
+from benchmarks.kernels.contexts import Batch, Contexts, contexts
 from benchmarks.kernels.rivals import contiguous
 from benchmarks.kernels.timing import Contestant, ratios
 from torch.nn.functional import scaled_dot_product_attention

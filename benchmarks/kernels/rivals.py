@@ -1,9 +1,10 @@
 """Torch's own attention over the same contexts: SDPA on contiguous keys and values, flex_attention on pages."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from benchmarks.kernels.contexts import Contexts
 from benchmarks.kernels.timing import Call, Contestant
 from torch import Tensor
 from torch.nn.attention.experimental._paged_attention import PagedAttention
@@ -11,9 +12,6 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 from paceline_kernels.paging import Pages, Sequences
-
-if TYPE_CHECKING:
-    from benchmarks.kernels.decode import Contexts
 
 FLEX_PAGE = 128
 
@@ -26,7 +24,7 @@ def contiguous(pages: Pages, sequences: Sequences) -> tuple[Tensor, Tensor]:
     return keys, values
 
 
-def sdpa(made: "Contexts") -> Contestant:
+def sdpa(made: Contexts) -> Contestant:
     """With grouped heads, one query a sequence."""
     query = made.query.transpose(1, 2)
 
@@ -37,7 +35,7 @@ def sdpa(made: "Contexts") -> Contestant:
     return Contestant([partial(call, *contiguous(pages, made.sequences)) for pages in made.pools])
 
 
-def flex(made: "Contexts") -> Contestant:
+def flex(made: Contexts) -> Contestant:
     """Through torch's helper for pages, which gives each sequence pages of its own size in one long pool."""
     query = made.query.transpose(1, 2).contiguous()
     attend: Any = torch.compile(flex_attention, dynamic=False, fullgraph=True) if query.is_cuda else flex_attention

@@ -19,6 +19,7 @@ from benchmarks.harness import Measured, Row, report
 from benchmarks.kernels import decode, drawing, prefill, small
 from benchmarks.kernels.bench import Bench, described, on_gpu, require_gpu
 from benchmarks.kernels.climb import Climbed, climb
+from benchmarks.kernels.contexts import Batch, contexts
 from benchmarks.kernels.timing import Contestant
 from triton.errors import TritonError
 
@@ -138,7 +139,7 @@ def _decode(bench: Bench) -> Iterator[Sweep]:
 def _decoded(bench: Bench, kind: torch.dtype, queries: int, launch: Any) -> list[Contestant]:
     torch.manual_seed(0)
     batches = [batch for batch in decode.EVEN if batch.name in {"32 x 4k", "8 x 4k", "1 x 1k"}]
-    return [decode.ours(decode.contexts(bench, batch, kind, queries, launch)) for batch in batches]
+    return [decode.ours(contexts(bench, batch, kind, queries, launch)) for batch in batches]
 
 
 def _work_list(bench: Bench) -> Sweep:
@@ -149,7 +150,7 @@ def _work_list(bench: Bench) -> Sweep:
 def _shared(bench: Bench, launch: Least) -> list[Contestant]:
     torch.manual_seed(0)
     [batch] = [batch for batch in decode.EVEN if batch.name == "1 x 1k"]
-    made = decode.contexts(bench, batch)
+    made = contexts(bench, batch)
     work = replace(made.work, least=launch.least)
     plan_work(made.sequences, bench.model.page, made.rule, work)
     return [decode.ours(replace(made, work=work))]
@@ -163,7 +164,7 @@ def _prefill(bench: Bench) -> Iterator[Sweep]:
 
 def _prefilled(bench: Bench, chunks: prefill.Chunks, launch: Any) -> list[Contestant]:
     torch.manual_seed(0)
-    return [prefill.ours(bench, decode.contexts(bench, decode.Batch(chunks.name, chunks.lengths)), chunks, launch)]
+    return [prefill.ours(bench, contexts(bench, Batch(chunks.name, chunks.lengths)), chunks, launch)]
 
 
 def _small(bench: Bench, tokens: Sequence[int]) -> Iterator[Sweep]:

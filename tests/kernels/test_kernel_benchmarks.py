@@ -12,6 +12,7 @@ from benchmarks.harness import Row
 from benchmarks.kernels import decode, drawing, prefill, small
 from benchmarks.kernels.__main__ import measure
 from benchmarks.kernels.bench import Bench, require_gpu
+from benchmarks.kernels.contexts import Batch, contexts
 from benchmarks.kernels.rivals import flex, sdpa
 from benchmarks.kernels.timing import Contestant, ready, repeats, rounds
 from tests.kernels.benched import MadeUp, benched
@@ -30,8 +31,8 @@ def named(rows: Iterable[Row]) -> dict[str, Row]:
 
 
 def test_all_contestants_of_decode_agree_and_give_rows(bench: Bench) -> None:
-    even = decode.Batch("1 x 32", (32,), share=0.9, most_us=44)
-    ragged = (decode.Batch("long and short", (32, 16)), decode.Batch("even", (24, 24)))
+    even = Batch("1 x 32", (32,), share=0.9, most_us=44)
+    ragged = (Batch("long and short", (32, 16)), Batch("even", (24, 24)))
     rows = named(decode.measure(bench, [even], ragged))
     own = rows["decode, 1 x 32 (us)"]
     assert own.value == pytest.approx(1)
@@ -45,12 +46,12 @@ def test_all_contestants_of_decode_agree_and_give_rows(bench: Bench) -> None:
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 def test_torch_attends_to_the_same_in_pages_of_its_own(bench: Bench) -> None:
-    made = decode.contexts(bench, decode.Batch("two", (128, 128)))
+    made = contexts(bench, Batch("two", (128, 128)))
     decode.agree(made.out, {"contiguous": sdpa(made), "paged": flex(made)})
 
 
 def test_contestants_that_disagree_are_not_timed(bench: Bench) -> None:
-    made = decode.contexts(bench, decode.Batch("one", (16,)))
+    made = contexts(bench, Batch("one", (16,)))
     right = Contestant([lambda: made.out.fill_(1.0)])
     wrong = Contestant([lambda: made.out.fill_(2.0)])
     with pytest.raises(RuntimeError, match="ours and other differ by 1 "):
@@ -83,8 +84,8 @@ def test_drawing_gives_a_row_for_each_way_to_ask(bench: Bench) -> None:
 
 
 def test_a_batch_of_decode_that_fails_leaves_the_others_their_rows(bench: Bench) -> None:
-    even = decode.Batch("1 x 16", (16,), share=0.9)
-    broken = decode.Batch("nothing", ())
+    even = Batch("1 x 16", (16,), share=0.9)
+    broken = Batch("nothing", ())
     rows = named(decode.measure(bench, [broken, even], (broken, even)))
     assert [name for name in rows if "did not finish" in name] == [
         "decode, nothing: did not finish (failures)",
@@ -95,7 +96,7 @@ def test_a_batch_of_decode_that_fails_leaves_the_others_their_rows(bench: Bench)
 
 
 def test_a_rival_that_cannot_run_misses_its_bar(bench: Bench) -> None:
-    half_a_page = decode.Batch("1 x 64", (64,), flex=True)
+    half_a_page = Batch("1 x 64", (64,), flex=True)
     rows = decode.measure(bench, [half_a_page], (half_a_page, half_a_page))
     assert [row.name for row in rows if row.unit == "failures"] == [
         "decode, 1 x 64, over torch flex_attention, paged: did not run"
