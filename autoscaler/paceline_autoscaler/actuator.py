@@ -13,10 +13,10 @@ from pydantic import TypeAdapter, ValidationError
 from paceline_autoscaler.nouns import Decision, Goal, State
 from paceline_core.errors import Conflict, PacelineError
 from paceline_core.kube import Cluster, Event, Key, Scale, ScaleTarget, ServiceRef
+from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.registry.enums import Direction, ScaleLimit
 from paceline_core.telemetry import Complaints, Metrics, get_logger
 
-KIND = "InferenceService"
 MANAGER = "paceline-autoscaler"
 STATE_LIMIT = 20 * 1000
 _STATE = TypeAdapter(State)
@@ -55,17 +55,19 @@ class Actuator:
     async def tell(self, key: Key, decision: Decision) -> None:
         """An event for a change."""
         reason = {Direction.UP: "ScaledUp", Direction.DOWN: "ScaledDown", Direction.HOLD: "ScalingHeld"}
-        await self._cluster.event(Event(KIND, key, "Normal", reason[decision.direction], decision.sentence))
+        await self._cluster.event(
+            Event(INFERENCE_SERVICE, key, "Normal", reason[decision.direction], decision.sentence)
+        )
 
     async def warn_of_limit(self, key: Key, decision: Decision) -> None:
         """An event for a limit that now binds."""
         if decision.limit is not ScaleLimit.NONE:
-            await self._cluster.event(Event(KIND, key, "Warning", "ScalingLimited", decision.sentence))
+            await self._cluster.event(Event(INFERENCE_SERVICE, key, "Warning", "ScalingLimited", decision.sentence))
 
     async def say(self, key: Key, status: Mapping[str, Any]) -> bool:
         """Write the status; False when it could not be."""
         try:
-            await self._cluster.patch_status(KIND, key, status, MANAGER)
+            await self._cluster.patch_status(INFERENCE_SERVICE, key, status, MANAGER)
         except PacelineError as error:
             self._failed(key, "status", error)
             return False

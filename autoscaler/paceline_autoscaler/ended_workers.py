@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping
 
 from paceline_core.kube import Changed, Endpoint, Event, Gone, Key, Listed, ServiceEndpoints
 from paceline_core.kube.cluster import WatchEvent
+from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.wire import LoadReport
 
 WAITING = 64
 """Events not told yet, over all services; older ones are dropped."""
-KIND = "InferenceService"
 GRACEFUL = ("EvictionByEvictionAPI", "PreemptionByScheduler")
 """Disruptions that let a worker finish its streams."""
 
@@ -47,7 +47,7 @@ class EndedWorkers:
         place, count = (service, worker), report.engine_restarts
         if count > self._engines.get(place, count):
             said = f"The engine of worker {worker} ended and another one was started; see its log."
-            self._waiting.append(Event(KIND, Key.parse(service), "Warning", "EngineEnded", said))
+            self._waiting.append(Event(INFERENCE_SERVICE, Key.parse(service), "Warning", "EngineEnded", said))
         self._engines[place] = count
 
     def _compare(self, before: ServiceEndpoints | None, now: ServiceEndpoints) -> None:
@@ -82,12 +82,12 @@ def _of_one(service: Key, old: Endpoint, new: Endpoint) -> Iterator[Event]:
     if new.restarts > old.restarts:
         why = f" ({new.ended})" if new.ended else ""
         said = f"Worker {new.name} of pool {new.pool} ended{why} and is started again; restart {new.restarts}."
-        yield Event(KIND, service, "Warning", "WorkerEnded", said)
+        yield Event(INFERENCE_SERVICE, service, "Warning", "WorkerEnded", said)
     if new.disruption and not old.disruption:
         graceful = new.disruption.startswith(GRACEFUL)
         said = f"Worker {new.name} of pool {new.pool} is taken away ({new.disruption})"
         end = "; it finishes its streams." if graceful else "."
-        yield Event(KIND, service, "Normal" if graceful else "Warning", "WorkerEvicted", f"{said}{end}")
+        yield Event(INFERENCE_SERVICE, service, "Normal" if graceful else "Warning", "WorkerEvicted", f"{said}{end}")
 
 
 def _why(failed: Endpoint | None) -> str:
@@ -96,4 +96,4 @@ def _why(failed: Endpoint | None) -> str:
 
 def _lost(service: Key, old: Endpoint, why: str) -> Event:
     said = f"Worker {old.name} of pool {old.pool} is lost{f' ({why})' if why else ''}."
-    return Event(KIND, service, "Warning", "WorkerLost", said)
+    return Event(INFERENCE_SERVICE, service, "Warning", "WorkerLost", said)

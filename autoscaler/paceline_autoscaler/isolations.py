@@ -9,6 +9,7 @@ from collections import deque
 from datetime import datetime, timedelta
 
 from paceline_core.kube import Event, Key
+from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.wire import DemandReport, Isolated
 
 FRESH_S = 60.0
@@ -49,7 +50,7 @@ def event(service: str, told: Isolated) -> Event:
     who = f"Request {told.request} of tenant {told.tenant}"
     message = f"{who} is isolated: two workers died of it, the last one {told.worker}."
     extra = {"tenant": told.tenant, "request-id": told.request}
-    return Event("InferenceService", Key.parse(service), "Warning", "RequestIsolated", message, extra)
+    return Event(INFERENCE_SERVICE, Key.parse(service), "Warning", "RequestIsolated", message, extra)
 
 
 def _fresh(told: Isolated, now: datetime) -> bool:

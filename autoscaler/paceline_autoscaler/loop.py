@@ -23,10 +23,11 @@ from paceline_core.errors import Forbidden, NotFound
 from paceline_core.kube import Cluster, Key, Listed, Lost, Scale, ServiceEndpoints
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.kube.leadership import Candidate
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_SERVICE
 from paceline_core.tasks import first
 from paceline_core.telemetry import Complaints, get_logger
 
-SERVICES, PROFILES, WORKERS = "InferenceService", "AcceleratorProfile", "Pod"
+WORKERS = "Pod"
 LEASE = "paceline-autoscaler"
 LEASE_TTL_S = 15.0
 RENEW_S = 5.0
@@ -82,8 +83,8 @@ class Autoscaler:
     async def run(self) -> None:
         """Watch, listen, measure and pass, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(follow(self._cluster.watch(SERVICES), self.on_service))
-            group.create_task(follow(self._cluster.watch(PROFILES), self.on_profile))
+            group.create_task(follow(self._cluster.watch(INFERENCE_SERVICE), self.on_service))
+            group.create_task(follow(self._cluster.watch(ACCELERATOR_PROFILE), self.on_profile))
             group.create_task(follow(self._cluster.watch_endpoints(), self.on_workers))
             group.create_task(self._senses.gateways.run())
             group.create_task(self._senses.measures.run(self._world.goals.values))
@@ -133,14 +134,14 @@ class Autoscaler:
     def on_service(self, event: WatchEvent[Manifest]) -> None:
         """Take one event of the watch on services."""
         known = len(self._world.uids)
-        self._note(SERVICES, event)
+        self._note(INFERENCE_SERVICE, event)
         self._world.on_service(event)
         if len(self._world.uids) > known:
             self._senses.bell.set()  # a new one gets its status at once
 
     def on_profile(self, event: WatchEvent[Manifest]) -> None:
         """Take one event of the watch on profiles."""
-        self._note(PROFILES, event)
+        self._note(ACCELERATOR_PROFILE, event)
         self._world.on_profile(event)
 
     async def _may_write(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 from paceline_core.clock import Clock
 from paceline_core.errors import Conflict, PacelineError
 from paceline_core.kube import Cluster, Key
+from paceline_core.objects.metadata import TENANT
 from paceline_core.tasks import cancel, ended
 from paceline_core.telemetry import Complaints, get_logger
 from paceline_gateway.usage.entries import status_of
@@ -84,7 +85,7 @@ class Checkpoint:
             return True
         status, key = status_of(write.entries, write.month), Key(self._namespace, tenant)
         try:
-            await self._cluster.patch_status("Tenant", key, status, MANAGER, write.version)
+            await self._cluster.patch_status(TENANT, key, status, MANAGER, write.version)
         except Conflict:
             self._ledger.contested(tenant)
         except asyncio.CancelledError:

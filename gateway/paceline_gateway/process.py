@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from paceline_core.auth import FileSigner, TrustFile
+from paceline_core.auth.hop import GATEWAY_AUDIENCE
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import Cluster, Namespaces
@@ -20,7 +21,6 @@ from paceline_core.listening import bind
 from paceline_core.serving import admin_server
 from paceline_core.tasks import first
 from paceline_core.telemetry import Metrics, get_logger
-from paceline_gateway.admin import AUDIENCE
 from paceline_gateway.admin.app import Seen, create_admin
 from paceline_gateway.admin.control import Control, Levels
 from paceline_gateway.checkpoint import Checkpoint
@@ -107,7 +107,7 @@ class GatewayProcess:
         )
         self._watcher.on_tenants = floor.billing.on_tenants
         self._checkpoint = Checkpoint(floor.billing.ledger, cluster, config.namespace, clock)
-        trust = TrustFile(config.trust, AUDIENCE, clock)
+        trust = TrustFile(config.trust, GATEWAY_AUDIENCE, clock)
         self._leaving, self._levels = Leaving(), Levels()
         control = Control(self._leaving, self._levels, clock, lambda: floor.open, lambda: self.server.busy)
         seen = Seen(floor, metrics, clock, config.name, trust, self._unready, control, counts.peers)

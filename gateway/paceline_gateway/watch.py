@@ -16,7 +16,7 @@ from paceline_core.errors import PacelineError
 from paceline_core.kube import Changed, Cluster, Endpoint, Gone, Listed, Lost, Namespaces, ServiceEndpoints
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.objects.accelerator import AcceleratorProfile
-from paceline_core.objects.metadata import Object
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT, Object
 from paceline_core.objects.model_names import claimed
 from paceline_core.objects.route import InferenceRoute
 from paceline_core.objects.service import InferenceService
@@ -30,7 +30,6 @@ from paceline_planner.hardware import Accelerator, from_profile
 O = TypeVar("O", bound=Object)  # noqa: E741 - an object's type
 T = TypeVar("T")
 WORKERS = "EndpointSlice"
-TENANT = "Tenant"
 _log = get_logger(__name__)
 
 
@@ -118,11 +117,11 @@ class Watcher:
     @property
     def _shelves(self) -> dict[str, Shelf[Any]]:
         return {
-            "InferenceService": self._services,
-            "InferenceRoute": self._routes,
+            INFERENCE_SERVICE: self._services,
+            INFERENCE_ROUTE: self._routes,
             TENANT: self._tenants,
             "Secret": self._keys,
-            "AcceleratorProfile": self._accelerators,
+            ACCELERATOR_PROFILE: self._accelerators,
         }
 
     def _why(self, kind: str) -> str:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from paceline_core.kube import Key
 from paceline_core.kube.api.server import key_of
 from paceline_core.kube.cluster import Manifest
+from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.objects.naming import LABEL_SERVICE
 from paceline_operator.nouns import Live, Place
-from paceline_operator.objects import SERVICE, exact, version_of
+from paceline_operator.objects import exact, version_of
 from paceline_operator.plans.marks import ACCOUNT, POLICY, TRUST
 from paceline_operator.plans.observe import observe_child
 from paceline_operator.queue import Item, Urgency
@@ -166,10 +167,14 @@ def trimmed(manifest: Manifest) -> Manifest:
 
 def _whose(live: Live, manifest: Manifest) -> Item:
     """The service that owns it, or that its label names; else what its namespace's services share."""
-    if live.owner is not None and live.owner.kind == SERVICE:
-        return Item(SERVICE, Key(live.key.namespace, live.owner.name))
+    if live.owner is not None and live.owner.kind == INFERENCE_SERVICE:
+        return Item(INFERENCE_SERVICE, Key(live.key.namespace, live.owner.name))
     service = (manifest["metadata"].get("labels") or {}).get(LABEL_SERVICE)
-    return Item(SERVICE, Key(live.key.namespace, service)) if service else Item(NAMESPACE, Key("", live.key.namespace))
+    return (
+        Item(INFERENCE_SERVICE, Key(live.key.namespace, service))
+        if service
+        else Item(NAMESPACE, Key("", live.key.namespace))
+    )
 
 
 def _wake(item: Item, before: Live | None, after: Live) -> Wake | None:

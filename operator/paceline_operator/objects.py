@@ -14,10 +14,10 @@ import orjson
 from paceline_core.kube import Key
 from paceline_core.kube.api.server import key_of
 from paceline_core.kube.cluster import Manifest
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
 from paceline_operator.queue import Item, Urgency
 
-SERVICE, TENANT, ROUTE, PROFILE = "InferenceService", "Tenant", "InferenceRoute", "AcceleratorProfile"
-KINDS = (SERVICE, TENANT, ROUTE, PROFILE)
+KINDS = (INFERENCE_SERVICE, TENANT, INFERENCE_ROUTE, ACCELERATOR_PROFILE)
 _SEEN = "seen"
 
 

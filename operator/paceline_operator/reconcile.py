@@ -11,6 +11,7 @@ from paceline_core.clock import rfc3339
 from paceline_core.errors import PacelineError, Refused
 from paceline_core.kube import Key
 from paceline_core.kube.cluster import Manifest
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_operator.cache import NAMESPACE, SHARED
 from paceline_operator.carry import TERMINATING_S
@@ -18,7 +19,6 @@ from paceline_operator.faults import Fault, fault_of, missing_right
 from paceline_operator.keys import Keys
 from paceline_operator.leader import NotLeading
 from paceline_operator.nouns import Live, NamespaceView
-from paceline_operator.objects import PROFILE, ROUTE, SERVICE, TENANT
 from paceline_operator.plans.namespace import plan_namespace
 from paceline_operator.plans.others import plan_profile, plan_route, plan_tenant
 from paceline_operator.quarrels import CALM_S
@@ -85,7 +85,7 @@ class Reconciler:
 
     async def _pass(self, item: Item, urgency: Urgency) -> float | None:
         match item.kind:
-            case kind if kind == SERVICE:
+            case kind if kind == INFERENCE_SERVICE:
                 return await self._services.reconcile(item.key, urgency)
             case kind if kind == NAMESPACE:
                 return await self._namespace(item.key.name, urgency)
@@ -100,7 +100,7 @@ class Reconciler:
                 return TERMINATING_S
             view = NamespaceView(
                 namespace=namespace,
-                services=tools.world.objects.count(SERVICE, namespace),
+                services=tools.world.objects.count(INFERENCE_SERVICE, namespace),
                 shared=await self._shared(namespace),
                 settings=tools.settings,
                 trust=self._keys.trust,
@@ -157,21 +157,21 @@ class Reconciler:
         match item.kind:
             case kind if kind == TENANT:
                 return plan_tenant(manifest, self._service_names(), tools.settings.namespace, time)
-            case kind if kind == ROUTE:
-                loss = tools.world.names.loss((ROUTE, item.key))
+            case kind if kind == INFERENCE_ROUTE:
+                loss = tools.world.names.loss((INFERENCE_ROUTE, item.key))
                 return plan_route(manifest, self._service_names(), loss, tools.settings.route_hosts, time)
-            case kind if kind == PROFILE:
+            case kind if kind == ACCELERATOR_PROFILE:
                 return plan_profile(manifest, time)
         raise ValueError(f"no plan for the kind {item.kind}")
 
     def _service_names(self) -> frozenset[str]:
-        return frozenset(str(key) for key in self._tools.world.objects.keys(SERVICE))
+        return frozenset(str(key) for key in self._tools.world.objects.keys(INFERENCE_SERVICE))
 
     async def _say(self, item: Item, fault: Fault, urgency: Urgency) -> None:
         """A service's status says its faults and its namespace's; one that it says already is not written again."""
         if item.kind == NAMESPACE:
             self._services.share(item.key.name, fault)
-        manifest = self._tools.world.objects.get(item) if item.kind == SERVICE else None
+        manifest = self._tools.world.objects.get(item) if item.kind == INFERENCE_SERVICE else None
         if manifest is None:
             return
         try:

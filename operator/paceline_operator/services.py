@@ -12,13 +12,14 @@ from paceline_core.errors import Forbidden
 from paceline_core.kube import Event, Key
 from paceline_core.kube.api.server import key_of
 from paceline_core.kube.cluster import Manifest
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_SERVICE
 from paceline_core.objects.naming import deployment_name, workers_service_name
 from paceline_core.telemetry import get_logger
 from paceline_operator.carry import TERMINATING_S, Hands
 from paceline_operator.faults import Fault, degraded, fault_of, says_already, timeless
 from paceline_operator.lookout import Lookout
 from paceline_operator.nouns import Live, Memo, Place, Plan, Settings, Trouble, View
-from paceline_operator.objects import PROFILE, SERVICE, Book
+from paceline_operator.objects import Book
 from paceline_operator.plans.events import CREATED, OF_ACTIONS, REPAIRED
 from paceline_operator.plans.namespace import missing
 from paceline_operator.plans.service import plan_service
@@ -74,9 +75,9 @@ class Services:
         self._shared.pop(namespace, None)
         if trouble is not None:
             self._shared[namespace] = trouble
-        for key in self._tools.world.objects.keys(SERVICE):
+        for key in self._tools.world.objects.keys(INFERENCE_SERVICE):
             if key.namespace == namespace:
-                self._tools.wake(Item(SERVICE, key), Urgency.STATUS)
+                self._tools.wake(Item(INFERENCE_SERVICE, key), Urgency.STATUS)
 
     async def look(self, live: Live) -> None:
         """Ask for an object of somebody else, of which no watch tells. Raises Faulty when it may not be read."""
@@ -88,7 +89,7 @@ class Services:
     async def reconcile(self, key: Key, urgency: Urgency) -> float | None:
         """One pass; when to look again. Raises Faulty, NotLeading, Unreachable or Refused."""
         for _ in range(ROUNDS):
-            manifest = self._tools.world.objects.get(Item(SERVICE, key))
+            manifest = self._tools.world.objects.get(Item(INFERENCE_SERVICE, key))
             if manifest is None:
                 self._forget(key)
                 return None
@@ -159,7 +160,7 @@ class Services:
             raise Faulty(fault_of(error, "plan this service")) from error
 
     async def _write(self, manifest: Manifest, status: Manifest, urgency: Urgency) -> None:
-        answer = await self._tools.hands.status(SERVICE, manifest, status, urgency)
+        answer = await self._tools.hands.status(INFERENCE_SERVICE, manifest, status, urgency)
         if answer is not None:
             self._tools.world.on_object(None, answer)
 
@@ -172,7 +173,7 @@ class Services:
                 children = self._children(key, manifest)
         shared = tools.world.cache.shared(key.namespace)
         if missing(shared, tools.settings):
-            self.waiting.add(Item(SERVICE, key))
+            self.waiting.add(Item(INFERENCE_SERVICE, key))
         uid, memo = self._memos.get(key, ("", None))
         return View(
             service=manifest,
@@ -181,20 +182,22 @@ class Services:
             settings=tools.settings,
             now=now,
             time=rfc3339(tools.clock.utc()),
-            profiles=None if PROFILE in tools.world.unreadable else Book(tools.world.objects, PROFILE),
+            profiles=None
+            if ACCELERATOR_PROFILE in tools.world.unreadable
+            else Book(tools.world.objects, ACCELERATOR_PROFILE),
             troubles=(
                 *await self._troubles(key, children),
                 *self._shared_troubles(key.namespace),
                 *self.quarrels.troubles(_places(key, manifest)),
             ),
-            loss=tools.world.names.loss((SERVICE, key)),
+            loss=tools.world.names.loss((INFERENCE_SERVICE, key)),
             crowd=self._crowd,
             memo=memo if uid == manifest["metadata"]["uid"] else None,
         )
 
     def _children(self, key: Key, manifest: Manifest) -> dict[Place, Live]:
         cache = self._tools.world.cache
-        children = cache.group(Item(SERVICE, key))
+        children = cache.group(Item(INFERENCE_SERVICE, key))
         for place in _children_places(key, manifest):
             if place not in children and (live := cache.get(*place)) is not None:
                 children[place] = live
@@ -220,13 +223,13 @@ class Services:
     def _forget(self, key: Key) -> None:
         self._memos.pop(key, None)
         self._count(key, told=True)
-        self.waiting.discard(Item(SERVICE, key))
+        self.waiting.discard(Item(INFERENCE_SERVICE, key))
         self._tools.lookout.forget(key)
 
 
 def _said(manifest: Manifest, status: Manifest) -> tuple[Place, Manifest]:
     """Where a status is written, and what it says of which object."""
-    return (SERVICE, key_of(manifest)), {**timeless(status), "uid": manifest["metadata"]["uid"]}
+    return (INFERENCE_SERVICE, key_of(manifest)), {**timeless(status), "uid": manifest["metadata"]["uid"]}
 
 
 def _stranger_s(view: View) -> float | None:
@@ -236,7 +239,7 @@ def _stranger_s(view: View) -> float | None:
 
 def _places(key: Key, manifest: Manifest) -> list[Place]:
     """Where a quarrel about this service may be."""
-    return [(SERVICE, key), *_children_places(key, manifest)]
+    return [(INFERENCE_SERVICE, key), *_children_places(key, manifest)]
 
 
 def _children_places(key: Key, manifest: Manifest) -> list[Place]:

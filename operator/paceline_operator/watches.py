@@ -13,10 +13,11 @@ from paceline_core.kube.api.pulse import Pulse
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import ApiServer
 from paceline_core.kube.api.watch import Watched, watch_all
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE
 from paceline_core.telemetry import Complaints, get_logger
 from paceline_operator.cache import trimmed
 from paceline_operator.carry import Hands
-from paceline_operator.objects import KINDS, PROFILE, seen
+from paceline_operator.objects import KINDS, seen
 from paceline_operator.plans.marks import MANAGED_BY
 from paceline_operator.world import World
 
@@ -89,10 +90,10 @@ class Watches:
                 found = await self._api.snapshot(resource, namespace, trim=seen)
                 self._world.on_objects(kind, found.items, int(found.version), namespace)
         except Forbidden as error:
-            if kind != PROFILE or not self._namespaces:
+            if kind != ACCELERATOR_PROFILE or not self._namespaces:
                 raise
             _log.info("AcceleratorProfiles may not be read; the built-in ones are used", extra={"reason": str(error)})
-            self.unseen = self._world.unreadable = frozenset((PROFILE,))
+            self.unseen = self._world.unreadable = frozenset((ACCELERATOR_PROFILE,))
         self._world.listed(kind)
 
     async def _look(self, kind: str, key: Key) -> None:

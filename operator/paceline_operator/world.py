@@ -8,8 +8,9 @@ from collections.abc import Iterable
 
 from paceline_core.kube import Changed, Gone, Key, Listed, Lost
 from paceline_core.kube.cluster import Manifest, WatchEvent
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
 from paceline_operator.cache import CHILD_KINDS, NAMESPACE, Cache, Wake
-from paceline_operator.objects import KINDS, PROFILE, ROUTE, SERVICE, TENANT, Change, Objects
+from paceline_operator.objects import KINDS, Change, Objects
 from paceline_operator.plans.keys import REGISTRY
 from paceline_operator.plans.names import Names
 from paceline_operator.queue import Item, Urgency, WorkQueue
@@ -67,7 +68,7 @@ class World:
                 wakes, doubtful = self.cache.listed(kind, items)
                 self._missing.discard(kind)
                 if self.blind.pop(kind, None):
-                    self._all(SERVICE, Urgency.EDIT)  # ends the pause that followed the refusals
+                    self._all(INFERENCE_SERVICE, Urgency.EDIT)  # ends the pause that followed the refusals
                 for wake in wakes:
                     self.wake(wake)
                 return doubtful
@@ -81,13 +82,13 @@ class World:
                 self.cache.lose(kind)
                 if FORBIDDEN in reason:
                     self.blind[kind] = reason
-                    self._all(SERVICE, Urgency.RESYNC)
+                    self._all(INFERENCE_SERVICE, Urgency.RESYNC)
         return []
 
     def everything(self) -> list[Item]:
         """Every key there is: objects, and namespaces in which something of ours stands or belongs."""
         items = [Item(kind, key) for kind in KINDS for key in self.objects.keys(kind)]
-        namespaces = {key.namespace for key in self.objects.keys(SERVICE)}
+        namespaces = {key.namespace for key in self.objects.keys(INFERENCE_SERVICE)}
         shared = {item for item in self.cache.groups() if item.kind == NAMESPACE}
         return [*sorted(shared | {Item(NAMESPACE, Key("", name)) for name in namespaces}), *items]
 
@@ -104,12 +105,12 @@ class World:
 
     def _spread(self, change: Change) -> None:
         item = change.item
-        if item.kind in {SERVICE, ROUTE}:
+        if item.kind in {INFERENCE_SERVICE, INFERENCE_ROUTE}:
             self._contest(item)
-        if item.kind == SERVICE:
+        if item.kind == INFERENCE_SERVICE:
             self._service(change)
-        elif item.kind == PROFILE:
-            self._all(SERVICE, Urgency.STATUS)
+        elif item.kind == ACCELERATOR_PROFILE:
+            self._all(INFERENCE_SERVICE, Urgency.STATUS)
         if not change.went:
             self._queue.put(item, change.urgency)
 
@@ -123,9 +124,10 @@ class World:
     def _service(self, change: Change) -> None:
         key = change.item.key
         if change.came or change.urgency is Urgency.DELETE:
-            if self.objects.count(SERVICE, key.namespace) <= 1:  # the first one needs what all share, the last one did
+            # the first one needs what all share, the last one did
+            if self.objects.count(INFERENCE_SERVICE, key.namespace) <= 1:
                 self._queue.put(Item(NAMESPACE, Key("", key.namespace)), Urgency.EDIT)
-            self._all(ROUTE, Urgency.RESYNC)
+            self._all(INFERENCE_ROUTE, Urgency.RESYNC)
             self._all(TENANT, Urgency.RESYNC)
 
     def _all(self, kind: str, urgency: Urgency) -> None:

@@ -27,7 +27,7 @@ from paceline_autoscaler.loop import LEASE
 from paceline_cli.supervisor.api import make_app
 from paceline_cli.supervisor.store import Store
 from paceline_core.auth import HopVerifier, new_hop_key, trust_entry
-from paceline_core.auth.hop import HEADER
+from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock, rfc3339
 from paceline_core.errors import NotFound
 from paceline_core.kube import Endpoint, Key, ScaleTarget, ServiceEndpoints, ServiceRef
@@ -127,7 +127,7 @@ class Stage:
         return self.store.scales.get(POOL).replicas
 
     def gateway(self) -> FastAPI:
-        app, verifier = FastAPI(), HopVerifier(dict([trust_entry(self.key, "autoscaler")]), "paceline/gateway")
+        app, verifier = FastAPI(), HopVerifier(dict([trust_entry(self.key, "autoscaler")]), GATEWAY_AUDIENCE)
 
         @app.get("/internal/demand")
         async def demand(request: Request) -> Response:

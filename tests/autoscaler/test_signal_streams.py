@@ -12,14 +12,14 @@ from paceline_autoscaler.signals import Gateways, Workers, resolve
 from paceline_autoscaler.signals.streams import Streams
 from paceline_autoscaler.signals.workers import load_of
 from paceline_core.auth import HopVerifier, trust_entry
-from paceline_core.auth.hop import HEADER
+from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER
 from paceline_core.kube import Endpoint, Key, ServiceEndpoints
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import DemandReport, KVLoad, StepTime, WorkerState
 from paceline_core.wire.message import LINE_LIMIT
 from paceline_core.wire.stream import Place, keep_reading
 
-PLACE = Place("here", "http://one:1/internal/demand", "paceline/gateway")
+PLACE = Place("here", "http://one:1/internal/demand", GATEWAY_AUDIENCE)
 
 
 class Reader:
@@ -64,7 +64,7 @@ async def test_a_reader_shows_a_token_for_its_audience(talkers: Talkers, reader:
     reader.streams.follow([PLACE])
     await eventually(lambda: bool(reader.lines))
     token = talkers["one:1"].readers[0].headers[HEADER]
-    hop = HopVerifier(dict([trust_entry(KEY, "autoscaler")]), "paceline/gateway").verify(token, talkers.clock.utc())
+    hop = HopVerifier(dict([trust_entry(KEY, "autoscaler")]), GATEWAY_AUDIENCE).verify(token, talkers.clock.utc())
     assert hop is not None
     assert hop.issuer == "autoscaler"
 

@@ -15,12 +15,11 @@ from tests.gateway.cluster_double import ClusterDouble
 from tests.gateway.worker_double import SERVICE, WorkerDouble
 
 from paceline_core.auth import HopSigner, new_hop_key, trust_entry
-from paceline_core.auth.hop import HEADER
+from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.config import Listen
 from paceline_core.kube import Endpoint
 from paceline_core.kube.connect import ClusterConfig
-from paceline_gateway.admin import AUDIENCE
 from paceline_gateway.config import GatewayConfig, Limits
 from paceline_gateway.process import GatewayProcess, Ports
 from paceline_gateway.proxy import Call
@@ -56,7 +55,7 @@ class Stand:
         """These are the service's workers now."""
         self.cluster.serve(service, *(worker.endpoint for worker in workers))
 
-    def hop(self, audience: str = AUDIENCE) -> dict[str, str]:
+    def hop(self, audience: str = GATEWAY_AUDIENCE) -> dict[str, str]:
         """The autoscaler's header."""
         return {HEADER: HopSigner(self.autoscaler, "autoscaler").token(audience, SystemClock().utc())}
 

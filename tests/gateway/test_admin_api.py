@@ -18,16 +18,15 @@ from tests.gateway.test_gateway_process import Running, configuration, running
 from tests.gateway.worker_double import Script
 
 from paceline_core.auth import HopSigner, new_hop_key, trust_entry
-from paceline_core.auth.hop import HEADER
+from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock
-from paceline_gateway.admin import AUDIENCE
 from paceline_gateway.admin.views import Drain, LogLevel, Page, Queues, Services, Tenants, Workers
 
 pytestmark = pytest.mark.real
 VIEWS: dict[str, type[Page]] = {"tenants": Tenants, "queues": Queues, "workers": Workers, "services": Services}
 
 
-def authority(key: bytes, issuer: str = "admin", audience: str = AUDIENCE) -> dict[str, str]:
+def authority(key: bytes, issuer: str = "admin", audience: str = GATEWAY_AUDIENCE) -> dict[str, str]:
     return {HEADER: HopSigner(key, issuer).token(audience, SystemClock().utc())}
 
 

@@ -11,11 +11,10 @@ from tests.gateway.stand import CHAT, PATIENCE_S, Stand, until
 from tests.gateway.worker_double import Script
 
 from paceline_core.auth import HopSigner, new_hop_key
-from paceline_core.auth.hop import HEADER
+from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.registry import METRICS
 from paceline_core.wire import ClassDemand, DemandReport, decode
-from paceline_gateway.admin import AUDIENCE
 
 pytestmark = pytest.mark.real
 
@@ -69,10 +68,13 @@ async def test_a_changed_promise_is_shown_and_the_old_one_forgotten(stand: Stand
 async def test_demand_is_for_the_autoscaler_alone(stand: Stand) -> None:
     stranger = HopSigner(new_hop_key(), "autoscaler")
     now = SystemClock().utc()
-    for headers in ({}, {HEADER: "x"}, {HEADER: stranger.token(AUDIENCE, now)}):
+    for headers in ({}, {HEADER: "x"}, {HEADER: stranger.token(GATEWAY_AUDIENCE, now)}):
         response = await stand.admin.get("/internal/demand", headers=headers)
         assert (response.status_code, response.json()["error"]["code"]) == (401, "invalid_api_key")
-    for headers in (stand.hop("default/chat"), {HEADER: HopSigner(stand.hop_key, "autoscaler").token(AUDIENCE, now)}):
+    for headers in (
+        stand.hop("default/chat"),
+        {HEADER: HopSigner(stand.hop_key, "autoscaler").token(GATEWAY_AUDIENCE, now)},
+    ):
         assert (await stand.admin.get("/internal/demand", headers=headers)).status_code == 401
 
 

@@ -10,9 +10,8 @@ from tests.gateway.stand import Stand, gateway, until
 from tests.gateway.test_gateways_share import both_served, limit, post
 
 from paceline_core.auth import HopSigner
-from paceline_core.auth.hop import HEADER
+from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock
-from paceline_gateway.admin import AUDIENCE
 from paceline_gateway.config import Quota
 from paceline_gateway.stores.messages import Call, read_reply, write_call
 from paceline_gateway.stores.peers import LEASE, PATH
@@ -80,7 +79,7 @@ async def test_while_nobody_counts_each_gateway_has_its_share(tmp_path: Path, ma
 async def test_only_gateways_are_let_at_the_counters(tmp_path: Path, make_worker: MakeWorker) -> None:
     async with pair(tmp_path, make_worker) as (left, right):
         body, now = write_call(Call("stranger", 10.0, ())), SystemClock().utc()
-        own = {HEADER: HopSigner(left.hop_key, "gateway").token(AUDIENCE, now)}
+        own = {HEADER: HopSigner(left.hop_key, "gateway").token(GATEWAY_AUDIENCE, now)}
         assert (await left.admin.post(PATH, content=body)).status_code == 401
         assert (await left.admin.post(PATH, content=body, headers=left.hop())).status_code == 401
         found = await left.admin.post(PATH, content=body, headers=own)

@@ -13,9 +13,8 @@ from tests.gateway.stand import STREAM, Stand, until
 from tests.gateway.worker_double import Script, WorkerDouble
 
 from paceline_core.auth import HopSigner, TrustFile, new_hop_key, public_half, trust_entry
-from paceline_core.auth.hop import HEADER
+from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock
-from paceline_gateway.admin import AUDIENCE
 
 pytestmark = pytest.mark.real
 
@@ -94,6 +93,6 @@ async def test_the_autoscaler_is_heard_with_its_new_key_and_while_the_trust_file
 
 
 async def _asks(stand: Stand, signer: HopSigner) -> int:
-    headers = {HEADER: signer.token(AUDIENCE, SystemClock().utc())}
+    headers = {HEADER: signer.token(GATEWAY_AUDIENCE, SystemClock().utc())}
     async with stand.admin.stream("GET", "/internal/demand", headers=headers) as response:
         return response.status_code

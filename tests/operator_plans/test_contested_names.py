@@ -9,7 +9,7 @@ from tests.operator_plans.plan_factories import service as made
 from paceline_core.errors import RequestError
 from paceline_core.kube.cluster import Key
 from paceline_core.objects import InferenceRoute, InferenceService, Tenant, read
-from paceline_core.objects.model_names import ROUTE, SERVICE
+from paceline_core.objects.metadata import INFERENCE_ROUTE, INFERENCE_SERVICE
 from paceline_gateway.routing.directory import directory
 from paceline_gateway.routing.models import Asker, locate
 from paceline_operator.nouns import Place
@@ -40,7 +40,7 @@ def names(*services: dict[str, Any]) -> Names:
 
 
 def place(key: str) -> Place:
-    return (SERVICE, Key.parse(key))
+    return (INFERENCE_SERVICE, Key.parse(key))
 
 
 def taken_by(found: Names, key: str) -> str:
@@ -113,14 +113,18 @@ def place_of(one: dict[str, Any]) -> Place:
 def told(one: dict[str, Any]) -> str:
     """The name that its condition speaks of."""
     spec = one["spec"]
-    return str(spec["model"] if one["kind"] == ROUTE else spec["model"].get("servedName") or one["metadata"]["name"])
+    return str(
+        spec["model"] if one["kind"] == INFERENCE_ROUTE else spec["model"].get("servedName") or one["metadata"]["name"]
+    )
 
 
 @given(OBJECTS, st.randoms(use_true_random=False))
 def test_the_operator_and_the_gateway_agree(objects: list[dict[str, Any]], chance: Any) -> None:
     objects = [*BACKENDS, *objects]
-    services = [read(InferenceService, one) for one in objects if one["kind"] == SERVICE]
-    picture = directory(services, [read(InferenceRoute, one) for one in objects if one["kind"] == ROUTE], (), (), "p")
+    services = [read(InferenceService, one) for one in objects if one["kind"] == INFERENCE_SERVICE]
+    picture = directory(
+        services, [read(InferenceRoute, one) for one in objects if one["kind"] == INFERENCE_ROUTE], (), (), "p"
+    )
     chance.shuffle(objects)
     found = names(*objects)
     for one in objects:
@@ -133,7 +137,7 @@ def test_the_operator_and_the_gateway_agree(objects: list[dict[str, Any]], chanc
         else:
             own = whole or one["spec"].get("matches") or answering.namespace == namespace
             assert own if not (whole and loss) else answering.namespace == loss.owner
-            if one["kind"] == SERVICE and whole:
+            if one["kind"] == INFERENCE_SERVICE and whole:
                 assert answering.key != str(place_of(one)[1])
 
 
@@ -159,7 +163,8 @@ def test_coming_and_going_leaves_what_the_last_set_alone_would(rounds: list[tupl
 def test_a_route_and_a_service_contest_one_name_and_each_is_told_of_the_other() -> None:
     chat, capture = named("team/chat", created=OLD), routed("evil/take", "chat", NEW)
     assert (
-        str(names(chat, capture).loss((ROUTE, Key("evil", "take")))) == "the older service team/chat answers to 'chat'"
+        str(names(chat, capture).loss((INFERENCE_ROUTE, Key("evil", "take"))))
+        == "the older service team/chat answers to 'chat'"
     )
     older = names(named("team/chat", created=NEW), routed("evil/take", "chat", OLD))
     assert str(older.loss(place("team/chat"))) == "the older route evil/take answers every request for 'chat'"
@@ -173,20 +178,20 @@ def test_a_route_and_a_service_contest_one_name_and_each_is_told_of_the_other() 
 
 def test_a_name_of_a_namespace_is_lost_by_everybody_else_as_soon_as_it_holds_an_object() -> None:
     found = names(routed("evil/take", "team/best", OLD), named("evil/bad", "team/chat", OLD))
-    assert found.loss((ROUTE, Key("evil", "take"))) is None
-    assert found.put(named("team/chat", created=NEW)) == {(ROUTE, Key("evil", "take")), place("evil/bad")}
+    assert found.loss((INFERENCE_ROUTE, Key("evil", "take"))) is None
+    assert found.put(named("team/chat", created=NEW)) == {(INFERENCE_ROUTE, Key("evil", "take")), place("evil/bad")}
     reserved = "names that begin with 'team/' belong to the namespace team"
-    assert str(found.loss((ROUTE, Key("evil", "take")))) == reserved
+    assert str(found.loss((INFERENCE_ROUTE, Key("evil", "take")))) == reserved
     assert str(found.loss(place("evil/bad"))) == "'team/chat' is the full name of the service team/chat"
-    assert found.remove(place("team/chat")) == {(ROUTE, Key("evil", "take")), place("evil/bad")}
+    assert found.remove(place("team/chat")) == {(INFERENCE_ROUTE, Key("evil", "take")), place("evil/bad")}
     assert found.loss(place("evil/bad")) is None
 
 
 def test_a_route_of_its_own_namespace_takes_no_name_from_a_service() -> None:
     found = names(named("team/chat", created=OLD), routed("team/front", "chat", NEW), routed("evil/take", "chat", NEW))
     assert found.loss(place("team/chat")) is None
-    assert found.loss((ROUTE, Key("team", "front"))) is None
-    lost = found.loss((ROUTE, Key("evil", "take")))
+    assert found.loss((INFERENCE_ROUTE, Key("team", "front"))) is None
+    lost = found.loss((INFERENCE_ROUTE, Key("evil", "take")))
     assert lost is not None
     assert lost.winner is not None
     assert lost.winner.key == "team/chat"

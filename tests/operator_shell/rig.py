@@ -7,6 +7,7 @@ from tests.operator_shell.fake_api import FakeApi
 from paceline_core.clock import ManualClock
 from paceline_core.kube import Event, Gone, Key, Listed
 from paceline_core.kube.cluster import Manifest
+from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.telemetry import Metrics
 from paceline_operator.budget import Budget
 from paceline_operator.cache import CHILD_KINDS, NAMESPACE, trimmed
@@ -15,7 +16,7 @@ from paceline_operator.keys import Keys, Rotation
 from paceline_operator.leader import Leadership
 from paceline_operator.lookout import Lookout
 from paceline_operator.nouns import Settings
-from paceline_operator.objects import KINDS, SERVICE, seen
+from paceline_operator.objects import KINDS, seen
 from paceline_operator.queue import Item, Urgency, WorkQueue
 from paceline_operator.reconcile import KEYS, Outcome, Reconciler
 from paceline_operator.services import Tools
@@ -144,7 +145,7 @@ def service(name: str = "chat", namespace: str = "default", **spec: Any) -> Mani
     }
     return {
         "apiVersion": "paceline.dev/v1alpha1",
-        "kind": SERVICE,
+        "kind": INFERENCE_SERVICE,
         "metadata": {"name": name, "namespace": namespace},
         "spec": {**base, **spec},
     }

@@ -7,13 +7,13 @@ from tests.operator_shell.rig import Rig, pool, service, shared_item
 from paceline_core.errors import Conflict, Forbidden, NotFound, Refused, Unreachable
 from paceline_core.kube import Key, Lost
 from paceline_core.kube.cluster import Manifest
+from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_operator.cache import CHILD_KINDS
-from paceline_operator.objects import SERVICE
 from paceline_operator.plans.due import HOLD_S, hold_s
 from paceline_operator.queue import Item
 from paceline_operator.services import CROWD
 
-CHAT = Item(SERVICE, Key("default", "chat"))
+CHAT = Item(INFERENCE_SERVICE, Key("default", "chat"))
 MAIN = ("Deployment", Key("default", "chat-main"))
 
 
@@ -43,7 +43,7 @@ def specs(children: dict[tuple[str, Key], Manifest]) -> dict[tuple[str, Key], ob
 
 
 def condition(api: FakeApi, kind: str, key: Key = CHAT.key) -> dict[str, str]:
-    conditions = api.objects[SERVICE, key]["status"]["conditions"]
+    conditions = api.objects[INFERENCE_SERVICE, key]["status"]["conditions"]
     found: dict[str, str] = next(one for one in conditions if one["type"] == kind)
     return found
 
@@ -87,9 +87,9 @@ async def test_services_that_start_together_are_told_of_late_and_one_alone_is_no
             api.put(service(f"chat-{number}"))
         rig = await Rig(api).start()
         await rig.settle(HOLD_S)
-        assert sum("status" in found for (kind, _), found in api.objects.items() if kind == SERVICE) == told
+        assert sum("status" in found for (kind, _), found in api.objects.items() if kind == INFERENCE_SERVICE) == told
         await rig.settle(hold_s(count))
-        assert all("status" in found for (kind, _), found in api.objects.items() if kind == SERVICE)
+        assert all("status" in found for (kind, _), found in api.objects.items() if kind == INFERENCE_SERVICE)
 
 
 async def test_a_converged_service_is_not_written_again_by_the_next_process() -> None:
@@ -148,7 +148,7 @@ async def test_replicas_that_the_autoscaler_set_survive_edits_and_restarts() -> 
     scaled = await api.get_deployment(MAIN[1])
     scaled["spec"]["replicas"] = 4
     api.put(scaled)
-    api.put({**api.objects[SERVICE, CHAT.key], "spec": service(rollout={"drainTimeout": "90s"})["spec"]})
+    api.put({**api.objects[INFERENCE_SERVICE, CHAT.key], "spec": service(rollout={"drainTimeout": "90s"})["spec"]})
     await rig.settle()
     await (await Rig(api).start()).settle()
     assert api.objects[MAIN]["spec"]["replicas"] == 4
@@ -219,7 +219,7 @@ async def test_a_foreign_object_in_a_childs_place_is_reported_and_never_touched(
     rig = await Rig(api).start()
     await rig.settle(30.0)
     assert api.objects[MAIN] == foreign
-    assert "chat-main" in str(api.objects[SERVICE, CHAT.key]["status"]["conditions"])
+    assert "chat-main" in str(api.objects[INFERENCE_SERVICE, CHAT.key]["status"]["conditions"])
     api.remove(*MAIN)
     await rig.settle(120.0)
     assert api.objects[MAIN]["spec"]["replicas"] == 2
@@ -243,7 +243,7 @@ async def test_a_pool_that_the_spec_no_longer_has_goes_and_nothing_else_does() -
     rig = await Rig(api).start()
     await rig.settle()
     main = api.objects[MAIN]["metadata"]["uid"]
-    api.put({**api.objects[SERVICE, CHAT.key], "spec": service()["spec"]})
+    api.put({**api.objects[INFERENCE_SERVICE, CHAT.key], "spec": service()["spec"]})
     await rig.settle(60.0)
     deployments = [place for place in api.objects if place[0] == "Deployment"]
     assert deployments == [MAIN]
@@ -255,7 +255,7 @@ async def test_what_services_share_goes_with_the_last_of_them() -> None:
     api.put(service())
     rig = await Rig(api).start()
     await rig.settle()
-    api.remove(SERVICE, CHAT.key)
+    api.remove(INFERENCE_SERVICE, CHAT.key)
     await rig.settle()
     assert api.children(*CHILD_KINDS) == {}
 
@@ -265,7 +265,7 @@ async def test_an_object_that_breaks_its_plan_is_its_own_trouble() -> None:
     api.put(service("bad"))
     api.put(service("good"))
     rig = await Rig(api).start()
-    stored = api.objects[SERVICE, Key("default", "bad")]
+    stored = api.objects[INFERENCE_SERVICE, Key("default", "bad")]
     stored["metadata"]["generation"] = "poison"
     rig.world.on_object("MODIFIED", {**stored, "metadata": {**stored["metadata"], "resourceVersion": "9999"}})
     done = await rig.settle(30.0)

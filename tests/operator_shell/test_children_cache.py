@@ -2,16 +2,16 @@ from typing import Any
 
 from paceline_core.kube import Key
 from paceline_core.kube.cluster import Manifest
+from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_operator.cache import NAMESPACE, Cache, trimmed
-from paceline_operator.objects import SERVICE
 from paceline_operator.queue import Item, Urgency
 
-CHAT = Item(SERVICE, Key("default", "chat"))
+CHAT = Item(INFERENCE_SERVICE, Key("default", "chat"))
 WORKERS = Key("default", "chat-workers")
 
 
 def child(version: int, *, uid: str = "u1", owner: str | None = "chat", **spec: Any) -> Manifest:
-    reference = {"kind": SERVICE, "name": owner, "uid": "owner", "controller": True}
+    reference = {"kind": INFERENCE_SERVICE, "name": owner, "uid": "owner", "controller": True}
     metadata = {
         "name": "chat-workers",
         "namespace": "default",

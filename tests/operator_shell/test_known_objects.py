@@ -2,16 +2,17 @@ from typing import Any
 
 from paceline_core.kube import Key
 from paceline_core.kube.cluster import Manifest
-from paceline_operator.objects import SERVICE, Objects, seen
+from paceline_core.objects.metadata import INFERENCE_SERVICE
+from paceline_operator.objects import Objects, seen
 from paceline_operator.queue import Item, Urgency
 
-CHAT = Item(SERVICE, Key("default", "chat"))
+CHAT = Item(INFERENCE_SERVICE, Key("default", "chat"))
 
 
 def chat(version: int, *, generation: int = 1, uid: str = "u1", **metadata: Any) -> Manifest:
     known = {"name": "chat", "namespace": "default", "uid": uid, "generation": generation}
     return {
-        "kind": SERVICE,
+        "kind": INFERENCE_SERVICE,
         "metadata": {**known, "resourceVersion": str(version), **metadata},
         "status": {"at": version},
     }
@@ -57,25 +58,25 @@ def test_an_object_that_goes_away_is_urgent_and_no_longer_given_out() -> None:
     assert change is not None
     assert change.urgency is Urgency.DELETE
     assert objects.get(CHAT) is None
-    assert objects.count(SERVICE, "default") == 1
+    assert objects.count(INFERENCE_SERVICE, "default") == 1
 
 
 def test_a_list_says_what_is_gone_but_not_of_what_came_after_it() -> None:
     objects = Objects()
     objects.put(chat(5))
-    assert objects.listed(SERVICE, [], version=4) == []
-    (gone,) = objects.listed(SERVICE, [], version=9)
+    assert objects.listed(INFERENCE_SERVICE, [], version=4) == []
+    (gone,) = objects.listed(INFERENCE_SERVICE, [], version=9)
     assert (gone.item, gone.went) == (CHAT, True)
 
 
 def test_a_list_of_one_namespace_says_nothing_of_others() -> None:
     objects = Objects()
     objects.put(chat(5))
-    assert objects.listed(SERVICE, [], version=9, namespace="other") == []
+    assert objects.listed(INFERENCE_SERVICE, [], version=9, namespace="other") == []
     assert objects.get(CHAT) is not None
 
 
 def test_a_list_brings_what_was_missed() -> None:
     objects = Objects()
-    (came,) = objects.listed(SERVICE, [seen(chat(5))], version=9)
+    (came,) = objects.listed(INFERENCE_SERVICE, [seen(chat(5))], version=9)
     assert came.came

@@ -13,8 +13,8 @@ from aiohttp import web
 from paceline_core.clock import ManualClock
 from paceline_core.kube.api.credentials import Credentials
 from paceline_core.kube.api.pulse import Pulse
+from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_operator.handlers import NoDiffs, NoProgress, Session, registry_of, settings
-from paceline_operator.objects import SERVICE
 
 PATH = "/apis/paceline.dev/v1alpha1/inferenceservices"
 
@@ -75,14 +75,14 @@ async def served(peer: Peer) -> AsyncIterator[str]:
 
 async def test_each_chunk_of_a_watch_stamps_its_pulse_and_each_list_is_told() -> None:
     clock, peer, listed = ManualClock(), Peer(), list[str]()
-    pulse = Pulse(SERVICE, clock)
+    pulse = Pulse(INFERENCE_SERVICE, clock)
     async with served(peer) as server, asyncio.timeout(10.0):
-        session = Session(cast("Credentials", Token(server)), {SERVICE: pulse}, listed.append, clock)
+        session = Session(cast("Credentials", Token(server)), {INFERENCE_SERVICE: pulse}, listed.append, clock)
         login = await session.login()
         http = login.aiohttp_session
         async with http.get(f"{server}{PATH}") as answer:
             assert await answer.json() == {"metadata": {"resourceVersion": "7"}, "items": []}
-        assert listed == [SERVICE]
+        assert listed == [INFERENCE_SERVICE]
         async with http.get(f"{server}{PATH}", params={"watch": "true"}) as stream:
             chunks = stream.content.iter_chunked(1 << 20)
             for line in (b"one\n", b"two\n"):
@@ -92,17 +92,17 @@ async def test_each_chunk_of_a_watch_stamps_its_pulse_and_each_list_is_told() ->
                 assert await anext(chunks) == line
                 assert pulse.age(clock.monotonic()) == 0.0
             peer.chunks.put_nowait(b"")
-        assert listed == [SERVICE]
+        assert listed == [INFERENCE_SERVICE]
         await http.close()
 
 
 async def test_a_refused_list_neither_stamps_nor_counts_as_one() -> None:
     clock, peer, listed = ManualClock(), Peer(), list[str]()
     peer.status = 403
-    pulse = Pulse(SERVICE, clock)
+    pulse = Pulse(INFERENCE_SERVICE, clock)
     clock.advance(50.0)
     async with served(peer) as server:
-        session = Session(cast("Credentials", Token(server)), {SERVICE: pulse}, listed.append, clock)
+        session = Session(cast("Credentials", Token(server)), {INFERENCE_SERVICE: pulse}, listed.append, clock)
         http = (await session.login()).aiohttp_session
         async with http.get(f"{server}{PATH}") as answer:
             assert answer.status == 403
@@ -135,7 +135,7 @@ def test_handlers_are_events_alone_so_that_kopf_patches_nothing() -> None:
     async def login() -> None:
         return None
 
-    registry = registry_of((SERVICE, "Tenant"), lambda *_: None, login)
+    registry = registry_of((INFERENCE_SERVICE, "Tenant"), lambda *_: None, login)
     assert len(registry._watching.get_all_handlers()) == 2
     for others in (registry._changing, registry._spawning, registry._indexing, registry._webhooks):
         assert not others.get_all_handlers()

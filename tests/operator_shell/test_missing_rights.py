@@ -10,8 +10,8 @@ from paceline_core.errors import Forbidden
 from paceline_core.kube import Gone, Key
 from paceline_core.kube.api.resource import Resource
 from paceline_core.kube.cluster import Manifest
+from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_operator.lookout import Lookout
-from paceline_operator.objects import SERVICE
 from paceline_operator.plans.keys import REGISTRY
 from paceline_operator.reconcile import KEYS
 
@@ -38,7 +38,7 @@ class Blindfold(FakeApi):
 
 
 def degraded(api: FakeApi) -> tuple[str, str, str]:
-    conditions = api.objects[SERVICE, CHAT]["status"]["conditions"]
+    conditions = api.objects[INFERENCE_SERVICE, CHAT]["status"]["conditions"]
     found = next(one for one in conditions if one["type"] == "Degraded")
     return found["status"], found["reason"], found["message"]
 

@@ -3,15 +3,16 @@ import httpx
 from paceline_core.clock import ManualClock
 from paceline_core.kube import Key, Lost
 from paceline_core.kube.api.pulse import Pulse
+from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.telemetry import Metrics
 from paceline_operator.cache import CHILD_KINDS
 from paceline_operator.config import HealthConfig
 from paceline_operator.health import Vitals, illness, make_app, unreadiness
-from paceline_operator.objects import KINDS, SERVICE
+from paceline_operator.objects import KINDS
 from paceline_operator.queue import Item, Urgency, WorkQueue
 from paceline_operator.world import World
 
-ITEM = Item(SERVICE, Key("default", "chat"))
+ITEM = Item(INFERENCE_SERVICE, Key("default", "chat"))
 
 
 def vitals(clock: ManualClock, ended: str = "") -> Vitals:

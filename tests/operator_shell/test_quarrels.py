@@ -8,13 +8,13 @@ from tests.operator_shell.rig import SETTINGS, Rig, service
 
 from paceline_core.kube import Key
 from paceline_core.kube.cluster import Manifest
-from paceline_operator.objects import SERVICE
+from paceline_core.objects.metadata import INFERENCE_SERVICE
 
 CHAT, WORKERS = Key("default", "chat"), ("Service", Key("default", "chat-workers"))
 
 
 def said(api: FakeApi, kind: str = "Degraded") -> Manifest:
-    conditions = api.objects[SERVICE, CHAT]["status"]["conditions"]
+    conditions = api.objects[INFERENCE_SERVICE, CHAT]["status"]["conditions"]
     found: Manifest = next(one for one in conditions if one["type"] == kind)
     return found
 
@@ -104,7 +104,7 @@ async def test_a_wish_of_the_user_never_waits_for_a_quarrel() -> None:
     rig = await Rig(api).start()
     await rig.settle()
     await disputed(api, rig, 100)
-    found = api.objects[SERVICE, CHAT]
+    found = api.objects[INFERENCE_SERVICE, CHAT]
     api.put({**found, "spec": service(rollout={"drainTimeout": "90s"})["spec"]})
     await rig.settle(1.0)
     pod = api.objects["Deployment", Key("default", "chat-main")]["spec"]["template"]["spec"]

@@ -19,17 +19,17 @@ from paceline_core.kube.api.server import RENEW_GAP_S
 from paceline_core.kube.api.watch import BACKOFF_S, backoff_s
 from paceline_core.kube.kubernetes import ASK_AGAIN_S
 from paceline_core.kube.series import GAP_S
+from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_gateway.checkpoint import AGAIN_S
 from paceline_operator import leader, lookout, watches
 from paceline_operator.cache import CHILD_KINDS
 from paceline_operator.handlers import LOGIN_GAP_S, Backoffs, Repeats, Session, registry_of, settings
-from paceline_operator.objects import SERVICE
 from paceline_operator.queue import LONGEST_PAUSE_S, PROBES, REFUSED_PAUSE_S, Backlog, Item, Urgency
 
 LIMIT_S = 10.0
 RIGHT = 'User "x" cannot patch resource "deployments" in API group "apps" in the namespace "default"'
 LOST = 'configmaps is forbidden: User "x" cannot watch resource "configmaps"'
-ITEMS = [Item(SERVICE, Key("default", f"s{number}")) for number in range(100)]
+ITEMS = [Item(INFERENCE_SERVICE, Key("default", f"s{number}")) for number in range(100)]
 
 
 class Token:
@@ -168,7 +168,7 @@ async def test_after_an_hour_without_rights_everything_stands_within_the_bound(f
     await rig.settle(LIMIT_S + 1.0)
     assert sum(kind == "Deployment" for kind, _ in api.objects) == 20
     for (kind, _), found in api.objects.items():
-        if kind == SERVICE:
+        if kind == INFERENCE_SERVICE:
             assert {one["type"]: one["status"] for one in found["status"]["conditions"]}["Degraded"] == "False"
 
 
@@ -202,7 +202,7 @@ async def test_a_right_that_comes_and_goes_is_no_quarrel_with_ourselves() -> Non
 
 
 def degraded(api: FakeApi) -> str:
-    conditions = api.objects[SERVICE, Key("default", "chat")]["status"]["conditions"]
+    conditions = api.objects[INFERENCE_SERVICE, Key("default", "chat")]["status"]["conditions"]
     return str(next(one["status"] for one in conditions if one["type"] == "Degraded"))
 
 

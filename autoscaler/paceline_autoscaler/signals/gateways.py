@@ -13,11 +13,11 @@ from paceline_autoscaler.isolations import Isolations
 from paceline_autoscaler.nouns import Demand
 from paceline_autoscaler.now import Now
 from paceline_autoscaler.signals.streams import Streams
+from paceline_core.auth.hop import GATEWAY_AUDIENCE
 from paceline_core.telemetry import Complaints, get_logger
 from paceline_core.wire import DemandReport
 from paceline_core.wire.stream import Link, Place
 
-AUDIENCE = "paceline/gateway"
 RESOLVE_S = 2.0
 _RESOLVE_LIMIT_S = 3.0
 _log = get_logger(__name__)
@@ -94,7 +94,7 @@ class Gateways:
                 continue
             self._complaints.end(f"no gateway is found at {address}")
             self._found[address] = tuple(f"{_in_url(ip)}:{port}" for ip in found)
-        self._streams.follow(Place(host, f"http://{host}/internal/demand", AUDIENCE) for host in self.hosts)
+        self._streams.follow(Place(host, f"http://{host}/internal/demand", GATEWAY_AUDIENCE) for host in self.hosts)
 
     async def close(self) -> None:
         """Close the streams."""

@@ -12,8 +12,8 @@ from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput, Unreachable
 from paceline_core.kube import Cluster, Key, Listed, LocalCluster, ScaleTarget
 from paceline_core.objects import InferenceService, ResolvedService, read, resolve
+from paceline_core.objects.metadata import INFERENCE_SERVICE
 
-KIND = "InferenceService"
 LIST_LIMIT_S = 5.0
 
 
@@ -44,7 +44,7 @@ async def listed(cluster: Cluster, limit_s: float) -> Sequence[dict[str, Any]]:
     """All InferenceServices; raises Unreachable."""
     try:
         async with asyncio.timeout(limit_s):
-            async for event in cluster.watch(KIND):
+            async for event in cluster.watch(INFERENCE_SERVICE):
                 if isinstance(event, Listed):
                     return event.items
     except TimeoutError:

@@ -21,12 +21,12 @@ from paceline_core.clock import rfc3339
 from paceline_core.errors import Unreachable
 from paceline_core.kube.cluster import Key, ScaleTarget, ServiceEndpoints
 from paceline_core.launch import WorkerLaunch
+from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.workload import VALID, Verdict
 
 TICK_S = 5.0
 LEFT_LOGS = 20
-KIND = "InferenceService"
 _ALL_VALID: Mapping[Key, Verdict] = {}
 Publish = Callable[[Iterable[ServiceEndpoints]], None]
 
@@ -165,11 +165,11 @@ class Fleet:
             self._store.put_endpoints(item)
         self._publish(everybody)
         for key, service in self._services.items():
-            before = self._store.objects.get(KIND, key)["status"].get("conditions", ())
+            before = self._store.objects.get(INFERENCE_SERVICE, key)["status"].get("conditions", ())
             now = rfc3339(self._site.clock.utc())
             observed, accepted = self._observed(key, service), self._accepted.get(key, VALID)
             said = workload.status(service, observed, self._site.endpoint, before, now, accepted)
-            self._store.objects.patch_status(KIND, key, said, workload.MANAGER)
+            self._store.objects.patch_status(INFERENCE_SERVICE, key, said, workload.MANAGER)
 
     def _observed(self, key: Key, service: ResolvedService) -> workload.Observed:
         targets = {pool.name: ScaleTarget(key, pool.name) for pool in service.pools}
@@ -185,7 +185,13 @@ class Fleet:
         return ServiceEndpoints(key, tuple(worker.endpoint for worker in mine))
 
     def _event(self, target: ScaleTarget, reason: str, message: str) -> None:
-        event = {"kind": KIND, "key": str(target.service), "type": "Warning", "reason": reason, "message": message}
+        event = {
+            "kind": INFERENCE_SERVICE,
+            "key": str(target.service),
+            "type": "Warning",
+            "reason": reason,
+            "message": message,
+        }
         self._store.add_event({**event, "extra": {"pool": target.pool}}, self._site.clock.utc())
 
     def _trim_logs(self) -> None:

@@ -6,25 +6,23 @@ from paceline_cli.supervisor.site import NAMESPACE
 from paceline_cli.supervisor.store import Store, key_of
 from paceline_cli.supervisor.workload import MANAGER
 from paceline_core.kube.cluster import Key, Manifest
-from paceline_core.objects.model_names import ROUTE, SERVICE
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
 from paceline_core.workload import Status, Verdict, named
 from paceline_operator.plans import Names, plan_profile, plan_route, plan_tenant
-
-TENANT, PROFILE = "Tenant", "AcceleratorProfile"
 
 
 def write(store: Store, time: str) -> Mapping[Key, Verdict]:
     """Write the statuses of tenants, routes and profiles; return for each service whether it has its served name."""
     names = Names()
-    for kind in (SERVICE, ROUTE):
+    for kind in (INFERENCE_SERVICE, INFERENCE_ROUTE):
         for manifest in store.objects.list(kind):
             names.put(manifest)
-    services = [key_of(manifest) for manifest in store.objects.list(SERVICE)]
-    for kind in (TENANT, ROUTE, PROFILE):
+    services = [key_of(manifest) for manifest in store.objects.list(INFERENCE_SERVICE)]
+    for kind in (TENANT, INFERENCE_ROUTE, ACCELERATOR_PROFILE):
         for manifest in store.objects.list(kind):
             if (status := _status(manifest, [str(key) for key in services], names, time)) is not None:
                 store.objects.patch_status(kind, key_of(manifest), status, MANAGER)
-    return {key: named(str(key), names.loss((SERVICE, key))) for key in services}
+    return {key: named(str(key), names.loss((INFERENCE_SERVICE, key))) for key in services}
 
 
 def _status(manifest: Manifest, services: list[str], names: Names, time: str) -> Status | None:
@@ -32,5 +30,5 @@ def _status(manifest: Manifest, services: list[str], names: Names, time: str) ->
         case "Tenant":
             return plan_tenant(manifest, services, NAMESPACE, time)
         case "InferenceRoute":
-            return plan_route(manifest, services, names.loss((ROUTE, key_of(manifest))), (), time)
+            return plan_route(manifest, services, names.loss((INFERENCE_ROUTE, key_of(manifest))), (), time)
     return plan_profile(manifest, time)

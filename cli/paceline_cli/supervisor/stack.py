@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from paceline_cli.supervisor import control, hops, judgements, key_secrets, prometheus
 from paceline_cli.supervisor.api import NO_CONTENT, make_app
-from paceline_cli.supervisor.fleet import KIND, Fleet
+from paceline_cli.supervisor.fleet import Fleet
 from paceline_cli.supervisor.keys import KeyFile
 from paceline_cli.supervisor.launcher import Launcher
 from paceline_cli.supervisor.part import Part, PartSpec
@@ -26,6 +26,7 @@ from paceline_cli.supervisor.wishes import Wishes
 from paceline_core.clock import rfc3339
 from paceline_core.errors import Unreachable
 from paceline_core.kube.cluster import Key, ScaleTarget, ServiceEndpoints
+from paceline_core.objects.metadata import INFERENCE_SERVICE
 
 EVENTS_SHOWN = 32
 
@@ -103,7 +104,7 @@ class Stack:
             "metrics": {name: f"http://{HOST}:{part.spec.port}/metrics" for name, part in self._parts.items()},
             "logs": str(self._site.run.logs),
             "tenants": [tenant["metadata"]["name"] for tenant in self._tenants()],
-            "services": self.store.objects.list(KIND),
+            "services": self.store.objects.list(INFERENCE_SERVICE),
             "workers": self._fleet.workers,
             "watches_cut": self.store.topics.cuts,
             "events": list(self.store.events)[-EVENTS_SHOWN:],

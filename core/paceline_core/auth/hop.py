@@ -26,6 +26,9 @@ LIFETIME_S = 300
 ISSUERS: Final = {"gateway": ("gateway", "admin"), "autoscaler": ("autoscaler",)}
 """By signer, whom its key speaks for; `admin` is who may read a gateway's key (`python -m paceline_gateway.admin`)."""
 
+GATEWAY_AUDIENCE: Final = "paceline/gateway"
+"""Of a token for a gateway's admin port; a worker's audience is its service."""
+
 _SKEW_S = 30
 _CACHE_LIMIT = 256
 _KEY_BYTES = 32

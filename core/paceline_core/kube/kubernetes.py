@@ -36,13 +36,12 @@ from paceline_core.kube.events import EventRecorder
 from paceline_core.kube.lease import Leases
 from paceline_core.kube.roster import Roster, read_pod, read_slice
 from paceline_core.kube.states import States
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_SERVICE, TENANT
 from paceline_core.objects.naming import LABEL_SERVICE, LABEL_TENANT, deployment_name
 from paceline_core.telemetry import get_logger
 
 Events = AsyncGenerator[WatchEvent[Manifest], None]
 Workers = Literal["slices", "pods"]
-SERVICE: Final = "InferenceService"
-PROFILE: Final = "AcceleratorProfile"
 SCALER: Final = "paceline-autoscaler"
 REPORTERS: Final = {"slices": "paceline-gateway", "pods": SCALER}
 ASK_AGAIN_S: Final = 10.0
@@ -77,14 +76,14 @@ class KubernetesCluster:
 
     def watch(self, kind: str) -> AsyncIterator[WatchEvent[Manifest]]:
         """Objects of a kind."""
-        if kind == PROFILE:
+        if kind == ACCELERATOR_PROFILE:
             return self._profiles()
-        if kind == "Tenant":
+        if kind == TENANT:
             return self._watch(RESOURCES[kind], (self._namespaces.own,))
         if kind == "Secret":
             return self._watch(RESOURCES[kind], (self._namespaces.keys,), LABEL_TENANT)
         events = self._watch(RESOURCES[kind], self._namespaces.watched)
-        return self._knowing_uids(events) if kind == SERVICE else events
+        return self._knowing_uids(events) if kind == INFERENCE_SERVICE else events
 
     def watch_endpoints(self) -> AsyncIterator[WatchEvent[ServiceEndpoints]]:
         """Workers of every service."""
@@ -188,12 +187,12 @@ class KubernetesCluster:
 
     async def _profiles(self) -> Events:
         told = False
-        while not await self._readable(RESOURCES[PROFILE], quiet=told):
+        while not await self._readable(RESOURCES[ACCELERATOR_PROFILE], quiet=told):
             if not told:
                 yield Listed(())
             told = True
             await self._clock.sleep(ASK_AGAIN_S)
-        async with aclosing(self._watch(RESOURCES[PROFILE], ())) as events:
+        async with aclosing(self._watch(RESOURCES[ACCELERATOR_PROFILE], ())) as events:
             async for event in events:
                 yield event
 
@@ -211,7 +210,7 @@ class KubernetesCluster:
         return True
 
     async def _uid(self, kind: str, key: Key) -> str:
-        if kind == SERVICE and key in self._uids:
+        if kind == INFERENCE_SERVICE and key in self._uids:
             return self._uids[key]
         resource = RESOURCES.get(kind)
         return str((await self._api.get(resource, key))["metadata"]["uid"]) if resource else ""

@@ -10,6 +10,11 @@ GROUP: Final = "paceline.dev"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = "paceline.dev/v1alpha1"
 
+INFERENCE_SERVICE: Final = "InferenceService"
+TENANT: Final = "Tenant"
+INFERENCE_ROUTE: Final = "InferenceRoute"
+ACCELERATOR_PROFILE: Final = "AcceleratorProfile"
+
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 

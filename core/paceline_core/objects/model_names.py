@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-SERVICE: Final = "InferenceService"
-ROUTE: Final = "InferenceRoute"
+from paceline_core.objects.metadata import INFERENCE_ROUTE, INFERENCE_SERVICE
+
 _UNSTORED: Final = "~"
 _NEVER: Final = (_UNSTORED * 2, "")
-_WORDS: Final = {SERVICE: "service", ROUTE: "route"}
+_WORDS: Final = {INFERENCE_SERVICE: "service", INFERENCE_ROUTE: "route"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,12 @@ class Loss:
         winner = self.winner
         if winner is None:
             return f"names that begin with {self.owner + '/'!r} belong to the namespace {self.owner}"
-        if winner.kind == SERVICE and winner.key == self.name:
+        if winner.kind == INFERENCE_SERVICE and winner.key == self.name:
             return f"{self.name!r} is the full name of the service {winner.key}"
         who = f"the older {_WORDS[winner.kind]} {winner.key} answers"
         if winner.partial:
             return f"{who} to {self.name!r} where its matches apply"
-        return f"{who} every request for {self.name!r}" if winner.kind == ROUTE else f"{who} to {self.name!r}"
+        return f"{who} every request for {self.name!r}" if winner.kind == INFERENCE_ROUTE else f"{who} to {self.name!r}"
 
 
 def claimed(manifest: Mapping[str, Any]) -> tuple[Claim, tuple[str, ...]]:
@@ -75,11 +75,11 @@ def claimed(manifest: Mapping[str, Any]) -> tuple[Claim, tuple[str, ...]]:
     Of what cannot be understood only what can; of a route that may be none.
     """
     kind, metadata, spec = manifest.get("kind", ""), manifest["metadata"], _map(manifest.get("spec"))
-    partial = kind == ROUTE and bool(spec.get("matches"))
+    partial = kind == INFERENCE_ROUTE and bool(spec.get("matches"))
     created = metadata.get("creationTimestamp") or ""
     claim = Claim(kind, metadata.get("namespace") or "default", metadata["name"], created, partial)
-    told = spec.get("model") if kind == ROUTE else _map(spec.get("model")).get("servedName")
-    own = () if kind == ROUTE else (claim.name,)
+    told = spec.get("model") if kind == INFERENCE_ROUTE else _map(spec.get("model")).get("servedName")
+    own = () if kind == INFERENCE_ROUTE else (claim.name,)
     return claim, tuple(dict.fromkeys((*([told] if isinstance(told, str) and told else []), *own)))
 
 
@@ -103,11 +103,11 @@ def loss(name: str, mine: Claim, claims: Iterable[Claim], namespaces: Collection
 
     `claims` are all on this name, `mine` among them or not.
     """
-    if (mine.kind, mine.key) == (SERVICE, name):
+    if (mine.kind, mine.key) == (INFERENCE_SERVICE, name):
         return None
     rivals = [one for one in claims if one != mine]
     for one in rivals:
-        if (one.kind, one.key) == (SERVICE, name):
+        if (one.kind, one.key) == (INFERENCE_SERVICE, name):
             return Loss(name, one.namespace, one)
     owner = owner_of(name, namespaces)
     if owner not in ("", mine.namespace):

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 import httpx
 
 from paceline_core.auth import HopSigner
-from paceline_core.auth.hop import HEADER, read_hop_key
+from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER, read_hop_key
 from paceline_core.clock import SystemClock
 from paceline_core.config import from_environment
 from paceline_core.errors import InvalidInput, PacelineError, Unreachable
-from paceline_gateway.admin import AUDIENCE
 from paceline_gateway.admin.control import ISSUER
 from paceline_gateway.config import GatewayConfig
 
@@ -38,7 +37,7 @@ def _ask(config: GatewayConfig, arguments: Sequence[str]) -> httpx.Response:
     if len(arguments) not in (2, 3) or not arguments[1].startswith("/"):
         raise InvalidInput("arguments", _USAGE)
     method, path, *body = arguments
-    token = HopSigner(read_hop_key(config.hop_key), ISSUER).token(AUDIENCE, SystemClock().utc())
+    token = HopSigner(read_hop_key(config.hop_key), ISSUER).token(GATEWAY_AUDIENCE, SystemClock().utc())
     url = f"http://{_ANY.get(config.admin.host, config.admin.host)}:{config.admin.port}{path}"
     try:
         return httpx.request(

@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from paceline_core.auth import Signer
-from paceline_core.auth.hop import HEADER
+from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, PacelineError, RequestError, Unreachable
 from paceline_core.kube import Cluster
 from paceline_core.kube.leadership import Candidate
 from paceline_core.tasks import cancel
-from paceline_gateway.admin import AUDIENCE
 from paceline_gateway.config import Limits
 from paceline_gateway.http.message import Headers
 from paceline_gateway.http.pool import Address
@@ -144,7 +143,7 @@ class PeerStore:
         return read_reply(await self._post(self._address, write_call(call)), len(call.asks))
 
     async def _post(self, address: Address, body: bytes) -> bytes:
-        token = self._ways.signer.token(AUDIENCE, self._ways.clock.utc())
+        token = self._ways.signer.token(GATEWAY_AUDIENCE, self._ways.clock.utc())
         head = (
             f"POST {PATH} HTTP/1.1\r\nhost: {address[0]}:{address[1]}\r\ncontent-type: application/json\r\n"
             f"{HEADER}: {token}\r\ncontent-length: {len(body)}\r\n\r\n"

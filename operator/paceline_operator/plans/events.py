@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from paceline_core.kube.cluster import Event, Key
+from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_operator.nouns import Action, Apply, Delete, Live, Place, View
 from paceline_operator.plans.status import owned, rolls
 
@@ -33,7 +34,7 @@ def events(
     done = _done(actions, before, crowded=view.crowd > 0)
     turned = _turned(before, written) if written else ()
     told = [*done, *repaired, *_by_others(view), *turned]
-    return tuple(Event("InferenceService", key, kind, reason, said) for kind, reason, said in told)
+    return tuple(Event(INFERENCE_SERVICE, key, kind, reason, said) for kind, reason, said in told)
 
 
 def seen_of(view: View) -> Seen:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from paceline_core.objects.metadata import API_VERSION
+from paceline_core.objects.metadata import API_VERSION, INFERENCE_SERVICE
 from paceline_core.objects.naming import LABEL_SERVICE
 
 OURS: Final = "paceline.dev/"
@@ -39,7 +39,7 @@ def owner_reference(name: str, uid: str) -> dict[str, object]:
     """The reference that lets the garbage collector remove a child with its service."""
     return {
         "apiVersion": API_VERSION,
-        "kind": "InferenceService",
+        "kind": INFERENCE_SERVICE,
         "name": name,
         "uid": uid,
         "controller": True,

@@ -8,7 +8,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from paceline_core.kube.cluster import Key, Manifest
-from paceline_core.objects.model_names import ROUTE, Claim, Loss, claimed, loss, owner_of
+from paceline_core.objects.metadata import INFERENCE_ROUTE
+from paceline_core.objects.model_names import Claim, Loss, claimed, loss, owner_of
 from paceline_operator.nouns import Place
 
 
@@ -79,5 +80,5 @@ class Names:
 
 def _held_by(manifest: Manifest) -> _Held:
     claim, names = claimed(manifest)
-    full = () if claim.kind == ROUTE else (claim.key,)
+    full = () if claim.kind == INFERENCE_ROUTE else (claim.key,)
     return _Held(claim, names[0] if names else "", frozenset((*names, *full)))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from paceline_core.kube.cluster import Key, Manifest
 from paceline_core.objects import Problem
+from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.objects.naming import ANNOTATION_UPGRADE, deployment_name
 from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 from paceline_core.workload import Verdict
@@ -240,7 +241,7 @@ def first_replicas(manifest: Manifest, pool: ResolvedPool) -> int:
 
 
 def _is_older(live: Live, service: ResolvedService) -> bool:
-    return live.owner is not None and (live.owner.kind, live.owner.name) == ("InferenceService", service.name)
+    return live.owner is not None and (live.owner.kind, live.owner.name) == (INFERENCE_SERVICE, service.name)
 
 
 def _created(child: Child, replicas: int | None) -> Action:

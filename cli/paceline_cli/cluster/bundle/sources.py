@@ -7,6 +7,7 @@ from typing import Any, Final
 from paceline_cli.cluster.raw import proxied
 from paceline_core.kube import Key
 from paceline_core.kube.api.resource import RESOURCES
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
 from paceline_core.objects.naming import LABEL_SERVICE
 
 Manifest = Mapping[str, Any]
@@ -22,7 +23,7 @@ ADMIN_PORTS: Final = {
 }
 PODS: Final = 100
 LOG_LINES: Final = 2000
-_ABOUT: Final = frozenset({"InferenceService", "InferenceRoute", "Tenant", "Deployment", "ReplicaSet", "Pod"})
+_ABOUT: Final = frozenset({INFERENCE_SERVICE, INFERENCE_ROUTE, TENANT, "Deployment", "ReplicaSet", "Pod"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,11 @@ class Reading:
 
 def listings(namespaces: Sequence[str], system: str) -> Iterator[Listing]:
     """Everything of ours, and Events; never Secrets or ConfigMaps."""
-    yield Listing("AcceleratorProfile", "")
-    yield Listing("Tenant", system)
+    yield Listing(ACCELERATOR_PROFILE, "")
+    yield Listing(TENANT, system)
     for namespace in namespaces:
-        yield Listing("InferenceService", namespace)
-        yield Listing("InferenceRoute", namespace)
+        yield Listing(INFERENCE_SERVICE, namespace)
+        yield Listing(INFERENCE_ROUTE, namespace)
         for kind in ("Deployment", "Pod", "Service", "EndpointSlice", "PodDisruptionBudget"):
             yield Listing(kind, namespace, WORKERS)
     for kind in ("Deployment", "Pod", "Service", "PodDisruptionBudget", "NetworkPolicy", "Lease"):

@@ -7,8 +7,9 @@ from paceline_cli.supervisor.store import status as statuses
 from paceline_cli.supervisor.store.feed import Topics
 from paceline_core.errors import Conflict, NotFound
 from paceline_core.kube.cluster import Key, Manifest
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
 
-KINDS = ("InferenceService", "Tenant", "InferenceRoute", "AcceleratorProfile", "Secret")
+KINDS = (INFERENCE_SERVICE, TENANT, INFERENCE_ROUTE, ACCELERATOR_PROFILE, "Secret")
 
 
 class Objects:
