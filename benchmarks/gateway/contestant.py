@@ -64,11 +64,11 @@ class Contestant:
         return self.process is None or self.process.poll() is not None
 
     def stop(self) -> None:
-        """Freeze it: SIGSTOP to each of its processes."""
+        """Send SIGSTOP to each of its processes."""
         self._signal(signal.SIGSTOP)
 
     def go(self) -> None:
-        """Thaw it."""
+        """Send SIGCONT to each of its processes."""
         self._signal(signal.SIGCONT)
 
     def end(self) -> None:

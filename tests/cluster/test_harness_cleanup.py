@@ -67,12 +67,12 @@ def test_nothing_is_left_when_the_owner_ends(kept: Kept, how: signal.Signals) ->
     assert kept.left() == []
 
 
-def test_a_frozen_container_and_what_entered_it_without_the_mark_end_too(kept: Kept) -> None:
+def test_a_suspended_container_and_what_entered_it_without_the_mark_end_too(kept: Kept) -> None:
     with subprocess.Popen(["sleep", "600"], env={}) as stranger:
         try:
             for folder in runs.cgroups(kept.containers):
                 (folder / "cgroup.procs").write_text(str(stranger.pid))
-            _freeze(kept.containers)
+            _suspend(kept.containers)
             kept.owner.send_signal(signal.SIGTERM)
             kept.owner.wait(LIMIT_S)
             assert stranger.wait(LIMIT_S) == -signal.SIGKILL
@@ -105,7 +105,7 @@ def _start_another(kept: Kept) -> None:
     )
 
 
-def _freeze(containers: set[str]) -> None:
+def _suspend(containers: set[str]) -> None:
     """As a runtime does before it kills all of a container's processes."""
     files = [folder / name for folder in runs.cgroups(containers) for name in ("freezer.state", "cgroup.freeze")]
     for file in files:

@@ -1,4 +1,4 @@
-"""Two operators on one cluster: one writes, the other waits, and a frozen leader does no harm."""
+"""Two operators on one cluster: one writes, the other waits, and a suspended leader does no harm."""
 
 import signal
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def test_a_killed_leader_is_followed_after_its_lease(place: Home, team: str) -> 
             two.stop()
 
 
-def test_a_leader_frozen_past_its_lease_wakes_up_and_writes_nothing(place: Home, team: str) -> None:
+def test_a_leader_suspended_past_its_lease_wakes_up_and_writes_nothing(place: Home, team: str) -> None:
     with place.operator("one") as one:
         await_true("one leads", lambda: leads(one.await_ready()))
         with place.operator("two") as two:

@@ -172,15 +172,15 @@ async def test_a_pipeline_whose_client_leaves_is_forgotten_whole(stand: Stand, m
     await until(worker.seen[0].closed.is_set)
 
 
-class Freezer:
+class Blackhole:
     """A way to a worker that can vanish: from then on nothing passes, and nobody is told."""
 
     def __init__(self, worker: WorkerDouble) -> None:
         self._worker = worker
         self._open: set[asyncio.StreamWriter] = set()
-        self.frozen = False
+        self.dropping = False
 
-    async def start(self) -> "Freezer":
+    async def start(self) -> "Blackhole":
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self._worker.port = self._server.sockets[0].getsockname()[1]
         return self
@@ -197,13 +197,13 @@ class Freezer:
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1 << 16):
-            if not self.frozen:
+            if not self.dropping:
                 writer.write(data)
-        if not self.frozen:
+        if not self.dropping:
             writer.close()
 
     @classmethod
-    async def before(cls, worker: WorkerDouble) -> "Freezer":
+    async def before(cls, worker: WorkerDouble) -> "Blackhole":
         """In the way to this worker from now on."""
         made = cls(worker)
         made._real = worker.port
@@ -218,7 +218,7 @@ async def test_a_host_that_vanishes_without_a_word_costs_its_streams_a_silence(
     """Half-open: what is in flight goes on elsewhere, and nothing new is sent there."""
     async with gateway(tmp_path, {"stall_s": 1.0, "load_silence_s": 1.5}) as stand:
         worker, other = await make_worker("gone"), await make_worker("there")
-        freezer = await Freezer.before(worker)
+        hole = await Blackhole.before(worker)
         worker.script = lambda _: Script(stall_after=2)
         await limited(stand)
         stand.work(worker)
@@ -227,28 +227,28 @@ async def test_a_host_that_vanishes_without_a_word_costs_its_streams_a_silence(
         await until(lambda: sum(c.life.meter.output for c in stand.calls) == 10)
         stand.work(worker, other)
         await stand.ready(2)
-        freezer.frozen = True
+        hole.dropping = True
         assert [text_of(response) for response in await asyncio.gather(*posts)] == [WHOLE_TEXT] * 5
         await stand.ready(1)
         assert text_of(await stand.client.post("/v1/chat/completions", json=STREAM)) == WHOLE_TEXT
         assert len(other.seen) == 6
         await balanced(stand, {"ok": 6})
-        await freezer.stop()
+        await hole.stop()
 
 
 async def test_a_kept_connection_that_is_half_open_has_an_end(tmp_path: Path, make_worker: MakeWorker) -> None:
     async with gateway(tmp_path, {"first_token_s": 1.5, "answer_s": 1.5}) as stand:
         worker = await make_worker()
-        freezer = await Freezer.before(worker)
+        hole = await Blackhole.before(worker)
         await limited(stand)
         stand.work(worker)
         assert text_of(await stand.client.post("/v1/chat/completions", json=CHAT)) == WHOLE_TEXT
-        freezer.frozen = True
+        hole.dropping = True
         for body in (CHAT, STREAM):
             response = await stand.client.post("/v1/chat/completions", json=body)
             assert (response.status_code, response.json()["error"]["code"]) == (504, "upstream_timeout")
         await balanced(stand, {"ok": 1, "timeout": 2})
-        await freezer.stop()
+        await hole.stop()
 
 
 async def test_a_redis_killed_under_open_streams_gives_their_slots_back(

@@ -76,7 +76,7 @@ async def test_a_short_outage_costs_no_leadership() -> None:
     assert one.leads
 
 
-async def test_a_frozen_leader_knows_on_waking_that_its_time_is_over() -> None:
+async def test_a_suspended_leader_knows_on_waking_that_its_time_is_over() -> None:
     clock = ManualClock()
     _, one, two = pair(clock)
     await one.attempt()

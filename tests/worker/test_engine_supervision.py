@@ -34,7 +34,7 @@ class Hasty(SystemClock):
         await asyncio.sleep(min(seconds, 0.005))
 
 
-class Frozen(ManualClock):
+class HaltedClock(ManualClock):
     """Time moves only by hand, and whoever sleeps never wakes: no watchdog acts."""
 
     async def sleep(self, seconds: float) -> None:
@@ -91,7 +91,7 @@ async def test_every_open_request_of_a_dead_engine_is_answered(folder: Path, rep
 
 
 async def test_an_engine_that_makes_no_progress_but_beats_is_left_alone(folder: Path) -> None:
-    clock = Frozen()
+    clock = HaltedClock()
     async with running(Script(fault="hold", phase="prefill"), folder=folder, clock=clock, watchdog_s=5.0) as rig:
         call, engine = rig.call(CHAT, HELLO), rig.worker.parts.engine
         await eventually(lambda: rig.worker.board.report.running == 1)
@@ -131,7 +131,7 @@ async def test_a_worker_without_an_engine_is_alive_but_not_ready(folder: Path, r
 
 
 async def test_a_silence_over_the_watchdogs_limit_fails_the_liveness_probe(folder: Path) -> None:
-    clock, log = Frozen(), folder / "engine.log"
+    clock, log = HaltedClock(), folder / "engine.log"
     script = Script(fault="hang", phase="prefill", log=str(log))
     async with running(script, folder=folder, clock=clock, watchdog_s=5.0) as rig:
         clock.advance(1000.0)

@@ -3,7 +3,7 @@
 A lease is taken when nobody holds it, when it is ours already, or when its record did not change for its whole duration
 since we first saw it in this form. Every write is guarded by the resourceVersion that was read, so of two that try at
 once one succeeds. A write that timed out but was carried out is found to be ours at the next try.
-Hole: a holder frozen past its duration does not know that it lost; the fence is the resourceVersion of what it writes.
+Hole: a holder suspended past its duration does not know that it lost; the fence is the resourceVersion of its writes.
 """
 
 import math

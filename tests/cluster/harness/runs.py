@@ -170,8 +170,8 @@ def _cleared(run: Run, seen: set[str]) -> bool:
     """Kill all that is there now and remove what is empty; whether that was all. Adds what it sees to `seen`.
 
     In a container's cgroup there may be what does not carry the mark: a runtime's helper before it becomes the
-    container, or a process whose first thread has ended. A runtime that was killed half-way may have left it frozen,
-    and nothing frozen dies.
+    container, or a process whose first thread has ended. A runtime that was killed half-way may have left it
+    suspended, and nothing suspended dies.
     """
     seen |= containers(run)
     _thaw(seen)

@@ -233,15 +233,15 @@ async def test_of_two_that_want_a_lease_one_has_it(api: ApiServer, place: str) -
     assert [await leases[0].holder(name) for name in ("l", "none")] == ["ab"[1 - winner], ""]
 
 
-async def test_a_frozen_holder_loses_its_lease_and_learns_it(api: ApiServer, place: str) -> None:
+async def test_a_suspended_holder_loses_its_lease_and_learns_it(api: ApiServer, place: str) -> None:
     clock = ManualClock()
-    frozen, waiting = Leases(api, place, clock), Leases(api, place, clock)
-    assert await frozen.lease("l", "a", TTL_S)
+    suspended, waiting = Leases(api, place, clock), Leases(api, place, clock)
+    assert await suspended.lease("l", "a", TTL_S)
     clock.advance(3600)
     assert not await waiting.lease("l", "b", TTL_S)
     clock.advance(TTL_S)
     assert await waiting.lease("l", "b", TTL_S)
-    assert not await frozen.lease("l", "a", TTL_S)
+    assert not await suspended.lease("l", "a", TTL_S)
     found = await api.get(RESOURCES["Lease"], Key(place, "l"))
     assert found["spec"]["leaseTransitions"] == 1
 
