@@ -38,8 +38,8 @@ def goal_of(service: ResolvedService, find: Find = built_in) -> Goal:
         idle_after_s=scaling.scale_to_zero_after_s,
         budget_gpus=scaling.budget_gpus,
         budget_dollars_per_hour=_dollars(scaling.budget_dollars_per_hour),
-        freeze=service.freeze_until,
-        freeze_reason=service.freeze_reason,
+        pause_until=service.pause_until,
+        pause_reason=service.pause_reason,
         foreign=service.runtime.workload,
     )
 

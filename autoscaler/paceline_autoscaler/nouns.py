@@ -47,7 +47,7 @@ class PoolGoal:
 class Goal:
     """What the user wishes of one service, in numbers.
 
-    `freeze` is the annotation's text; `foreign` names a Deployment that is not ours to describe.
+    `pause_until` is the annotation's text; `foreign` names a Deployment that is not ours to describe.
     """
 
     service: str
@@ -60,8 +60,8 @@ class Goal:
     idle_after_s: float | None = None
     budget_gpus: int | None = None
     budget_dollars_per_hour: float | None = None
-    freeze: str | None = None
-    freeze_reason: str = ""
+    pause_until: str | None = None
+    pause_reason: str = ""
     foreign: str | None = None
 
 

@@ -17,8 +17,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from paceline_autoscaler.appraisal import burn_of
-from paceline_autoscaler.freeze import frozen
 from paceline_autoscaler.nouns import Decision, Gap, Observation, Target, Verdicts
+from paceline_autoscaler.paused import why_paused
 from paceline_autoscaler.policies.guards import budget_words, cost_per_hour, why_hold
 from paceline_core.objects.status import ServiceStatus
 from paceline_core.registry.enums import ReplicaState, ScaleLimit, ScaleReason
@@ -28,7 +28,7 @@ OVERDUE = 3.0
 OVERDUE_LEAST_S = 60.0
 REASON_LIMIT = 200
 
-CONDITIONS = ("SLOMet", "MetricsFresh", "ScalingActive", "ScalingLimited", "CapacityBlocked", "Frozen")
+CONDITIONS = ("SLOMet", "MetricsFresh", "ScalingActive", "ScalingLimited", "CapacityBlocked", "Paused")
 Status = dict[str, Any]
 Turned = Mapping[str, tuple[str, str]]
 """Conditions by type: their status, and since when."""
@@ -149,7 +149,7 @@ def _conditions(standing: Standing, turned: Turned, generation: int, now: str) -
         "ScalingActive": _scaling_active(standing),
         "ScalingLimited": _scaling_limited(standing),
         "CapacityBlocked": _capacity_blocked(standing),
-        "Frozen": _frozen(standing),
+        "Paused": _paused(standing),
     }
     return [
         {
@@ -238,11 +238,11 @@ def _capacity_blocked(standing: Standing) -> Fact:
     return "True", "StartsOverdue", f"{subject} not ready after {duration(float(round(limit)))}"
 
 
-def _frozen(standing: Standing) -> Fact:
+def _paused(standing: Standing) -> Fact:
     goal = standing.observation.goal
-    if why := frozen(goal.freeze, standing.observation.now):
-        return "True", "Annotation", f"{why} ({goal.freeze_reason[:REASON_LIMIT]})" if goal.freeze_reason else why
-    return "False", "NotFrozen", "no freeze is in force"
+    if why := why_paused(goal.pause_until, standing.observation.now):
+        return "True", "Annotation", f"{why} ({goal.pause_reason[:REASON_LIMIT]})" if goal.pause_reason else why
+    return "False", "NotPaused", "scaling is not paused"
 
 
 def _unmeasured(standing: Standing) -> str:

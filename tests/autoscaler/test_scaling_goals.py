@@ -75,21 +75,21 @@ def test_an_unknown_accelerator_costs_nothing_and_stops_nothing() -> None:
     assert goal_of(resolved(pools=pools)).pools[0].dollars_per_hour == 0.0
 
 
-def test_scaling_rollout_and_freeze_are_carried_over() -> None:
+def test_scaling_rollout_and_pause_are_carried_over() -> None:
     wish = goal_of(
         resolved(
             scaling={"scaleToZero": {"after": "5m"}, "budget": {"gpus": 8, "dollarsPerHour": "20.50"}},
             rollout={"drainTimeout": "90s"},
             pools=[{"name": "main", "accelerator": "h100", "replicas": {"max": 4}}],
             annotations={
-                "paceline.dev/freeze-until": "2030-01-01T00:00:00Z",
-                "paceline.dev/freeze-reason": "launch",
+                "paceline.dev/pause-until": "2030-01-01T00:00:00Z",
+                "paceline.dev/pause-reason": "launch",
             },
         )
     )
     assert (wish.idle_after_s, wish.budget_gpus, wish.budget_dollars_per_hour) == (300.0, 8, 20.5)
-    assert wish.freeze_reason == "launch"
-    assert (wish.drain_limit_s, wish.freeze, wish.pools[0].min) == (90.0, "2030-01-01T00:00:00Z", 0)
+    assert wish.pause_reason == "launch"
+    assert (wish.drain_limit_s, wish.pause_until, wish.pools[0].min) == (90.0, "2030-01-01T00:00:00Z", 0)
 
 
 def test_a_list_replaces_what_was_known_and_changes_amend_it() -> None:

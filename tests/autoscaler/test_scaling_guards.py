@@ -1,4 +1,4 @@
-"""What no policy may override: missing data, bounds, budget, freezes, advice, sleep and waking."""
+"""What no policy may override: missing data, bounds, budget, pauses, advice, sleep and waking."""
 
 from dataclasses import replace
 
@@ -193,27 +193,27 @@ def test_a_budget_is_dealt_to_all_pools_in_turn() -> None:
     assert decided(seen).replicas <= 4
 
 
-FREEZE = "2027-01-15T09:00:00Z"
+PAUSE = "2027-01-15T09:00:00Z"
 """An hour after NOW."""
 
 
-def test_a_freeze_holds_everything_and_says_what_would_be_done() -> None:
-    seen = observation(goal=goal(freeze=FREEZE), demand=demand(4.0))
+def test_a_pause_holds_everything_and_says_what_would_be_done() -> None:
+    seen = observation(goal=goal(pause_until=PAUSE), demand=demand(4.0))
     decision = decided(seen)
-    assert (decision.direction, decision.reason) == (Direction.HOLD, ScaleReason.FROZEN)
-    assert decision.sentence.startswith(f"holds 1: frozen until {FREEZE}; would go 1→")
+    assert (decision.direction, decision.reason) == (Direction.HOLD, ScaleReason.PAUSED)
+    assert decision.sentence.startswith(f"holds 1: paused until {PAUSE}; would go 1→")
 
 
-def test_a_freeze_ends_by_itself() -> None:
+def test_a_pause_ends_by_itself() -> None:
     later = NOW + 3600
-    assert decided(observation(now=later, goal=goal(freeze=FREEZE), demand=demand(4.0))).direction is Direction.UP
+    assert decided(observation(now=later, goal=goal(pause_until=PAUSE), demand=demand(4.0))).direction is Direction.UP
 
 
 @pytest.mark.parametrize("text", ["tomorrow", "", "2027-01-15T09:00:00", "9999999999999"])
-def test_a_freeze_that_is_no_time_freezes_and_says_how_to_mend_it(text: str) -> None:
-    decision = decided(observation(goal=goal(freeze=text), demand=demand(4.0)))
-    assert decision.reason is ScaleReason.FROZEN
-    assert "paceline.dev/freeze-until" in decision.sentence
+def test_a_pause_that_is_no_time_pauses_and_says_how_to_mend_it(text: str) -> None:
+    decision = decided(observation(goal=goal(pause_until=text), demand=demand(4.0)))
+    assert decision.reason is ScaleReason.PAUSED
+    assert "paceline.dev/pause-until" in decision.sentence
     assert "2027-01-15T09:00:00Z" in decision.sentence
 
 

@@ -335,14 +335,14 @@ async def test_a_quiet_service_is_written_about_once_a_minute(rig: Rig) -> None:
     assert len(rig.cluster.statuses) - before == 2
 
 
-async def test_a_freeze_that_is_changed_is_told_at_once_and_once(rig: Rig) -> None:
+async def test_a_pause_that_is_changed_is_told_at_once_and_once(rig: Rig) -> None:
     await rig.start()
     for text in ("2030-01-01T00:00:00Z", "tomorrow"):
-        annotated = manifest(classes=SLO, annotations={"paceline.dev/freeze-until": text})
+        annotated = manifest(classes=SLO, annotations={"paceline.dev/pause-until": text})
         rig.autoscaler.on_service(Listed((annotated,)))
         await rig.seconds(1, ready=1)
         rows = {row["type"]: row for row in rig.cluster.statuses[-1][1]["conditions"]}
-        assert text in rows["Frozen"]["message"]
+        assert text in rows["Paused"]["message"]
         assert text in rig.cluster.statuses[-1][1]["scaling"]["decision"]
         written = len(rig.cluster.statuses)
         await rig.seconds(4, ready=1)

@@ -78,7 +78,7 @@ def test_a_service_that_keeps_its_promise() -> None:
         "ScalingActive": "True",
         "ScalingLimited": "False",
         "CapacityBlocked": "False",
-        "Frozen": "False",
+        "Paused": "False",
     }
 
 
@@ -154,27 +154,27 @@ def test_a_replica_that_was_ready_until_just_now_is_not_overdue() -> None:
     assert condition(status, "CapacityBlocked") == ("False", "StartsInTime")
 
 
-def test_a_freeze_is_two_conditions() -> None:
-    status = told(observation(goal=goal(freeze="2030-01-01T00:00:00Z")))
-    assert condition(status, "Frozen") == ("True", "Annotation")
-    assert condition(status, "ScalingActive") == ("False", "Frozen")
+def test_a_pause_is_two_conditions() -> None:
+    status = told(observation(goal=goal(pause_until="2030-01-01T00:00:00Z")))
+    assert condition(status, "Paused") == ("True", "Annotation")
+    assert condition(status, "ScalingActive") == ("False", "Paused")
 
 
-def test_a_freeze_is_told_with_its_reason_and_no_number_that_moves() -> None:
-    wish = goal(freeze="2030-01-01T00:00:00Z", freeze_reason="launch")
+def test_a_pause_is_told_with_its_reason_and_no_number_that_moves() -> None:
+    wish = goal(pause_until="2030-01-01T00:00:00Z", pause_reason="launch")
     busy, idle = (told(observation(goal=wish, demand=demand(rate))) for rate in (4.0, 0.5))
-    assert message(busy, "Frozen") == "Frozen until 2030-01-01T00:00:00Z (launch)."
-    assert message(busy, "ScalingActive") == "Frozen until 2030-01-01T00:00:00Z."
-    assert message(idle, "Frozen") == message(busy, "Frozen")
-    assert len(message(told(observation(goal=replace(wish, freeze_reason="x" * 10_000))), "Frozen")) < 300
+    assert message(busy, "Paused") == "Paused until 2030-01-01T00:00:00Z (launch)."
+    assert message(busy, "ScalingActive") == "Paused until 2030-01-01T00:00:00Z."
+    assert message(idle, "Paused") == message(busy, "Paused")
+    assert len(message(told(observation(goal=replace(wish, pause_reason="x" * 10_000))), "Paused")) < 300
 
 
 def test_conditions_tell_what_is_so_now_and_not_the_decision_that_stands() -> None:
-    before = observation(goal=goal(freeze="2030-01-01T00:00:00Z"))
+    before = observation(goal=goal(pause_until="2030-01-01T00:00:00Z"))
     standing = decide(before, seasoned(before, 60))[0]
-    status = told(observation(goal=goal(freeze="tomorrow")), decision=standing)
-    for kind in ("Frozen", "ScalingActive"):
-        assert message(status, kind).startswith("Annotation paceline.dev/freeze-until is 'tomorrow', which is no time")
+    status = told(observation(goal=goal(pause_until="tomorrow")), decision=standing)
+    for kind in ("Paused", "ScalingActive"):
+        assert message(status, kind).startswith("Annotation paceline.dev/pause-until is 'tomorrow', which is no time")
     before = observation(goal=goal(pools=(pool(max=1),)), demand=demand(3.0))
     standing = decide(before, seasoned(before, 60))[0]
     status = told(observation(goal=goal(pools=(pool(max=2),)), demand=demand(3.0)), decision=standing)
@@ -198,7 +198,7 @@ def test_a_limit_is_told_by_its_own_numbers(wish: Goal, rate: float, words: str)
         observation(),
         observation(goal=goal(targets=())),
         observation(goal=goal(policy="advise")),
-        observation(goal=goal(freeze="tomorrow")),
+        observation(goal=goal(pause_until="tomorrow")),
         observation(attainment=answered(QueryResult.STALE)),
         observation(attainment=attainment(80, 20)),
         observation(pools=(view(ready=1, starting=1),)),

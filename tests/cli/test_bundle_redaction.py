@@ -12,7 +12,7 @@ POD: dict[str, Any] = {
     "metadata": {
         "name": "chat-main-1",
         "annotations": {
-            "paceline.dev/freeze-until": "2026-01-31T14:00:00Z",
+            "paceline.dev/pause-until": "2026-01-31T14:00:00Z",
             "kubectl.kubernetes.io/last-applied-configuration": json.dumps({"env": CANARY}),
             "team.example.com/note": "annotation-canary",
         },
@@ -70,7 +70,7 @@ def test_what_support_needs_stays() -> None:
     assert container["env"][0] == {"name": "HF_TOKEN", "value": HIDDEN}
     assert container["env"][2] == {"name": "PACELINE_LOG_LEVEL", "value": "INFO"}
     assert container["env"][3]["valueFrom"]["secretKeyRef"]["name"] == "keys"
-    assert pod["metadata"]["annotations"]["paceline.dev/freeze-until"] == "2026-01-31T14:00:00Z"
+    assert pod["metadata"]["annotations"]["paceline.dev/pause-until"] == "2026-01-31T14:00:00Z"
     assert pod["status"]["phase"] == "Running"
     assert "managedFields" not in pod["metadata"]
 

@@ -29,7 +29,7 @@ def document(annotations: dict[str, str] | None = None, **status: Any) -> dict[s
 def busy() -> dict[str, Any]:
     ready = {"type": "Ready", "status": "True", "reason": "AllReady", "message": "2 of 2 replicas are ready."}
     return document(
-        annotations={"paceline.dev/freeze-until": "2026-01-31T14:00:00Z", "paceline.dev/freeze-reason": "launch"},
+        annotations={"paceline.dev/pause-until": "2026-01-31T14:00:00Z", "paceline.dev/pause-reason": "launch"},
         conditions=[{**ready, "lastTransitionTime": "2026-01-31T10:00:00Z"}],
         workload={
             "summary": "2/2",
@@ -99,7 +99,7 @@ def test_the_details_tell_conditions_pools_and_promises() -> None:
         "  promise   ttft p95 420/500ms\n"
         "  decision  demand: 1 -> 2: demand needs 1.6 replicas. (2026-01-31T11:59:00Z)\n"
         "  cost      $7.50/h\n"
-        "  frozen    until 2026-01-31T14:00:00Z: launch\n"
+        "  paused    until 2026-01-31T14:00:00Z: launch\n"
         "\n"
         "CONDITION   STATUS   REASON     SINCE   MESSAGE\n"
         "Ready       True     AllReady   2h      2 of 2 replicas are ready.\n"

@@ -18,8 +18,8 @@ COMMANDS = [
     ("status",),
     ("status", "chat"),
     ("why", "chat"),
-    ("freeze", "chat", "--for", "1h"),
-    ("unfreeze", "chat"),
+    ("pause", "chat", "--for", "1h"),
+    ("resume", "chat"),
     ("bundle", "-o", "FILE"),
 ]
 WITHOUT_SERVICES = [("top", "--once")]
@@ -115,8 +115,8 @@ def test_an_unknown_context_is_named(call: Call, bare: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        ("freeze", "chat"),
-        ("freeze", "chat", "--for", "soon"),
+        ("pause", "chat"),
+        ("pause", "chat", "--for", "soon"),
         ("why", "Chat"),
         ("keys", "create", "Team"),
         ("status", "-n", "No"),

@@ -37,7 +37,7 @@ def administrator(run: Call, bench: Workbench, namespace: str) -> Call:
     """The same in a test's namespace, which is paceline's own too, and that of its keys."""
 
     def called(*arguments: str) -> tuple[int, str, str]:
-        system = () if arguments[0] in {"status", "freeze", "unfreeze"} else ("--system-namespace", namespace)
+        system = () if arguments[0] in {"status", "pause", "resume"} else ("--system-namespace", namespace)
         keys = ("--key-namespace", namespace) if arguments[0] == "keys" else ()
         place = () if arguments[0] in {"keys", "usage"} else ("-n", namespace)
         return run(*arguments, *place, *system, *keys, "--kubeconfig", str(bench.kubeconfig))

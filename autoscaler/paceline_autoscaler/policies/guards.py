@@ -1,5 +1,5 @@
 """What no policy may override: nothing is removed on missing data or under a backlog, one drain at a time, the user's
-bounds and budget, a freeze. Pure: a chain of guards, each handing on the ruling of the one before, changed or not.
+bounds and budget, a pause. Pure: a chain of guards, each handing on the ruling of the one before, changed or not.
 
 Only the user's own words (bounds, budget, `fixed`) remove capacity against the veto: they are orders, not conclusions.
 """
@@ -7,8 +7,8 @@ Only the user's own words (bounds, budget, `fixed`) remove capacity against the 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from paceline_autoscaler.freeze import frozen
 from paceline_autoscaler.nouns import Decision, Gap, Goal, PoolDecision, Reading
+from paceline_autoscaler.paused import why_paused
 from paceline_autoscaler.picture import Picture
 from paceline_autoscaler.policies.proposal import Proposal
 from paceline_core.registry.enums import Direction, ReplicaState, ScaleLimit, ScaleReason
@@ -100,7 +100,7 @@ def afford(picture: Picture, ruling: Ruling) -> Ruling:
 
 
 def hold(picture: Picture, ruling: Ruling) -> Ruling:
-    """A freeze, a Deployment that is not ours, another scaler, or advice alone: nothing is written."""
+    """A pause, a Deployment that is not ours, another scaler, or advice alone: nothing is written."""
     why = why_hold(picture.goal, picture.observation.now)
     if why is None:
         return ruling
@@ -115,8 +115,8 @@ def hold(picture: Picture, ruling: Ruling) -> Ruling:
 
 def why_hold(goal: Goal, now: float) -> tuple[ScaleReason, str] | None:
     """Whose word it is that nothing is written, in words without measured numbers; None if nobody says so."""
-    if freeze := frozen(goal.freeze, now):
-        return ScaleReason.FROZEN, freeze
+    if why := why_paused(goal.pause_until, now):
+        return ScaleReason.PAUSED, why
     if goal.foreign is not None:
         return (
             ScaleReason.EXTERNAL,

@@ -9,7 +9,7 @@ from paceline_cli.view.rows import row
 from paceline_cli.view.table import table
 from paceline_cli.view.text import legend
 from paceline_core.objects import InferenceService, read
-from paceline_core.objects.naming import ANNOTATION_FREEZE, ANNOTATION_FREEZE_REASON
+from paceline_core.objects.naming import ANNOTATION_PAUSE_REASON, ANNOTATION_PAUSE_UNTIL
 from paceline_core.objects.status import ServiceStatus
 
 _NOTHING = "no status yet: is paceline's operator running, and does it watch this namespace?"
@@ -44,14 +44,14 @@ def _facts(document: Mapping[str, Any], status: ServiceStatus, replicas: str) ->
         "promise": scaling.promise,
         "decision": f"{decision} ({scaling.time})" if decision and scaling.time else decision,
         "cost": f"${status.cost.per_hour}/h" if status.cost.per_hour else "",
-        "frozen": _freeze(document["metadata"].get("annotations") or {}),
+        "paused": _paused(document["metadata"].get("annotations") or {}),
     }
     yield from (f"  {name:<10}{value}" for name, value in facts.items() if value)
 
 
-def _freeze(annotations: Mapping[str, str]) -> str:
-    """The wish; whether it is in force is the condition Frozen."""
-    until, reason = annotations.get(ANNOTATION_FREEZE, ""), annotations.get(ANNOTATION_FREEZE_REASON, "")
+def _paused(annotations: Mapping[str, str]) -> str:
+    """The wish; whether it is in force is the condition Paused."""
+    until, reason = annotations.get(ANNOTATION_PAUSE_UNTIL, ""), annotations.get(ANNOTATION_PAUSE_REASON, "")
     return f"until {until}: {reason}" if until and reason else f"until {until}" if until else ""
 
 

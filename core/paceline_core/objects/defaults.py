@@ -11,7 +11,7 @@ from paceline_core.objects import resolved as r
 from paceline_core.objects.classes import Quantiles, ServiceClass
 from paceline_core.objects.engine import Emulate, Engine, Speculative
 from paceline_core.objects.fields import Metric
-from paceline_core.objects.naming import ANNOTATION_FREEZE, ANNOTATION_FREEZE_REASON, revision
+from paceline_core.objects.naming import ANNOTATION_PAUSE_REASON, ANNOTATION_PAUSE_UNTIL, revision
 from paceline_core.objects.pools import Pool
 from paceline_core.objects.rollout import Canary, Rollout
 from paceline_core.objects.route import Cascade, Degrade, InferenceRoute
@@ -51,8 +51,8 @@ def resolve(service: InferenceService) -> r.ResolvedService:
         filters=spec.filters,
         sample_ratio=_or(spec.telemetry.tracing.sample_ratio, 0.0),
         log_prompts=spec.telemetry.log_prompts,
-        freeze_until=service.metadata.annotations.get(ANNOTATION_FREEZE),
-        freeze_reason=service.metadata.annotations.get(ANNOTATION_FREEZE_REASON, ""),
+        pause_until=service.metadata.annotations.get(ANNOTATION_PAUSE_UNTIL),
+        pause_reason=service.metadata.annotations.get(ANNOTATION_PAUSE_REASON, ""),
     )
 
 

@@ -28,7 +28,7 @@ class ObjectMeta(Part):
     labels: dict[str, str] = {}
     """Labels, for selection."""
     annotations: dict[str, str] = {}
-    """Annotations; `paceline.dev/freeze-until` and `paceline.dev/upgrade` mean something here."""
+    """Annotations; `paceline.dev/pause-until` and `paceline.dev/upgrade` mean something here."""
     uid: str = ""
     """Unique for the object's whole life; a new object of the same name has another."""
     resource_version: str = ""

@@ -193,8 +193,8 @@ class ResolvedService:
     filters: tuple[Filter, ...]
     sample_ratio: float
     log_prompts: bool
-    freeze_until: str | None
-    freeze_reason: str
+    pause_until: str | None
+    pause_reason: str
     key: str = field(init=False, compare=False)
     """`namespace/name`."""
 

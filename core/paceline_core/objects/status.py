@@ -128,7 +128,7 @@ class ServiceStatus(Part):
     """Generation of the spec that the operator acted on."""
     conditions: Conditions = ()
     """Accepted, Ready, Progressing, ModelFits, Degraded (operator); SLOMet, MetricsFresh, ScalingActive,
-    ScalingLimited, CapacityBlocked, Frozen (autoscaler)."""
+    ScalingLimited, CapacityBlocked, Paused (autoscaler)."""
     workload: Workload = Workload()
     """What runs."""
     scaling: ScalingState = ScalingState()

@@ -163,7 +163,7 @@ class ScaleReason(StrEnum):
     PENDING = "pending"
     COOLDOWN = "cooldown"
     MISSING_DATA = "missing_data"
-    FROZEN = "frozen"
+    PAUSED = "paused"
     ADVISE = "advise"
     EXTERNAL = "external"
 

@@ -15,7 +15,7 @@ from tests.cluster.harness.workbench import Workbench
 from tests.cluster.plugin_user import Call, as_user, service
 from tests.cluster.served import Document
 
-from paceline_autoscaler.freeze import frozen
+from paceline_autoscaler.paused import why_paused
 from paceline_cli.main import CLUSTER_COMMANDS
 from paceline_core.auth import KeyRecord, verify
 
@@ -113,7 +113,7 @@ def test_an_empty_namespace_says_where_else_to_look(call: Call, namespace: str) 
     assert call("status") == (0, "", f"no services in namespace {namespace}; try -A\n")
 
 
-@pytest.mark.parametrize("command", [("status",), ("why",), ("freeze", "--for", "1h"), ("unfreeze",)])
+@pytest.mark.parametrize("command", [("status",), ("why",), ("pause", "--for", "1h"), ("resume",)])
 def test_a_name_that_is_not_there_is_one_line_with_the_likely_one(
     call: Call, namespace: str, chat: Document, command: tuple[str, ...]
 ) -> None:
@@ -123,24 +123,24 @@ def test_a_name_that_is_not_there_is_one_line_with_the_likely_one(
     assert err == f"error: there is no InferenceService caht in namespace {namespace}; did you mean chat?\n"
 
 
-def test_a_freeze_is_what_the_autoscaler_reads_and_changes_nothing_else(
+def test_a_pause_is_what_the_autoscaler_reads_and_changes_nothing_else(
     call: Call, kubectl: Kubectl, chat: Document
 ) -> None:
-    code, out, _ = call("freeze", "chat", "--for", "2h", "--reason", "launch day")
+    code, out, _ = call("pause", "chat", "--for", "2h", "--reason", "launch day")
     found = kubectl.json("get", "pisvc", "chat", "--show-managed-fields")
-    until = found["metadata"]["annotations"]["paceline.dev/freeze-until"]
+    until = found["metadata"]["annotations"]["paceline.dev/pause-until"]
     assert code == 0
     assert until in out
-    assert frozen(until, 0) == f"frozen until {until}"
+    assert why_paused(until, 0) == f"paused until {until}"
     assert found["metadata"]["generation"] == chat["metadata"]["generation"]
     assert found["spec"] == chat["spec"]
     assert "kubectl-paceline" in {entry["manager"] for entry in found["metadata"]["managedFields"]}
-    assert f"frozen    until {until}: launch day" in call("status", "chat")[1]
+    assert f"paused    until {until}: launch day" in call("status", "chat")[1]
 
 
-def test_a_freeze_of_anybody_is_ended(call: Call, kubectl: Kubectl, chat: Document) -> None:
-    kubectl("annotate", "pisvc", "chat", "paceline.dev/freeze-until=2099-01-01T00:00:00Z", "note=kept")
-    assert call("unfreeze", "chat")[0] == 0
+def test_a_pause_of_anybody_is_ended(call: Call, kubectl: Kubectl, chat: Document) -> None:
+    kubectl("annotate", "pisvc", "chat", "paceline.dev/pause-until=2099-01-01T00:00:00Z", "note=kept")
+    assert call("resume", "chat")[0] == 0
     assert kubectl.json("get", "pisvc", "chat")["metadata"]["annotations"] == {"note": "kept"}
 
 
@@ -202,8 +202,8 @@ def test_a_right_that_is_missing_is_named_in_one_line(
     assert (code, out, len(err.splitlines())) == (1, "", 1)
     assert 'cannot list resource "inferenceservices"' in err
     assert "ask the cluster's administrator for a role with this verb" in err
-    frozen_code, _, frozen_err = run("freeze", "chat", "--for", "1h", "-n", namespace, "--kubeconfig", user)
-    assert (frozen_code, len(frozen_err.splitlines())) == (1, 1)
+    paused_code, _, paused_err = run("pause", "chat", "--for", "1h", "-n", namespace, "--kubeconfig", user)
+    assert (paused_code, len(paused_err.splitlines())) == (1, 1)
 
 
 def test_why_needs_no_more_than_reading_the_service(

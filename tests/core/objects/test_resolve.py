@@ -128,9 +128,9 @@ def test_a_canary_and_its_default_steps() -> None:
     assert default.abort_on == {"burn", "errors", "restarts"}
 
 
-def test_a_freeze_is_read_from_the_annotation() -> None:
-    assert resolved("frozen-with-status").freeze_until == "2026-02-01T00:00:00Z"
-    assert resolved("minimal").freeze_until is None
+def test_a_pause_is_read_from_the_annotation() -> None:
+    assert resolved("paused-with-status").pause_until == "2026-02-01T00:00:00Z"
+    assert resolved("minimal").pause_until is None
 
 
 def test_speculation_and_offload_are_numbers() -> None:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from paceline_core.objects.naming import ANNOTATION_FREEZE, ANNOTATION_FREEZE_REASON, ANNOTATION_UPGRADE
+from paceline_core.objects.naming import ANNOTATION_PAUSE_REASON, ANNOTATION_PAUSE_UNTIL, ANNOTATION_UPGRADE
 
 HIDDEN: Final = "<redacted>"
 LEAST: Final = 8
@@ -22,8 +22,8 @@ MOST: Final = 512
 OURS: Final = ("PACELINE_", "paceline_")
 KEPT_ANNOTATIONS: Final = frozenset(
     {
-        ANNOTATION_FREEZE,
-        ANNOTATION_FREEZE_REASON,
+        ANNOTATION_PAUSE_UNTIL,
+        ANNOTATION_PAUSE_REASON,
         ANNOTATION_UPGRADE,
         "paceline.dev/inputs",
         "deployment.kubernetes.io/revision",

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from paceline_cli.cluster.commands import Output, written
-from paceline_cli.cluster.commands.freeze import MANAGER
+from paceline_cli.cluster.commands.pause import MANAGER
 from paceline_cli.cluster.place import SYSTEM, Context, Keys, Kubeconfig, System, place
 from paceline_cli.cluster.session import expect_namespace, run
 from paceline_cli.commands import command_app

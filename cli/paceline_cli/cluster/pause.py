@@ -1,4 +1,4 @@
-"""Until when a service is frozen: the wish of a user, checked before it is written. Pure."""
+"""Until when the scaling of a service is paused, checked before it is written. Pure."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -20,7 +20,7 @@ def until(duration: str, moment: str, now: datetime) -> str:
     if end <= now:
         raise InvalidInput(option, f"{duration or moment!r} is not in the future")
     if end - now > LONGEST:
-        raise InvalidInput(option, f"a freeze ends within {LONGEST.days} days; set policy fixed for what should stay")
+        raise InvalidInput(option, f"a pause ends within {LONGEST.days} days; set policy fixed for what should stay")
     return rfc3339(end)
 
 

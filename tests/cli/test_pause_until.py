@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from paceline_cli.cluster.freeze import checked_reason, until
+from paceline_cli.cluster.pause import checked_reason, until
 from paceline_core.errors import InvalidInput
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -17,7 +17,7 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
         ("", "2026-01-31T18:00:00+02:00", "2026-01-31T16:00:00Z"),
     ],
 )
-def test_a_freeze_ends_after_a_time_or_at_one(duration: str, moment: str, end: str) -> None:
+def test_a_pause_ends_after_a_time_or_at_one(duration: str, moment: str, end: str) -> None:
     assert until(duration, moment, NOW) == end
 
 
@@ -28,12 +28,12 @@ def test_a_freeze_ends_after_a_time_or_at_one(duration: str, moment: str, end: s
         ("1h", "2026-02-01T00:00:00Z", "--for: give either"),
         ("soon", "", "--for: 'soon' is not a duration; write it like 30m, 2h or 3d"),
         ("0s", "", "--for: '0s' is not in the future"),
-        ("31d", "", "--for: a freeze ends within 30 days"),
+        ("31d", "", "--for: a pause ends within 30 days"),
         ("9" * 30 + "h", "", "--for: .* is not a duration"),
         ("", "tomorrow", "--until: 'tomorrow' is no time; write it like"),
         ("", "2026-01-31T18:00:00", "--until: .* has no time zone; write 2026-01-31T18:00:00Z for UTC"),
         ("", "2026-01-31T11:59:59Z", "--until: .* is not in the future"),
-        ("", "2027-01-31T12:00:00Z", "--until: a freeze ends within 30 days"),
+        ("", "2027-01-31T12:00:00Z", "--until: a pause ends within 30 days"),
     ],
 )
 def test_a_time_that_cannot_be_meant_is_refused_with_the_fix(duration: str, moment: str, words: str) -> None:
