@@ -92,15 +92,6 @@ class Quota(Config):
     """How many gateways there are, as long as nobody could ever tell."""
 
 
-class Hedging(Config):
-    """A stream that its worker keeps waiting is given to a second one too; who has content first answers."""
-
-    after_s: float | None = Field(default=None, gt=0)
-    """How long it waits first. Default: longer than 95 % of the service's streams of its class did."""
-    share: float = Field(default=0.05, gt=0, le=0.5)
-    """The most of a service's requests that are doubled, over ten seconds."""
-
-
 class GatewayConfig(Config):
     """Everything one gateway needs to know. Public port: the OpenAI API; admin port: metrics, health, demand."""
 
@@ -118,8 +109,6 @@ class GatewayConfig(Config):
     """Private key of this gateway's hop tokens: a file of 32 raw bytes, read again when it changes."""
     trust: Path
     """Public keys that the autoscaler's hop tokens are checked with: a YAML map of key id to base64, read again too."""
-    hedging: Hedging | None = None
-    """Off by default: what a second worker does for a stream, it does not do for others."""
     access_log: bool = True
     cors_origins: tuple[Annotated[str, Field(pattern=ORIGIN_PATTERN)], ...] = ()
     """Origins of pages that may read answers in a browser, such as `https://chat.example.com`; `*`: every page."""

@@ -43,10 +43,7 @@ _DOUBTFUL = frozenset({Loss.CLOSED, Loss.STALE})
 class LostCall(Protocol):
     """A call that has lost its worker."""
 
-    @property
-    def slot(self) -> Ticket | None:
-        """The ticket that holds its place at the worker."""
-        ...
+    ticket: Ticket | None
 
     def resolve_loss(self, worker: Worker, loss: Loss, part: Part | None) -> None:
         """Go on: the worker's fate is known. `part`: the call's part in the worker's death, None if it lives."""
@@ -112,19 +109,19 @@ class Deaths:
             worker.tries_until = now + BUSY_S
         return Said(self.engine(desk, worker, call) if headers.get(_MOVED) == _ENGINE else None, busy)
 
-    def introduction(self, slot: Ticket | None, now: float) -> bytes:
+    def introduction(self, ticket: Ticket | None, now: float) -> bytes:
         """A header line for the worker that gets a suspect, while certainty comes first."""
-        if slot is None or not slot.suspect or now >= slot.sure_until:
+        if ticket is None or not ticket.suspect or now >= ticket.sure_until:
             return b""
-        tokens = min(proof(sure=True, past=slot.past), MOST)
-        return f"{SUSPECT}: {self._gateway}/{slot.id}.{slot.accused};{tokens}\r\n".encode()
+        tokens = min(proof(sure=True, past=ticket.past), MOST)
+        return f"{SUSPECT}: {self._gateway}/{ticket.id}.{ticket.accused};{tokens}\r\n".encode()
 
     def cleared(self, names: Iterable[str], calls: Mapping[int, C]) -> Iterator[C]:
         """Of the suspects that a worker says have got on, those of this gateway that have not been accused anew."""
         for gateway, _, name in (name.rpartition("/") for name in names):
             ticket, _, accused = name.partition(".")
             call = calls.get(int(ticket)) if gateway == self._gateway and _NUMBER.fullmatch(ticket) else None
-            if call is not None and call.slot is not None and str(call.slot.accused) == accused:
+            if call is not None and call.ticket is not None and str(call.ticket.accused) == accused:
                 yield call
 
     def _stands(self, worker: Worker, call: LostCall) -> None:
@@ -159,7 +156,7 @@ def _count(desk: Desk, worker: Worker) -> None:
 
 
 def _part(desk: Desk, call: LostCall) -> Part | None:
-    return None if call.slot is None else desk.dispatcher.part(call.slot)
+    return None if call.ticket is None else desk.dispatcher.part(call.ticket)
 
 
 def _call_later(seconds: float, then: Callable[[], None]) -> object:

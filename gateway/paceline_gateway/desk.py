@@ -17,7 +17,6 @@ from paceline_gateway.quota.outputs import PRIOR, Outputs
 from paceline_gateway.requests.body import MOST
 from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.estimate import PromptEstimate
-from paceline_gateway.requests.hedging import Hedges
 from paceline_gateway.requests.judge import Verdicts
 from paceline_gateway.requests.nouns import Record
 from paceline_gateway.requests.prompt import Prompt
@@ -87,8 +86,6 @@ class Desk:
         self.outputs = {name: Outputs() for name in RequestClass}
         self.isolated: deque[Isolated] = deque(maxlen=ISOLATED)
         """The last requests that were isolated."""
-        self.hedges: Hedges | None = None
-        """None while nothing is doubled."""
         self._budgets: dict[float, RetryBudget] = {}
 
     @property
@@ -217,8 +214,6 @@ class Desk:
         output = record.meter.output if record.outcome is _OK else 0
         self.tallies[name].ended(kept, output)
         self.tally(name, record.tenant).ended(kept, output)
-        if self.hedges is not None and record.first is not None and record.sent is not None and not record.resumed:
-            self.hedges.began(name, record.first - record.sent + record.late)
         if record.outcome is _OK:
             self.estimate.learn(prompt, record.meter.prompt, record.tenant)
             if output:  # what has none, like an embedding, says nothing of how long answers are

@@ -15,7 +15,7 @@ from paceline_core.registry.enums import DivertReason, RequestClass, ShedReason
 from paceline_core.telemetry import Metrics
 from paceline_core.wire import LoadReport
 from paceline_gateway.billing import Billing
-from paceline_gateway.config import Hedging, Limits
+from paceline_gateway.config import Limits
 from paceline_gateway.deaths import Deaths, isolated
 from paceline_gateway.demand import Bell
 from paceline_gateway.desk import Desk
@@ -30,7 +30,6 @@ from paceline_gateway.quota.nouns import Reservation, Use
 from paceline_gateway.quota.quotas import Quotas
 from paceline_gateway.quota.use import made_since, used
 from paceline_gateway.requests import events as e
-from paceline_gateway.requests.hedging import Hedges
 from paceline_gateway.requests.judge import judge
 from paceline_gateway.requests.nouns import Record, Waits
 from paceline_gateway.requests.phases import phases
@@ -66,7 +65,6 @@ class Parts:
     quotas: Quotas
     name: str
     tracing: Tracing
-    hedging: Hedging | None = None
 
 
 class Floor:
@@ -133,8 +131,6 @@ class Floor:
         call.reservation = reservation
         if call.ticket is not None and call.desk is not None:
             call.desk.arrived(call.ticket.request_class, call.ticket.prompt_tokens, call.ticket.tenant)
-            if call.desk.hedges is not None:
-                call.desk.hedges.arrived(self.now())
 
     def lines(self) -> dict[str, FairLine]:
         """Everybody who waits, by service and class."""
@@ -247,8 +243,6 @@ class Floor:
             if desk is None:
                 series = ServiceSeries(self._parts.metrics, service)
                 self.desks[key] = desk = Desk(service, series, self.limits, self._parts.policy())
-                if (hedging := self._parts.hedging) is not None:
-                    desk.hedges = Hedges(hedging.after_s, hedging.share)
                 self.on_workers(key, self._endpoints.get(key, ()))
             elif desk.service != service:
                 if desk.service.classes != service.classes:
@@ -301,8 +295,6 @@ class Floor:
         for call in [call for call in self._calls.values() if call.life.deadline <= now]:
             self._expire(call, now)
         self._look_around(now)
-        if self._parts.hedging is not None:
-            self._double(now)
         for desk in self.desks.values():
             self.moved(desk)
         self._evacuation.sweep(self.desks.values(), self._calls.values(), now)
@@ -351,18 +343,6 @@ class Floor:
             found = in_vain(call, up, now)
             if found is not None and found not in stuck and not self.divert(call, found.reason):
                 stuck.add(found)
-
-    def _double(self, now: float) -> None:
-        """Streams that wait for their first token for too long are given to a second worker."""
-        for call in list(self._calls.values()):
-            desk, ticket, since = call.desk, call.ticket, call.life.since
-            if since is None or ticket is None or desk is None or desk.hedges is None:
-                continue
-            if not (desk.hedges.late(ticket.request_class, now - since) and desk.hedges.allows(now)):
-                continue
-            if (second := desk.dispatcher.double(ticket, now)) is not None:
-                desk.hedges.take(now)
-                call.double(*second)
 
     def _expire(self, call: Call, now: float) -> None:
         desk, ticket = call.desk, call.ticket

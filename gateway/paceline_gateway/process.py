@@ -86,7 +86,6 @@ class GatewayProcess:
                 counts.quotas,
                 config.name,
                 outlets.spans,
-                config.hedging,
             )
         )
         self.floor = floor

@@ -14,7 +14,6 @@ from paceline_gateway.continuation import NO_STREAM, Continuation
 from paceline_gateway.deaths import Said
 from paceline_gateway.desk import Desk
 from paceline_gateway.front import Front
-from paceline_gateway.hedge import Rival
 from paceline_gateway.http.message import Headers, Request
 from paceline_gateway.http.pool import Exchange
 from paceline_gateway.http.reply import Reply, passed_on, request_id_field
@@ -41,9 +40,8 @@ class Call:
 
     __slots__ = (
         "_brought", "_collected", "_exchange", "_fields", "_front", "_gaps", "_last", "_lost", "_next",
-        "_outbound", "_paused", "_rival", "_scan", "_size", "_slot", "_status", "_stream", "_worker",
-        "admission", "continuation", "desk", "life", "quota_fields", "reply", "request", "request_id",
-        "reservation", "ticket", "trace", "waiter",
+        "_outbound", "_paused", "_scan", "_size", "_status", "_stream", "_worker", "admission", "continuation",
+        "desk", "life", "quota_fields", "reply", "request", "request_id", "reservation", "ticket", "trace", "waiter",
     )  # fmt: skip
 
     def __init__(self, front: Front, request: Request, reply: Reply, request_id: bytes) -> None:
@@ -55,8 +53,6 @@ class Call:
         self._last, self._brought = 0.0, 0
         self._lost: Worker | None = None
         self._next: tuple[Desk, Admission, Ticket] | None = None
-        self._rival: Rival | None = None
-        self._slot: Ticket | None = None
         self._paused = False
         self.request, self.request_id, self.reply = request, request_id, reply
         self.life = Life(request.received, front.waits)
@@ -69,11 +65,6 @@ class Call:
         self.waiter: Waiter | None = None
         self.quota_fields = b""
         reply.on_gone, reply.on_pressure = lambda stalled: self.on(e.ClientGone(stalled)), self._pressure
-
-    @property
-    def slot(self) -> Ticket | None:
-        """The ticket that holds its place at a worker."""
-        return self._slot or self.ticket
 
     @property
     def earlier(self) -> Sequence[tuple[Worker, int]]:
@@ -204,12 +195,6 @@ class Call:
         if self._worker is not None and self.desk is not None:
             self._front.deaths.lost(self.desk, self._worker, self, loss, self._scan.moved)
 
-    def double(self, ticket: Ticket, worker: Worker) -> None:
-        """Give it to a second worker, whose slot this ticket holds."""
-        if self.desk is not None:
-            self._rival = Rival(self, worker, ticket, self.desk, self.trace)
-            self.on(e.Doubled(worker.name))
-
     def _finish_stream(self) -> None:
         rest = self._scan.finish()
         if self.life.state is DISPATCHED:
@@ -222,7 +207,7 @@ class Call:
         again = self.life.begun
         self.on(e.Began())
         if self.desk is not None and self.ticket is not None:
-            self.desk.dispatcher.began(self._slot or self.ticket)
+            self.desk.dispatcher.began(self.ticket)
             self._front.moved(self.desk)
         if again:
             self._forward(first)
@@ -249,7 +234,7 @@ class Call:
         self._brought += tokens
         if ticket is None or desk is None or not (ticket.suspect or ticket.died_at):
             return
-        if desk.dispatcher.got_on(ticket, self._slot or ticket, self._brought, self._front.now()):
+        if desk.dispatcher.got_on(ticket, self._brought, self._front.now()):
             self._front.moved(desk)
 
     def _collect(self, data: bytes) -> None:
@@ -303,28 +288,6 @@ class Call:
                 self._exchange.pause(True)
         return False
 
-    def _do_double(self, _: e.Double, now: float) -> bool:
-        if self._rival is not None and self._outbound is not None and self.desk is not None:
-            hop = self._front.hop(self.desk.key)
-            self._rival.send(self._front.pool, self._outbound, hop, self._deadline_ms(), now)
-        return False
-
-    def _do_adopt(self, _: e.Adopt, _now: float) -> bool:
-        rival, self._rival = self._rival, None
-        if rival is not None:
-            self._exchange, self._worker, self._slot = rival.exchange, rival.worker, rival.ticket
-            if self.ticket is not None and self.ticket.suspect:
-                self._do_accuse(e.Accuse(Part.SUSPECT), _now)
-            self._reset()
-            rival.adopt(paused=self._paused)
-        return True
-
-    def _do_retract(self, action: e.Retract, now: float) -> bool:
-        rival, self._rival = self._rival, None
-        if rival is not None:
-            rival.retract(now, suspect=action.suspect, failed=self.life.since is not None)
-        return True
-
     def _do_resumed(self, action: e.Resumed, _now: float) -> bool:
         if self.desk is not None:
             self.desk.series.resumed(action.reason, action.gap)
@@ -340,15 +303,13 @@ class Call:
         if self.trace is not None:
             self.trace.freed(now)
         if self.desk is not None and self.ticket is not None:
-            slot, self._slot, self._lost = self._slot or self.ticket, None, None
-            self.desk.dispatcher.free(slot, now, suspect=action.suspect)
-            self.ticket.avoid |= slot.avoid
+            self._lost = None
+            self.desk.dispatcher.free(self.ticket, now, suspect=action.suspect)
         return True
 
     def _do_accuse(self, action: e.Accuse, now: float) -> bool:
-        if self.desk is not None and self.ticket is not None:
-            slot = self._slot or self.ticket
-            self.desk.dispatcher.accuse(self.ticket, slot, action.part, self._brought, now)
+        if self.ticket is not None:
+            self.ticket.accuse(action.part, self._brought, now)
         return False
 
     def _do_deliver(self, _: e.Deliver, _now: float) -> bool:
@@ -392,8 +353,8 @@ class Call:
 
     _doings: ClassVar[dict[type[e.Action], Callable[[Any, Any, float], bool]]] = {
         e.Enqueue: _do_enqueue, e.Withdraw: _do_withdraw, e.Seek: _do_seek, e.Move: _do_move,
-        e.Send: _do_send, e.Double: _do_double, e.Adopt: _do_adopt, e.Retract: _do_retract,
-        e.Resumed: _do_resumed, e.Drop: _do_drop, e.Free: _do_free, e.Accuse: _do_accuse,
-        e.Deliver: _do_deliver, e.Close: _do_close, e.Fail: _do_fail, e.Settle: _do_settle,
+        e.Send: _do_send, e.Resumed: _do_resumed, e.Drop: _do_drop, e.Free: _do_free,
+        e.Accuse: _do_accuse, e.Deliver: _do_deliver, e.Close: _do_close, e.Fail: _do_fail,
+        e.Settle: _do_settle,
     }  # fmt: skip
     """How each action is carried out; True if the queue should be looked at afterwards."""

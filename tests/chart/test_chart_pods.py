@@ -9,7 +9,7 @@ from tests.chart.restricted import violations
 
 from paceline_autoscaler.config import AutoscalerConfig
 from paceline_core.config import parse
-from paceline_gateway.config import GatewayConfig, Hedging
+from paceline_gateway.config import GatewayConfig
 from paceline_operator.config import OperatorConfig
 
 pytestmark = pytest.mark.real
@@ -176,21 +176,6 @@ def test_gateways_alone_send_spans_to_the_collector_that_is_named() -> None:
     told = {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": collector}
     tracing = {name for name, spec in named.pods() if told in spec["containers"][0].get("env", [])}
     assert tracing == _changed(rendered(), named) == {"paceline-gateway"}
-
-
-def test_slow_streams_are_doubled_only_where_that_is_asked_for() -> None:
-    found = [
-        parse(GatewayConfig, chart.config("gateway"), "gateway.yaml").hedging
-        for chart in (
-            rendered(),
-            template("--set", "gateway.hedging.enabled=true"),
-            template(
-                "--set",
-                "gateway.hedging.enabled=true,gateway.hedging.afterMilliseconds=1500,gateway.hedging.percent=10",
-            ),
-        )
-    ]
-    assert found == [None, Hedging(), Hedging(after_s=1.5, share=0.1)]
 
 
 def test_pods_roll_when_their_file_changes_and_only_then() -> None:

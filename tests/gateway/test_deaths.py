@@ -38,7 +38,7 @@ DESK = desk()
 class Caller:
     """A call that has lost its worker."""
 
-    slot: Ticket | None
+    ticket: Ticket | None
     told: list[tuple[Loss, Part | None]] = field(default_factory=list)
 
     def resolve_loss(self, _: Worker, loss: Loss, part: Part | None) -> None:

@@ -322,74 +322,6 @@ def test_without_another_destination_a_workers_429_is_the_answer() -> None:
     assert kinds(life.on(e.Finished(), 6.0)) == [e.Free, e.Deliver, e.Settle]
 
 
-def doubled_life(*, attempts: int = 1, retries: int = 0) -> Life:
-    """A stream that w0 has since 3 and w1 since 5."""
-    life = life_in(State.DISPATCHED, attempts=attempts, retries=retries)
-    assert life.since == 3.0
-    assert life.on(e.Doubled("w1"), 5.0) == (e.Double("w1"),)
-    assert life.since is None
-    return life
-
-
-def test_the_first_of_two_workers_answers_and_the_other_is_retracted() -> None:
-    life = doubled_life()
-    assert life.on(e.Began(), 6.0) == (e.Retract("w1"),)
-    record = record_of(life.on(e.Finished(), 8.0))
-    assert (record.worker, record.sent, record.attempts, record.late) == ("w0", 3.0, 1, 0.0)
-
-
-def test_a_rival_that_is_first_takes_the_first_ones_place() -> None:
-    life = doubled_life()
-    assert life.on(e.Overtaken(), 6.0) == (e.Drop(), e.Free("w0"), e.Adopt())
-    assert life.on(e.Answered(200), 6.0) == ()
-    assert life.on(e.Began(), 6.0) == ()
-    record = record_of(life.on(e.Finished(), 8.0))
-    assert (record.worker, record.sent, record.attempts, record.late) == ("w1", 5.0, 1, 2.0)
-    assert sum(phases(record).values()) == record.e2e
-
-
-@pytest.mark.parametrize(
-    ("event", "first"),
-    [
-        (e.Lost(), (e.Free("w0", suspect=True),)),
-        (e.Answered(500), (e.Drop(), e.Free("w0"))),
-        (e.Answered(503), (e.Drop(), e.Free("w0", suspect=True))),
-        (e.Failed(), (e.Drop(), e.Free("w0"))),
-    ],
-)
-def test_a_rival_stands_in_for_a_first_worker_that_fails_and_costs_no_retry(
-    event: e.Event, first: tuple[e.Action, ...]
-) -> None:
-    life = doubled_life(attempts=1, retries=0)
-    assert life.on(event, 6.0) == (*first, e.Adopt())
-    assert (life.state, life.worker) == (State.DISPATCHED, "w1")
-
-
-def test_a_rival_that_fails_is_forgotten_and_another_may_come() -> None:
-    life = doubled_life()
-    assert life.on(e.RivalLost(), 6.0) == (e.Retract("w1", suspect=True),)
-    assert life.since == 3.0
-    assert life.on(e.RivalLost(), 6.0) == ()
-    assert life.on(e.Overtaken(), 6.0) == ()
-
-
-@pytest.mark.parametrize("event", [e.ClientGone(), e.Expired(), e.Refused(FULL)])
-def test_an_end_frees_both_workers(event: e.Event) -> None:
-    actions = doubled_life().on(event, 6.0)
-    assert actions[:3] == (e.Retract("w1"), e.Drop(), e.Free("w0"))
-
-
-def test_what_does_not_stream_waits_or_has_begun_is_never_doubled() -> None:
-    for life in (
-        life_in(State.DISPATCHED, stream=False),
-        life_in(State.QUEUED),
-        life_in(State.STREAMING),
-        doubled_life(),
-    ):
-        assert life.since is None
-        assert life.on(e.Doubled("w2"), 9.0) == ()
-
-
 CUTS = st.sampled_from([None, None, CutReason.FOREIGN])
 EVENTS = st.one_of(
     st.just(e.Queued()),
@@ -404,7 +336,6 @@ EVENTS = st.one_of(
     st.just(e.Refused(FULL)),
     st.builds(e.Admitted, st.builds(terms, stream=st.booleans()), st.builds(RetryBudget, st.just(0.2))),
     st.builds(diverted, hold_s=st.sampled_from([1.0, 90.0]), onward=st.booleans()),
-    st.sampled_from([e.Doubled("w2"), e.Doubled("w2"), e.Overtaken(), e.RivalLost(), e.RivalLost(suspect=False)]),
     st.just(e.Authenticated("team")),
 )
 ON = e.Lost(cut=None)
@@ -412,7 +343,6 @@ LIKELY = st.one_of(
     EVENTS,
     st.sampled_from([e.Queued(), e.Assigned("w0"), e.Began(), e.Lost(), e.Answered(503), ON]),
     st.builds(diverted, onward=st.just(True)),
-    st.sampled_from([e.Assigned("w0"), e.Doubled("w2"), e.Overtaken()]),
 )
 
 
@@ -420,7 +350,6 @@ LIKELY = st.one_of(
 def test_whatever_happens_each_slot_is_freed_once_and_the_end_is_one(history: list[e.Event]) -> None:
     life = life_in(State.ADMITTED, onward=True)
     holding: str | None = None
-    rival: str | None = None
     settled = 0
     for now, event in enumerate(history, start=10):
         for action in life.on(event, float(now)):
@@ -429,24 +358,12 @@ def test_whatever_happens_each_slot_is_freed_once_and_the_end_is_one(history: li
                 case e.Send(worker):
                     assert holding is None
                     holding = worker
-                case e.Double(worker):
-                    assert holding is not None
-                    assert rival is None
-                    rival = worker
-                case e.Adopt():
-                    assert holding is None
-                    assert rival is not None
-                    holding, rival = rival, None
-                case e.Retract(worker, _):
-                    assert rival == worker
-                    rival = None
                 case e.Free(worker, _):
                     assert holding == worker
                     holding = None
                 case e.Settle():
                     settled += 1
-                    assert holding is rival is None
-        assert rival is None or life.state is State.DISPATCHED
+                    assert holding is None
         assert (life.state is State.DONE) == bool(settled)
         assert (life.deadline == float("inf")) == (life.state is State.DONE)
     assert settled <= 1

@@ -106,7 +106,7 @@ class World:
         asking.here += 1
         asking.life.meter.output += 1
         if asking.ticket.suspect or asking.ticket.died_at:
-            self.desk.got_on(asking.ticket, asking.ticket, asking.here, self.now)
+            self.desk.got_on(asking.ticket, asking.here, self.now)
         if asking.life.meter.output == asking.length:
             self._do(asking, e.Finished())
         self._assign()
@@ -155,7 +155,7 @@ class World:
                 case e.Send():
                     asking.here = 0
                 case e.Accuse(part):
-                    self.desk.accuse(asking.ticket, asking.ticket, part, asking.here, self.now)
+                    asking.ticket.accuse(part, asking.here, self.now)
                 case e.Free(_, suspect):
                     self.desk.free(asking.ticket, self.now, suspect=suspect)
                 case e.Settle(record):

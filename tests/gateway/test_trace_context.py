@@ -82,44 +82,9 @@ def test_each_attempt_is_a_parent_of_its_own() -> None:
     ]
 
 
-def test_a_second_worker_is_an_attempt_beside_the_first_and_the_last_one_is_who_answered() -> None:
-    for won, order in ((True, ["w0", "w1"]), (False, ["w1", "w0"])):
-        trace = Trace(SAMPLED)
-        trace.waiting(1.0)
-        trace.sent("w0", 2.0, resumed=False)
-        line = trace.doubled("w1", 5.0)
-        if won:
-            trace.freed(6.0)
-            trace.adopted()
-        else:
-            trace.retracted(6.0)
-        trace.freed(9.0)
-        assert [attempt.worker for attempt in trace.attempts] == order
-        assert [attempt.end for attempt in trace.attempts] == [6.0, 9.0]
-        second = next(attempt for attempt in trace.attempts if attempt.worker == "w1")
-        told = read(line.removeprefix(b"traceparent: ").removesuffix(b"\r\n"))
-        assert told is not None
-        assert (told.span_id, second.start) == (second.span_id, 5.0)
-        assert trace.waits == [(1.0, 2.0)]
-
-
 def test_waits_at_two_services_follow_one_another() -> None:
     trace = Trace(SAMPLED)
     trace.waiting(1.0)
     trace.waiting(4.0)
     trace.sent("s0", 6.0, resumed=False)
     assert trace.waits == [(1.0, 4.0), (4.0, 6.0)]
-
-
-def test_of_two_workers_that_have_it_at_once_the_one_that_answers_comes_last() -> None:
-    won, lost = Trace(SAMPLED), Trace(SAMPLED)
-    for trace in (won, lost):
-        trace.sent("w0", 1.0, resumed=False)
-        trace.doubled("w1", 2.0)
-    won.freed(3.0)
-    won.adopted()
-    won.freed(5.0)
-    lost.retracted(3.0)
-    lost.freed(5.0)
-    assert [(a.worker, a.start, a.end) for a in won.attempts] == [("w0", 1.0, 3.0), ("w1", 2.0, 5.0)]
-    assert [(a.worker, a.start, a.end) for a in lost.attempts] == [("w1", 2.0, 3.0), ("w0", 1.0, 5.0)]

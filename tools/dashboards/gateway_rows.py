@@ -77,12 +77,6 @@ def _streams() -> tuple[Panel, ...]:
             "PacelineRequestIsolated", empty="None",
         ),
         Panel(
-            "Hedges",
-            "Streams per second that a second worker was given because the first was slow, by result.",
-            "won: the second one answered; few of them: hedging costs more than it gains. None: it is off.",
-            "reqps", (Query(rate("paceline_hedges_total", ("result",)), "{{result}}", quiet=True),), empty="None",
-        ),
-        Panel(
             "Diverted",
             "Requests per second that a route sent on from this service to its next one, by reason.",
             "crowded, full or waited, lasting: it is too small; down or failed: its workers are.",

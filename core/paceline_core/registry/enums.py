@@ -132,15 +132,6 @@ class GrammarCheck(StrEnum):
     """The process that checks has ended, or gave no answer."""
 
 
-class HedgeResult(StrEnum):
-    """What became of the second attempt of a stream."""
-
-    WON = "won"
-    """It answered, being first or because the first one failed."""
-    LOST = "lost"
-    FAILED = "failed"
-
-
 class Direction(StrEnum):
     """What an autoscaler's decision does to a pool."""
 

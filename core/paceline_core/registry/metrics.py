@@ -114,7 +114,6 @@ def _gateway() -> list[Metric]:
         Metric("paceline_worker_deaths_total", c, "Workers and engines that ended without a word.", o, SERVICE),
         Metric("paceline_isolated_requests_total", c, "Requests that two workers died of.", o, (*SERVICE, "tenant")),
         Metric("paceline_diverted_requests_total", c, "Sent on to the route's next service.", o, (*SERVICE, "reason")),
-        Metric("paceline_hedges_total", c, "Slow streams given to a second worker.", o, (*SERVICE, "result")),
         Metric("paceline_upstream_workers", g, "Workers as the gateway sees them.", o, (*SERVICE, "state")),
         Metric("paceline_upstream_circuits", g, "Workers by their circuit breaker's state.", o, (*SERVICE, "circuit")),
         Metric("paceline_prefix_index_bytes", g, "Held for what workers have cached; capped.", o, SERVICE),

@@ -12,7 +12,7 @@ so a gateway with few tenants serves them more than one with many does.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 from paceline_core.errors import Code, RequestError
@@ -24,7 +24,7 @@ from paceline_gateway.queues.peak import Peak
 from paceline_gateway.queues.shares import Shares
 from paceline_gateway.queues.ticket import Ticket
 from paceline_gateway.queues.turns import Turns
-from paceline_gateway.requests.suspicion import PROOF, Part, blame, patience_s, proof, recurs
+from paceline_gateway.requests.suspicion import PROOF, Part, blame, proof, recurs
 from paceline_gateway.routing.fleet import Fleet
 from paceline_gateway.routing.policy import Ask, Pick
 from paceline_gateway.routing.worker import PLACES, Worker
@@ -147,20 +147,6 @@ class Dispatcher:
             assigned.append(gone)
         return assigned
 
-    def double(self, ticket: Ticket, now: float) -> tuple[Ticket, Worker] | None:
-        """A second worker for one that is slow at its first, and a ticket for its slot; None if a slot is not spare."""
-        first = self._in_flight.get(ticket.id)
-        if first is None or self.waiting or ticket.suspect:
-            return None
-        second = replace(ticket, id=~ticket.id, avoid=ticket.avoid | {first.name})
-        pick = self.fleet.pick(second.ask, now, second.avoid)
-        if pick is None or pick.worker.name in second.avoid:
-            return None
-        self.fleet.take(pick, second.id, second.ask, now, stream=second.stream)
-        self._in_flight[second.id] = pick.worker
-        self._urgent += second.request_class is URGENT
-        return second, pick.worker
-
     def began(self, ticket: Ticket) -> None:
         """Its first token came."""
         worker = self._in_flight.get(ticket.id)
@@ -182,35 +168,20 @@ class Dispatcher:
         """Its part in the death of the worker that it is at; None if that one has not died while it was there."""
         return self._parts.get(ticket.id)
 
-    def accuse(self, ticket: Ticket, slot: Ticket, part: Part, tokens: int, now: float) -> None:
-        """Note a request's part in the death of a worker that brought so many tokens of it.
-
-        `slot` is what it has at another worker, if it has.
-        """
-        if part is Part.BYSTANDER:
-            ticket.bystander = True
-            return
-        ticket.past = tokens if recurs(ticket.died_at, tokens) else 0
-        ticket.suspect, ticket.accused, ticket.died_at = True, ticket.accused + 1, tokens if ticket.stream else 0
-        ticket.sure_until = now + patience_s(ticket.accused)
-        worker = self._in_flight.get(slot.id)
-        if worker is not None:
-            worker.trials.add(slot.id)
-
-    def got_on(self, ticket: Ticket, slot: Ticket, tokens: int, now: float) -> bool:
+    def got_on(self, ticket: Ticket, tokens: int, now: float) -> bool:
         """A watched request has brought so many tokens more than its client had; whether that ends its trial."""
-        worker = self._in_flight.get(slot.id)
+        worker = self._in_flight.get(ticket.id)
         if worker is not None:
-            (worker.recurring.add if recurs(ticket.died_at, tokens) else worker.recurring.discard)(slot.id)
+            (worker.recurring.add if recurs(ticket.died_at, tokens) else worker.recurring.discard)(ticket.id)
         if tokens >= ticket.died_at + PROOF:
             ticket.died_at = 0
         if not ticket.suspect or tokens < proof(sure=now < ticket.sure_until, past=ticket.past):
             return False
         ticket.suspect = False
         if worker is not None:
-            _end_trial(worker, slot)
+            _end_trial(worker, ticket)
             if tokens < PROOF:
-                worker.doubtful.add(slot.id)
+                worker.doubtful.add(ticket.id)
         return True
 
     def free(self, ticket: Ticket, now: float, *, suspect: bool) -> None:
@@ -317,7 +288,7 @@ class Dispatcher:
         self._peak.saw(len(self.lines[URGENT]) + self._urgent, now)
 
 
-def _end_trial(worker: Worker, slot: Ticket) -> None:
-    if slot.id in worker.trials:
-        worker.trials.discard(slot.id)
+def _end_trial(worker: Worker, ticket: Ticket) -> None:
+    if ticket.id in worker.trials:
+        worker.trials.discard(ticket.id)
         worker.shut = -inf

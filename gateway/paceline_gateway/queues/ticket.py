@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from paceline_core.registry.enums import RequestClass
+from paceline_gateway.requests.suspicion import Part, patience_s, recurs
 from paceline_gateway.routing.policy import Ask
 
 OUTPUT_WEIGHT = 2
@@ -48,6 +49,15 @@ class Ticket:
     """Tokens that its tenant's account was charged when it was first given out, output twice."""
     overtaken: int = 0
     """How often another one was preferred when it was the next."""
+
+    def accuse(self, part: Part, tokens: int, now: float) -> None:
+        """Note its part in the death of a worker that brought so many tokens of it."""
+        if part is Part.BYSTANDER:
+            self.bystander = True
+            return
+        self.past = tokens if recurs(self.died_at, tokens) else 0
+        self.suspect, self.accused, self.died_at = True, self.accused + 1, tokens if self.stream else 0
+        self.sure_until = now + patience_s(self.accused)
 
     def take_suspicion(self, other: "Ticket") -> None:
         """Carry on the suspicion of `other`, the same request's ticket at another service."""

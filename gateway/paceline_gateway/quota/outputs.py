@@ -24,13 +24,12 @@ _STALE: Final = 16
 
 
 class Lengths:
-    """Lengths of answers in tokens, or other whole numbers whose high quantile is asked for."""
+    """Lengths of answers in tokens, whose high quantile is asked for."""
 
-    __slots__ = ("_at", "_bins", "_fresh", "_quantile", "count")
+    __slots__ = ("_bins", "_fresh", "_quantile", "count")
 
-    def __init__(self, at: float = QUANTILE) -> None:
+    def __init__(self) -> None:
         self.count = 0.0
-        self._at = at
         self._bins = [0.0] * BINS
         self._quantile = 0
         self._fresh = 0
@@ -48,7 +47,7 @@ class Lengths:
         """The upper edge of the bin that holds it; up to 16 answers old."""
         if self._fresh <= 0:
             self._fresh = min(_STALE, int(self.count) // 4)
-            rest = self.count * self._at
+            rest = self.count * QUANTILE
             for number, count in enumerate(self._bins):
                 rest -= count
                 if rest <= 1e-9:

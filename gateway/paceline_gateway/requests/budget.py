@@ -22,17 +22,13 @@ class RetryBudget:
         """A request was admitted."""
         self._second(now)[1] += 1
 
-    def allows(self, now: float) -> bool:
-        """Whether one more retry is allowed now."""
-        self._second(now)
+    def take(self, now: float) -> bool:
+        """Whether one more retry is allowed now; it counts as made if so."""
+        second = self._second(now)
         requests = sum(entry[1] for entry in self._seconds)
         retries = sum(entry[2] for entry in self._seconds)
-        return retries + 1 <= max(self._floor, self._share * requests)
-
-    def take(self, now: float) -> bool:
-        """The same; it counts as made if so."""
-        allowed = self.allows(now)
-        self._second(now)[2] += allowed
+        allowed = retries + 1 <= max(self._floor, self._share * requests)
+        second[2] += allowed
         return allowed
 
     def _second(self, now: float) -> list[int]:

@@ -64,25 +64,6 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubled:
-    """A second worker is to have it too, since the first one has been silent for long."""
-
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
-class Overtaken:
-    """The second worker's first content has come before the first one's."""
-
-
-@dataclass(frozen=True, slots=True)
-class RivalLost:
-    """The second worker cannot answer it. `suspect` as in `Lost`."""
-
-    suspect: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class Finished:
     """The worker's answer is complete. `code`: of its error, where it is one."""
 
@@ -135,9 +116,6 @@ Event = (
     | Assigned
     | Answered
     | Began
-    | Doubled
-    | Overtaken
-    | RivalLost
     | Finished
     | Lost
     | Failed
@@ -201,26 +179,6 @@ class Free(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Double:
-    """Dispatch to this worker as well."""
-
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
-class Adopt:
-    """The second worker's answer, with all that has come of it, is the only one from here on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retract:
-    """Close the exchange with the second worker and give its slot back."""
-
-    worker: str
-    suspect: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Accuse:
     """Its worker died of it or of another one (`part`): how its next one is chosen depends on that."""
 
@@ -256,9 +214,6 @@ Action = (
     | Seek
     | Move
     | Send
-    | Double
-    | Adopt
-    | Retract
     | Resumed
     | Drop
     | Free

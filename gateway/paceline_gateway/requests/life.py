@@ -19,10 +19,6 @@ A worker's death (`Lost.part`) counts alike before the first byte and after it: 
 route with one attempt retries nothing). Its cause, once found (`suspicion`), ends with `request_isolated`; a request
 that was at more than DEATHS without a known cause ends as after too many losses. Any other loss takes one of the
 attempts before the first byte, one of RESUMES after it.
-
-A stream may be Doubled before its first byte: a second worker, the rival, has it too, and whoever has content first
-answers. The rival takes the first one's place when it is first, or when that one fails; else it is retracted. It has a
-slot of its own, costs no attempt, and what the loser did counts nowhere.
 """
 
 from collections.abc import Callable
@@ -65,9 +61,9 @@ class Life:
     """
 
     __slots__ = (
-        "_again", "_attempts", "_budget", "_cut", "_deaths", "_diverted", "_error", "_first", "_late",
-        "_limit", "_queued", "_received", "_resumption", "_rival", "_rival_sent", "_sent", "_spared",
-        "_status", "_tenant", "_terms", "_waits", "_worker", "heard", "meter", "state",
+        "_again", "_attempts", "_budget", "_cut", "_deaths", "_diverted", "_error", "_first", "_limit", "_queued",
+        "_received", "_resumption", "_sent", "_spared", "_status", "_tenant", "_terms", "_waits", "_worker",
+        "heard", "meter", "state",
     )  # fmt: skip
 
     def __init__(self, received: float, waits: Waits) -> None:
@@ -93,9 +89,6 @@ class Life:
         self._cut: CutReason | None = None
         self._resumption: Resumption | None = None
         self._diverted = 0
-        self._rival: str | None = None
-        self._rival_sent = 0.0
-        self._late = 0.0
 
     @property
     def deadline(self) -> float:
@@ -116,12 +109,6 @@ class Life:
     def waiting(self) -> bool:
         """It stands in the queue."""
         return self.state in WAITING
-
-    @property
-    def since(self) -> float | None:
-        """When it was given to the one worker of which a stream is still expected; None if there is none, or two."""
-        alone = self.state is DISPATCHED and self._rival is None and not self.begun
-        return self._sent if alone and self._terms is not None and self._terms.stream else None
 
     def on(self, event: e.Event, now: float) -> Actions:
         """What to do about it; nothing once the request is done."""
@@ -168,7 +155,6 @@ class Life:
         if self.begun:
             return (e.Send(event.worker),)
         self._attempts += 1
-        self._late = 0.0
         self._limit = now + (self._waits.first_token_s if self._terms.stream else self._waits.answer_s)
         return (e.Send(event.worker),)
 
@@ -196,40 +182,16 @@ class Life:
         self.heard = now
         if self._resumption is None:
             self._first = now
-            return self._retract()
+            return ()
         self._again = now
         return (e.Resumed(self._resumption.reason, self._resumption.began(now)),)
-
-    def _doubled(self, event: e.Doubled, now: float) -> Actions:
-        if self.since is None:
-            return ()
-        self._rival, self._rival_sent = event.worker, now
-        return (e.Double(event.worker),)
-
-    def _overtaken(self, _: e.Overtaken, _now: float) -> Actions:
-        return (e.Drop(), *self._adopt(e.Free(self._worker))) if self._rival is not None else ()
-
-    def _rival_lost(self, event: e.RivalLost, _now: float) -> Actions:
-        return self._retract(suspect=event.suspect)
-
-    def _adopt(self, free: e.Free) -> Actions:
-        """The rival is the worker."""
-        rival, self._rival = self._rival, None
-        self._late = self._rival_sent - (self._sent or self._rival_sent)
-        self._worker, self._sent, self._status = rival or "", self._rival_sent, 200
-        return (free, e.Adopt())
-
-    def _retract(self, *, suspect: bool = False) -> Actions:
-        """No rival any more."""
-        rival, self._rival = self._rival, None
-        return () if rival is None else (e.Retract(rival, suspect),)
 
     def _finished(self, event: e.Finished, now: float) -> Actions:
         if self.state in AT_WORKER and self.begun:
             return (e.Free(self._worker), e.Close(), self._settle(*self._ending(), now))
         if self.state is DISPATCHED:
-            ending = (*self._retract(), e.Free(self._worker), e.Deliver())
-            return (*ending, self._settle(judge_status(self._status), event.code, now))
+            settle = self._settle(judge_status(self._status), event.code, now)
+            return (e.Free(self._worker), e.Deliver(), settle)
         return ()
 
     def _client_gone(self, event: e.ClientGone, now: float) -> Actions:
@@ -265,7 +227,7 @@ class Life:
         if lost.part is Part.CULPRIT:
             error = endings.isolated()
             free = e.Free(self._worker, suspect=lost.suspect)
-            return (*self._retract(), *first, free, e.Fail(error), self._settle_with(error, now))
+            return (*first, free, e.Fail(error), self._settle_with(error, now))
         self._deaths += lost.part is Part.SUSPECT
         on = self._lost_begun(lost, now, *first) if self.begun else self._lost_unbegun(lost, now, *first)
         return on if lost.part is None or self.state is DONE else (e.Accuse(lost.part), *on)
@@ -316,8 +278,6 @@ class Life:
         """Back into the queue, or None when that is not allowed any more."""
         if self._terms is None or self._budget is None:
             return None
-        if self._rival is not None:
-            return (*first, *self._adopt(e.Free(self._worker, suspect=lost.suspect)))
         if lost.harmless:
             self._attempts -= 1
         elif lost.part is not None:
@@ -340,7 +300,7 @@ class Life:
         if self.waiting:
             return (e.Withdraw(),)
         if self.state in AT_WORKER:
-            return (*self._retract(), e.Drop(), e.Free(self._worker))
+            return (e.Drop(), e.Free(self._worker))
         return ()
 
     def _settle_with(self, error: RequestError, now: float) -> e.Settle:
@@ -370,7 +330,6 @@ class Life:
                 worker=self._worker,
                 meter=self.meter,
                 diverted=self._diverted,
-                late=self._late,
                 **({} if self._resumption is None else self._told_of(self._resumption)),
             )
         )
@@ -389,9 +348,6 @@ class Life:
         e.Assigned: _assigned,
         e.Answered: _answered,
         e.Began: _began,
-        e.Doubled: _doubled,
-        e.Overtaken: _overtaken,
-        e.RivalLost: _rival_lost,
         e.Finished: _finished,
         e.Lost: _lost,
         e.Failed: _failed,

@@ -71,8 +71,7 @@ class Record(NamedTuple):
     `sent` is the dispatch that led to the answer, `queued` the moment of admission. A stream that had to go on at
     another worker was `resumed` so often: then `sent` is the last dispatch, `again` the first content of it, and
     `earlier` the time that other workers spent on what the client has. `cut`: why it could not go on. `diverted`: how
-    often it went on to another destination of its route; `terms` are those of the last one. `late`: how long its first
-    worker had it alone, where a second one answered.
+    often it went on to another destination of its route; `terms` are those of the last one.
     """
 
     outcome: Outcome
@@ -93,7 +92,6 @@ class Record(NamedTuple):
     earlier: WorkerPhases = WorkerPhases()
     cut: CutReason | None = None
     diverted: int = 0
-    late: float = 0.0
 
     @property
     def e2e(self) -> float:

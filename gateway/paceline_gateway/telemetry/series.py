@@ -6,7 +6,7 @@ from prometheus_client import Gauge
 
 from paceline_core.objects.resolved import ResolvedService, Target
 from paceline_core.registry import METRICS, Outcome, Phase, RequestClass, Verdict
-from paceline_core.registry.enums import CutReason, DivertReason, HedgeResult, ResumeReason, ShedReason
+from paceline_core.registry.enums import CutReason, DivertReason, ResumeReason, ShedReason
 from paceline_core.registry.metrics import SERVICE
 from paceline_core.telemetry import Counter, Exemplar, Histogram, Metrics
 from paceline_gateway.queues.line import FairLine
@@ -106,9 +106,6 @@ class ServiceSeries:
         self.prefix_bytes: Gauge = metrics.gauge("paceline_prefix_index_bytes", *place)
         self.diverted: dict[DivertReason, Counter] = {
             r: metrics.counter("paceline_diverted_requests_total", *place, r.value) for r in DivertReason
-        }
-        self.hedges: dict[HedgeResult, Counter] = {
-            r: metrics.counter("paceline_hedges_total", *place, r.value) for r in HedgeResult
         }
         self.deaths: Counter = metrics.counter("paceline_worker_deaths_total", *place)
         self._retries: Counter = metrics.counter("paceline_retries_total", *place)

@@ -60,14 +60,13 @@ class Trace:
     The last of `attempts` is the one that answered, or was to.
     """
 
-    __slots__ = ("_second", "attempts", "parent_id", "span_id", "trace_id", "waits")
+    __slots__ = ("attempts", "parent_id", "span_id", "trace_id", "waits")
 
     def __init__(self, parent: Parent | None) -> None:
         self.trace_id = parent.trace_id if parent else random.getrandbits(128) or 1
         self.parent_id = parent.span_id if parent else None
         self.span_id = new_span_id()
         self.attempts: list[Attempt] = []
-        self._second: Attempt | None = None
         self.waits: list[tuple[float, float | None]] = []
 
     def waiting(self, now: float) -> None:
@@ -83,24 +82,6 @@ class Trace:
         attempt = Attempt(new_span_id(), worker, now, resumed)
         self.attempts.append(attempt)
         return Parent(self.trace_id, attempt.span_id, sampled=True).line()
-
-    def doubled(self, worker: str, now: float) -> bytes:
-        """A second worker has it too: its header line."""
-        self._second = Attempt(new_span_id(), worker, now, resumed=False)
-        return Parent(self.trace_id, self._second.span_id, sampled=True).line()
-
-    def adopted(self) -> None:
-        """The second worker answers."""
-        if self._second is not None:
-            self.attempts.append(self._second)
-            self._second = None
-
-    def retracted(self, now: float) -> None:
-        """The second worker's turn is over, and it did not answer."""
-        if self._second is not None:
-            self._second.end = now
-            self.attempts.insert(len(self.attempts) - 1, self._second)
-            self._second = None
 
     def freed(self, now: float) -> None:
         """That worker's turn is over."""
