@@ -33,7 +33,7 @@ def every(items: Iterable[T], name: Callable[[T], str]) -> Callable[[Callable[[T
 
 
 def cases(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """`pytest.mark.parametrize` as one test: a failure holds an error for each case that failed, with the case as a note.
+    """`pytest.mark.parametrize` as one test: each case that fails is one error of the group, with the case as a note.
 
     All cases share what fixtures give: use this only where a case leaves it as it was.
     """

@@ -1,7 +1,7 @@
 """The well-known laws, on hand-computed vectors."""
 
-import pytest
 from tests.autoscaler.factories import demand, goal, load, observation, pool, seasoned, view
+from tests.every import cases
 
 from paceline_autoscaler.nouns import Decision, Observation, PolicyName, State
 from paceline_autoscaler.policies import decide
@@ -17,7 +17,7 @@ def under(policy: PolicyName, ready: int = 2, waiting: int = 0, kv_used: float =
     return observation(goal=goal(policy=policy), demand=demand(0.5, **traffic), pools=(view(ready, loads=loads),))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("seen", "replicas"),
     [
         (under("queue", queued=4, waiting=4), 3),  # (4 + 8) / 5

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.autoscaler.factories import NOW, answered, attainment, demand, goal, observation, pool, seasoned, view
+from tests.every import cases
 
 from paceline_autoscaler.nouns import Attainment, Decision, Demand, Gap, Goal, Observation, PolicyName, PoolView, State
 from paceline_autoscaler.policies import POLICIES, decide
@@ -261,8 +262,8 @@ def test_a_minimum_of_one_never_sleeps() -> None:
     assert decided(quiet, seasoned(quiet)).replicas == 1
 
 
-@pytest.mark.parametrize("policy", ["slo", "queue", "concurrency", "kv"])
-@pytest.mark.parametrize("gap", [None, *Gap])
+@cases("policy", ["slo", "queue", "concurrency", "kv"])
+@cases("gap", [None, *Gap])
 def test_a_held_request_wakes_a_sleeping_service_whatever_else_is_missing(policy: PolicyName, gap: Gap | None) -> None:
     asleep = observation(
         goal=replace(SLEEPY, policy=policy), demand=demand(0.0, held=1, queued=1), pools=(PoolView("main", 0),)

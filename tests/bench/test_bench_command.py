@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.every import cases
 from typer.testing import CliRunner
 
 from paceline_cli.bench.attach import attach, choose
@@ -38,7 +39,7 @@ def failed(arguments: Sequence[str]) -> BaseException:
     return result.exception
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "field"),
     [
         (["--url", "http://127.0.0.1:1"], "url: needs --key and --model"),

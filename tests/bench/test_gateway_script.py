@@ -1,7 +1,7 @@
 """What the gateway benchmark's upstreams answer, and what its client makes of it."""
 
-import pytest
 from benchmarks.gateway.script import Script
+from tests.every import cases
 
 from paceline_gateway.requests.nouns import Meter
 from paceline_gateway.requests.stream import StreamScan
@@ -48,7 +48,7 @@ def test_a_whole_answer_has_nothing_to_complain_of_streamed_or_not() -> None:
     assert whole.complaint(200, whole.whole()) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "words"),
     [
         (answer(Script(tokens=3)), "3 of 4 words"),

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.every import cases
 
 from paceline_cli.bench.client import Client, Target
 from paceline_cli.bench.samples import Arrival, Ending, Sample, Usage
@@ -111,7 +112,7 @@ CASES: dict[str, tuple[bytes, Ending, str]] = {
 }
 
 
-@pytest.mark.parametrize(("answer", "ending", "detail"), CASES.values(), ids=CASES.keys())
+@cases(("answer", "ending", "detail"), CASES.values())
 async def test_every_kind_of_answer_has_its_ending(answer: bytes, ending: Ending, detail: str) -> None:
     async with serving(answer) as (url, _):
         sample = await asked(url)

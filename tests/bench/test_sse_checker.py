@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.every import cases
 
 from paceline_cli.bench.samples import Ending, Usage
 from paceline_cli.bench.sse import EVENT_LIMIT, ChatStream
@@ -113,7 +114,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("events", WRONG.values(), ids=WRONG.keys())
+@cases("events", WRONG.values())
 def test_a_violation_is_named(events: list[Event]) -> None:
     ending, stream, _ = checked(wire(events))
     assert ending is Ending.VIOLATION

@@ -5,6 +5,7 @@ import json
 import pytest
 import yaml
 from tests.chart.rendering import CHART, FORMS, NAMESPACE, PARTS, ROOT, helm, options, place, rendered
+from tests.every import cases
 
 from paceline_core import __version__
 from paceline_operator.plans.marks import METRICS_PORT_NAME
@@ -20,15 +21,15 @@ OF_THE_CLUSTER = (
 )
 
 
-@pytest.mark.parametrize("tool", ["helm", "helm3"])
-@pytest.mark.parametrize("form", FORMS)
+@cases("tool", ["helm", "helm3"])
+@cases("form", FORMS)
 def test_lint_finds_nothing(form: str, tool: str) -> None:
     said = [word for word in options(form) if word != "--api-versions" and "/v1/" not in word]
     done = helm("lint", "--strict", str(CHART), *said, tool=tool)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS)
 def test_helm_3_and_helm_4_render_the_same(form: str) -> None:
     three, four = rendered(form, "helm3").documents, rendered(form, "helm").documents
     assert sorted(map(json.dumps, three)) == sorted(map(json.dumps, four))
@@ -39,13 +40,13 @@ def test_a_kubernetes_that_is_too_old_is_refused_in_words() -> None:
     assert "requires kubeVersion: >=1.30.0-0" in done.stderr
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS)
 def test_no_two_objects_are_one(form: str) -> None:
     places = [(item["kind"], *place(item)) for item in rendered(form).documents]
     assert sorted(places) == sorted(set(places))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS)
 def test_every_namespaced_object_says_where_it_belongs(form: str) -> None:
     cluster = {KIND_OF_CRD, *OF_THE_CLUSTER}
     spaces = {place(item)[0] for item in rendered(form).documents if item["kind"] not in cluster}

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.chart.rendering import FORMS, NAMESPACE, PARTS, Rendered, rendered, template
 from tests.chart.restricted import violations
+from tests.every import cases
 
 from paceline_autoscaler.config import AutoscalerConfig
 from paceline_core.config import parse
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.real
 CONFIGS: dict[str, type[Any]] = {"operator": OperatorConfig, "autoscaler": AutoscalerConfig, "gateway": GatewayConfig}
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS)
 def test_every_pod_is_admitted_where_only_restricted_pods_are(form: str) -> None:
     found = dict(rendered(form).pods())
     assert {f"paceline-{part}" for part in PARTS} | {"paceline-test"} <= found.keys()
@@ -44,8 +45,8 @@ def test_the_check_sees_a_pod_that_is_not_restricted(path: tuple[str | int, ...]
     assert violations(spec)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("part", PARTS)
+@cases("form", FORMS)
+@cases("part", PARTS)
 def test_every_process_can_read_its_file(form: str, part: str) -> None:
     config = parse(CONFIGS[part], rendered(form).config(part), f"{part}.yaml")
     assert config.namespace == NAMESPACE

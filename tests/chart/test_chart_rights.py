@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.chart.rendering import CHART, FORMS, NAMESPACE, Manifest, Rendered, helm, place, rendered, template
+from tests.every import cases
 
 from paceline_core.kube.states import PREFIX
 
@@ -85,8 +86,8 @@ def test_a_part_may_do_what_the_table_says_and_nothing_else(part: str) -> None:
     assert granted(rendered(), "Role", part) == said[HOME]
 
 
-@pytest.mark.parametrize("part", RIGHTS)
-@pytest.mark.parametrize("namespace", ["chat", "batch"])
+@cases("part", RIGHTS)
+@cases("namespace", ["chat", "batch"])
 def test_in_listed_namespaces_a_part_may_do_the_same_there_and_nothing_in_the_cluster(
     part: str, namespace: str
 ) -> None:
@@ -104,7 +105,7 @@ def test_in_listed_namespaces_the_operator_keeps_its_trust_file_at_home_and_only
     assert more.keys() < RIGHTS["operator"][SERVICES].keys()
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS)
 def test_nobody_may_do_everything_of_anything(form: str) -> None:
     for role in roles(rendered(form)):
         for rule in role["rules"]:
@@ -113,7 +114,7 @@ def test_nobody_may_do_everything_of_anything(form: str) -> None:
             assert not any("/exec" in name or "/proxy" in name or "roles" in name for name in rule["resources"])
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS)
 def test_only_the_gateway_reads_secrets_and_only_where_tenants_keys_are(form: str) -> None:
     readers = {
         (role["kind"], *place(role))
@@ -127,7 +128,7 @@ def test_only_the_gateway_reads_secrets_and_only_where_tenants_keys_are(form: st
     assert [(rule["resources"], rule["verbs"]) for rule in role["rules"]] == [(["secrets"], ["list", "watch"])]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS)
 def test_signing_keys_and_passwords_are_mounted_by_name(form: str) -> None:
     chart = rendered(form)
     mounted = {
@@ -158,7 +159,7 @@ def test_the_release_s_own_namespace_and_one_too_long_are_refused_for_keys(name:
     assert says in done.stderr
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS)
 def test_of_configmaps_the_autoscaler_writes_its_own_namespaces_alone_and_there_its_states_alone(form: str) -> None:
     writers = {
         (role["kind"], *place(role))
@@ -186,7 +187,7 @@ def test_the_autoscaler_cannot_touch_a_deployment_but_its_scale() -> None:
     assert [rule["resources"] for rule in rules if "apps" in rule["apiGroups"]] == [["deployments/scale"]]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS)
 def test_every_role_is_bound_to_the_account_of_its_part_alone(form: str) -> None:
     chart = rendered(form)
     accounts = {place(item) for item in chart.of("ServiceAccount")}
@@ -200,7 +201,7 @@ def test_every_role_is_bound_to_the_account_of_its_part_alone(form: str) -> None
     assert bound == {(role["kind"], *place(role)) for role in roles(chart)}
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS)
 def test_no_right_is_given_twice(form: str) -> None:
     for role in roles(rendered(form)):
         given = [(name, verb) for rule in role["rules"] for name in names(rule) for verb in rule["verbs"]]

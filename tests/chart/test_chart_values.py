@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.chart.rendering import CHART, ROOT, helm, rendered, template
+from tests.every import cases
 from tools.dashboards.rules import RUNBOOKS
 
 VALUES = (CHART / "values.yaml").read_text()
@@ -46,8 +47,8 @@ def test_the_install_page_has_a_row_for_every_value() -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("tool", ["helm", "helm3"])
-@pytest.mark.parametrize(
+@cases("tool", ["helm", "helm3"])
+@cases(
     ("said", "names"),
     [
         ("gateway.replica=3", "replica"),

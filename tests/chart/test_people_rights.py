@@ -2,6 +2,7 @@
 
 import pytest
 from tests.chart.rendering import FORMS, Manifest, place, rendered
+from tests.every import cases
 
 pytestmark = pytest.mark.real
 LABEL = "rbac.authorization.k8s.io/aggregate-to-"
@@ -28,14 +29,14 @@ def test_the_clusters_own_roles_are_given_what_the_table_says(name: str) -> None
     assert (rule["apiGroups"], set(rule["resources"]), set(rule["verbs"])) == (["paceline.dev"], resources, verbs)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS)
 def test_one_release_has_them_and_it_is_the_one_that_has_the_crds_for_the_whole_cluster(form: str) -> None:
     chart = rendered(form)
     whole = chart.of("CustomResourceDefinition") and form != "in two namespaces"
     assert people(form).keys() == (ROLES.keys() if whole else set())
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS)
 def test_they_are_bound_to_nobody(form: str) -> None:
     chart = rendered(form)
     bound = {item["roleRef"]["name"] for item in (*chart.of("RoleBinding"), *chart.of("ClusterRoleBinding"))}

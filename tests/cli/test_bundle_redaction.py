@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-import pytest
+from tests.every import cases
 
 from paceline_cli.cluster.bundle.redact import HIDDEN, Redactor
 
@@ -87,7 +87,7 @@ def test_a_log_line_loses_what_could_be_a_prompt() -> None:
     assert "private" not in json.dumps(found)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "clean"),
     [
         ("key pl_abcdefgh_" + "a" * 32, f"key pl_{HIDDEN}"),

@@ -1,6 +1,7 @@
 from datetime import UTC, datetime
 
 import pytest
+from tests.every import cases
 
 from paceline_cli.cluster.pause import checked_reason, until
 from paceline_core.errors import InvalidInput
@@ -21,7 +22,7 @@ def test_a_pause_ends_after_a_time_or_at_one(duration: str, moment: str, end: st
     assert until(duration, moment, NOW) == end
 
 
-@pytest.mark.parametrize(
+@cases(
     ("duration", "moment", "words"),
     [
         ("", "", "--for: give either"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cluster.harness.runs import CHECKOUT
 from tests.cluster.harness.tools import TOOLS, Tool, folder, version_of
+from tests.every import cases
 
 BUILDABLE = [tool for tool in TOOLS if tool.module]
 
@@ -25,7 +26,7 @@ def build(name: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("tool", BUILDABLE, ids=lambda tool: tool.name)
+@cases("tool", BUILDABLE)
 def test_a_tool_is_pinned_with_the_sums_of_its_module(tool: Tool) -> None:
     sums = (CHECKOUT / "tests/cluster/tools" / tool.name / "go.sum").read_text()
     assert f"{tool.module} {version_of(tool)} h1:" in sums

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from tests.every import cases
 from uvicorn.server import ServerState
 
 from paceline_core.admin_bodies import LIMIT, AdminBodies
@@ -162,7 +163,7 @@ class Line(asyncio.Transport):
         pass
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sent", "limited"),
     [
         ([], True),

@@ -6,6 +6,7 @@ import socket
 from typing import Any
 
 import pytest
+from tests.every import cases
 
 from paceline_core.admin_hosts import is_own, named
 from paceline_core.config import Listen
@@ -13,7 +14,7 @@ from paceline_core.listening import BACKLOG, bind
 from paceline_core.serving import admin_server
 
 
-@pytest.mark.parametrize(
+@cases(
     ("host", "own"),
     [
         ("127.0.0.1:8081", True),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.every import cases
 
 from paceline_core.errors import RequestError
 from paceline_core.nesting import CONTAINERS, LEVELS, STRINGS, VALUES, Shape, check_shape, shape_of
@@ -70,7 +71,7 @@ def test_what_stands_in_a_prompt_counts_as_one_string() -> None:
     assert shape_of(body) == Shape(1, 1, 2, 0)
 
 
-@pytest.mark.parametrize("byte", [b"[", b"{", b"]", b'"', b"\\", b",", b'\\"', b"[]", b"{}", b'["', b'{"":'])
+@cases("byte", [b"[", b"{", b"]", b'"', b"\\", b",", b'\\"', b"[]", b"{}", b'["', b'{"":'])
 def test_eight_million_bytes_of_one_kind_are_counted_or_refused_before_they_are_walked(byte: bytes) -> None:
     body = byte * ((8 << 20) // len(byte))
     try:

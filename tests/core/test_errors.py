@@ -1,12 +1,13 @@
 import json
 
 import pytest
+from tests.every import cases
 
 from paceline_core.errors import ERRORS, Code, Moment, RequestError, RetryAfter, answer
 from paceline_core.registry import Outcome
 
 
-@pytest.mark.parametrize("code", Code)
+@cases("code", Code)
 def test_every_code_answers_with_an_openai_error_object(code: Code) -> None:
     result = answer(RequestError(code, "what and how to mend it", param="model"))
     error = json.loads(result.body)["error"]

@@ -12,6 +12,7 @@ from tests.engine.driver import Driver, load
 from tests.engine.greedy import OUR_ERROR
 from tests.engine.reference import VOCAB
 from tests.engine.shadow import request
+from tests.every import cases
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -143,9 +144,9 @@ def test_answers_are_bit_equal_from_cached_prefixes_and_resumed_at_any_token(ser
         assert answers(Driver(served.backend), resumed, TOKENS - cut)[name] == served.alone[name][cut:], cut
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("kind", ["plain", "packed", "both"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@cases("threads", [1, 3])
+@cases("kind", ["plain", "packed", "both"])
+@cases("dtype", [torch.float32, torch.bfloat16])
 def test_a_row_of_a_product_has_the_same_bits_at_any_place_among_any_number_of_rows(
     dtype: torch.dtype, kind: Kind, threads: int
 ) -> None:

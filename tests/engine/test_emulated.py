@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.engine.manual import ManualTimer
 from tests.engine.shadow import beams, request
+from tests.every import cases
 
 from paceline_core.errors import InvalidInput
 from paceline_core.registry.enums import RequestClass
@@ -182,7 +183,7 @@ def test_a_prompts_tokens_are_as_likely_as_any_word() -> None:
     assert vocabulary.scores(Chunk(entry, 1, 3, True)) == [(even, 1, candidates)] * 2
 
 
-@pytest.mark.parametrize(
+@cases(
     ("emulate", "engine", "message"),
     [
         ({"accelerator": "abacus"}, {}, "engine.emulate.accelerator: 'abacus' is not known"),

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import pytest
 import torch
 from tests.engine.shadow import request
+from tests.every import cases
 
 from paceline_kernels.paged_prefill import Tiles
 from paceline_workers.engine.gpu.buffers import NOBODY, Buffers, Form, Staged
@@ -29,7 +30,7 @@ def test_buckets_double_and_then_grow_by_a_stride_up_to_the_most(most: int, size
     assert graphs.form(max(most - 1, 1)).singles >= most - 1
 
 
-@pytest.mark.parametrize("group", range(1, 33))
+@cases("group", range(1, 33))
 def test_a_warm_up_tries_every_size_of_tile_that_a_chunk_can_ask_for(group: int) -> None:
     def sizes(counts: Iterable[int]) -> set[tuple[int, int]]:
         return {(tiles.rows, tiles.packed) for tiles in (Tiles.of([size], [size], "cpu", group) for size in counts)}

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.every import cases
 
 from paceline_workers.engine.sampling import grammar
 from paceline_workers.engine.sampling.grammar import FIRST_S, check
@@ -75,7 +76,7 @@ def test_what_people_send_is_not_refused() -> None:
     assert [check(text) for text in FINE] == [""] * len(FINE)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("expression", "product"),
     [("abc", 1), ("a{3}b{4}", 4), ("(a{2}b{3}){2}", 6), ("((a{2,}){3,5}){,7}", 70), ("[{9}]{2}", 2),
      ("\\p{L}{3}\\u{9999}", 3), ("(a{3}|b{2}){2}){5}", 6), ("(a{4})*{3}", 12), ("a{x}", 1), ("[]{5}]{2}", 2)],

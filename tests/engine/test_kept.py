@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import settings
 from tests.engine.shadow import request
+from tests.every import cases
 from torch import Tensor
 
 from paceline_planner.dtypes import Dtype
@@ -173,7 +174,7 @@ CHANGES: list[Change] = [
 ]
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@cases("change", CHANGES)
 def test_all_is_gathered_anew_after(change: Change) -> None:
     twins = Twins()
     entries = running(twins, 9, 10)

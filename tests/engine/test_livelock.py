@@ -1,10 +1,10 @@
 """Some of the random lives that `make nightly` runs 100,000 of."""
 
-import pytest
 from tests.engine.livelock import Life, live, summary
+from tests.every import cases
 
 
-@pytest.mark.parametrize("seed", range(60))
+@cases("seed", range(60))
 def test_a_random_life_ends(seed: int) -> None:
     assert live(seed).seed == seed
 

@@ -10,6 +10,7 @@ from tests.engine.driver import Driver, load
 from tests.engine.greedy import OUR_ERROR
 from tests.engine.reference import VOCAB, Reference
 from tests.engine.shadow import request
+from tests.every import cases
 from torch import Tensor
 
 from paceline_workers.engine.model import products
@@ -94,9 +95,9 @@ def test_weights_are_held_as_asked_and_never_twice_unless_asked(
     assert (made.weight is not None, made.packed is not None) == copies
 
 
-@pytest.mark.parametrize("rows", [0, 1, 2, 3, 4, 50])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", list(PLAIN_ROWS))
+@cases("rows", [0, 1, 2, 3, 4, 50])
+@cases("kind", KINDS)
+@cases("dtype", list(PLAIN_ROWS))
 def test_a_product_is_right_for_any_number_of_rows(kind: Kind, rows: int, dtype: torch.dtype) -> None:
     torch.manual_seed(rows)
     weight, bias, x = (torch.randn(shape).to(dtype) for shape in ((31, 17), (31,), (rows, 17)))

@@ -4,6 +4,7 @@ from math import inf
 
 import pytest
 from tests.engine.shadow import PAGE, PROMPT, Shadow, expected, request, scheduler, shape
+from tests.every import cases
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
@@ -42,9 +43,9 @@ def test_beside_a_decode_a_chunk_ends_where_the_promise_would_break() -> None:
     assert spent <= 0.040 < spent + pace.seconds(MODEL, plan.chunks[1].count, 1)
 
 
-@pytest.mark.parametrize("start", [0, 30, 400])
-@pytest.mark.parametrize("budget", [0.0, 0.004, 0.03, 0.3])
-@pytest.mark.parametrize("seen", [1.0, 20.0, 100.0, inf])
+@cases("start", [0, 30, 400])
+@cases("budget", [0.0, 0.004, 0.03, 0.3])
+@cases("seen", [1.0, 20.0, 100.0, inf])
 def test_the_longest_chunk_within_a_budget_is_found_whatever_is_in_sight(
     seen: float, budget: float, start: int
 ) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 from tests.engine.shadow import PAGE, Shadow, request, started
+from tests.every import cases
 
 from paceline_core.errors import InvalidInput
 from paceline_core.registry.enums import RequestClass
@@ -101,7 +102,7 @@ def test_nobody_as_urgent_or_less_passes_one_that_has_to_wait() -> None:
     assert run.ends() == dict.fromkeys("abcx", "length")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("urgency", "pages", "others", "barred"),
     [
         (0, 16, [(0, (0, 16))], False),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.engine.shadow import request
+from tests.every import cases
 
 from paceline_workers.engine.sampling import Purpose, filtered, logprobs, noise, sample
 from paceline_workers.engine.scheduling import Request
@@ -34,7 +35,7 @@ def test_temperature_0_takes_the_best_and_the_first_of_equals() -> None:
     assert [one.token for one in sample(rows, [entry(temperature=0.0)] * 2)] == [0, 0]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sampling", "kept"),
     [
         (Sampling(top_k=1), 1),

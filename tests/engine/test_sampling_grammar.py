@@ -4,6 +4,7 @@ import json
 
 import pytest
 from llguidance import LLMatcher, LLTokenizer
+from tests.every import cases
 
 from paceline_workers.engine.sampling import grammar
 from paceline_workers.engine.sampling.grammar import LONGEST, check
@@ -38,7 +39,7 @@ def test_a_good_grammar_has_nothing_against_it(text: str) -> None:
     assert check(text) == ""
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "words"),
     [
         ("", "a grammar is json, json_schema:"),

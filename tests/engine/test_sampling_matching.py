@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.engine.driver import Driver, load
 from tests.engine.shadow import request
+from tests.every import cases
 
 from paceline_core.errors import InvalidInput
 from paceline_workers import demo
@@ -106,8 +107,8 @@ def is_sum(words: str) -> bool:
     return bool(re.fullmatch("[0-9]{1,3}", words))
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize(
+@cases("seed", range(6))
+@cases(
     ("grammar", "fits"),
     [
         ("json", lambda words: isinstance(json.loads(words), dict)),
@@ -115,7 +116,6 @@ def is_sum(words: str) -> bool:
         ("regex:[a-c]{2,9}@(x|yz)+\\.org", lambda words: bool(re.fullmatch(r"[a-c]{2,9}@(x|yz)+\.org", words))),
         (SUM, is_sum),
     ],
-    ids=["json", "schema", "regex", "lark"],
 )
 def test_whatever_the_model_likes_the_text_fits_the_grammar(
     grammar: str, fits: Callable[[str], bool], seed: int

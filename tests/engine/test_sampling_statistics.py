@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.engine.shadow import request
+from tests.every import cases
 
 from paceline_workers.engine.sampling import Purpose, Sampler, noise, sample
 from paceline_workers.engine.sampling.noise import bits, draw
@@ -206,8 +207,8 @@ def test_a_text_resumed_at_any_position_goes_on_as_it_would_have(number: int) ->
         assert text(Sampler(), started(number, whole[:cut])) == whole
 
 
-@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("number", range(len(MIX)))
+@cases("poison", [math.nan, math.inf, -math.inf])
+@cases("number", range(len(MIX)))
 def test_logits_that_are_no_numbers_fail_their_own_row_alone(number: int, poison: float) -> None:
     made, sick = started(number), started(number)
     rows = np.stack([np.full(16, poison, dtype=np.float32), model(made)])

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.engine.shadow import PROMPT, VOCAB, Shadow, beams, expected, request, scheduler, shape, started
+from tests.every import cases
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.scheduling import Plan, Request, Sample
@@ -241,7 +242,7 @@ def test_an_idle_engine_wakes_for_the_nearest_deadline() -> None:
 # --- refusals
 
 
-@pytest.mark.parametrize(
+@cases(
     ("entry", "finish", "reason"),
     [
         (request("a", []), "refused", "at least one token"),

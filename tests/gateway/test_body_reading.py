@@ -3,6 +3,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.every import cases
 
 from paceline_core.choices import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST
 from paceline_core.errors import Code, RequestError
@@ -26,7 +27,7 @@ def test_what_the_gateway_reads(body: object, asked: Asked) -> None:
     assert parse(json.dumps(body).encode()) == asked
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "code", "param"),
     [
         (b"", Code.INVALID_JSON, None),
@@ -50,8 +51,8 @@ def test_what_is_wrong_is_named(body: bytes, code: Code, param: str | None) -> N
     assert (caught.value.code, caught.value.param) == (code, param)
 
 
-@pytest.mark.parametrize("field", ["n", "best_of"])
-@pytest.mark.parametrize("number", [CHOICES_PER_PROMPT + 1, 10**15, 2**63 - 1, 10**19, 1e300])
+@cases("field", ["n", "best_of"])
+@cases("number", [CHOICES_PER_PROMPT + 1, 10**15, 2**63 - 1, 10**19, 1e300])
 def test_so_many_choices_are_refused_by_the_name_of_their_field(field: str, number: float) -> None:
     with pytest.raises(
         RequestError, match=f"`{field}` must be a whole number from 1 to {CHOICES_PER_PROMPT}"
@@ -72,7 +73,7 @@ def test_choices_that_make_no_sense_are_left_to_the_worker(asked: object) -> Non
     assert parse(json.dumps({"model": "m", "n": asked}).encode()).choices == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "least"),
     [({}, 0), ({"min_tokens": 9}, 9), ({"min_tokens": -1}, 0), ({"min_tokens": "9"}, 0), ({"min_tokens": True}, 0),
      ({"ignore_eos": True}, MOST), ({"ignore_eos": 1}, 0), ({"min_tokens": 1e300}, MOST)],
@@ -152,7 +153,7 @@ def test_a_renamed_body_is_the_same_but_for_the_model(fields: dict[str, object],
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "choices"),
     [
         ({}, 1),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
+from tests.every import cases
 from tests.gateway import manifests
 from tests.gateway.pieces import endpoint, report
 
@@ -63,7 +64,7 @@ def test_a_worker_hears_of_a_suspect_while_certainty_comes_first() -> None:
     assert deaths.introduction(ticket, 100.0) == b""
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "heard"),
     [
         ("one/7.2", True),

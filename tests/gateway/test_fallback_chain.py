@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.every import cases
 from tests.gateway.manifests import route, service, tenant
 from tests.gateway.pieces import endpoint, picture, report
 
@@ -59,7 +60,7 @@ def test_what_the_tenant_may_not_use_is_in_no_chain() -> None:
     assert chain(seen) == [("a", "always")]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("states", "place"),
     [
         ([("always", OPEN), ("overflow", OPEN)], 0),

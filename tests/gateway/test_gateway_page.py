@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import yaml
 from pydantic.fields import FieldInfo
+from tests.every import cases
 
 from paceline_core.config import Config
 from paceline_core.kube.connect import ClusterConfig
@@ -59,12 +59,12 @@ def test_the_page_has_every_setting_and_no_other() -> None:
     assert list(ROWS) == [name for name, _ in settings()]
 
 
-@pytest.mark.parametrize(("name", "field"), list(settings()), ids=lambda it: it if isinstance(it, str) else "")
+@cases(("name", "field"), list(settings()))
 def test_the_page_has_the_default(name: str, field: FieldInfo) -> None:
     assert ROWS[name][0] == written(field)
 
 
-@pytest.mark.parametrize("value", sorted({chart.strip("`") for _, chart in ROWS.values()} - {"-"}))
+@cases("value", sorted({chart.strip("`") for _, chart in ROWS.values()} - {"-"}))
 def test_the_chart_has_the_value_that_the_page_names(value: str) -> None:
     node = yaml.safe_load((ROOT / "charts" / "paceline" / "values.yaml").read_text())
     for name in value.split("."):
@@ -72,7 +72,7 @@ def test_the_chart_has_the_value_that_the_page_names(value: str) -> None:
         node = node[name]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("words", "bound"),
     [
         ("| {:,}; 128;", CONTAINERS),

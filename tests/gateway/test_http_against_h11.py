@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.every import cases
 from tests.gateway import smuggling
 from tests.gateway.h11_oracle import HARMLESS, STRICTER, Heard, Message, hear_requests, hear_response, plain
 from tests.gateway.http_grammar import mutants, pieces, pipelines, responses
@@ -80,8 +80,8 @@ def test_heads_that_repeat_mean_the_same_to_h11(bodies: list[bytes], line: str, 
         compare(requests[0] + data + requests[1], [len(requests[0]), len(requests[0]) + len(data)])
 
 
-@pytest.mark.parametrize("name", smuggling.REFUSED)
-@pytest.mark.parametrize("cuts", [(), range(4096)], ids=["whole", "bytes"])
+@cases("name", smuggling.REFUSED)
+@cases("cuts", [(), range(4096)])
 def test_what_two_parsers_could_read_differently_is_refused(name: str, cuts: Sequence[int]) -> None:
     reader = RequestReader(LIMITS, SharedLimit(1 << 20), lambda _: None, lambda: 0.0)
     for packet in pieces(smuggling.REFUSED[name] + smuggling.GET, cuts):
@@ -93,8 +93,8 @@ def test_what_two_parsers_could_read_differently_is_refused(name: str, cuts: Seq
     compare(smuggling.REFUSED[name] + smuggling.GET, cuts)
 
 
-@pytest.mark.parametrize("name", smuggling.READ)
-@pytest.mark.parametrize("cuts", [(), range(4096)], ids=["whole", "bytes"])
+@cases("name", smuggling.READ)
+@cases("cuts", [(), range(4096)])
 def test_what_is_odd_but_clear_is_read(name: str, cuts: Sequence[int]) -> None:
     data, meant = smuggling.READ[name]
     heard = read(pieces(data, cuts))
@@ -194,8 +194,8 @@ def test_damaged_responses_mean_the_same_to_h11(seed: int, cuts: list[int], eof:
         compare_response(data, cuts, eof=eof)
 
 
-@pytest.mark.parametrize("name", smuggling.RESPONSES)
-@pytest.mark.parametrize("cuts", [(), range(4096)], ids=["whole", "bytes"])
+@cases("name", smuggling.RESPONSES)
+@cases("cuts", [(), range(4096)])
 def test_a_worker_that_lies_is_heard_to_the_end_of_what_is_clear(name: str, cuts: Sequence[int]) -> None:
     data, body, kept = smuggling.RESPONSES[name]
     ear, keeps = answer(pieces(data, cuts), eof=True)

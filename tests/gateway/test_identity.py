@@ -1,4 +1,5 @@
 import pytest
+from tests.every import cases
 from tests.gateway.manifests import key, tenant
 from tests.gateway.pieces import picture
 
@@ -20,7 +21,7 @@ def test_a_key_names_its_tenant() -> None:
     assert authenticate({b"x-api-key": KEY.encode()}, SEEN).name == "team"
 
 
-@pytest.mark.parametrize(
+@cases(
     "headers",
     [
         {},

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.every import cases
 
 from paceline_gateway.requests.estimate import ENOUGH, LEAST, MOST, PRIOR, TENANTS, PromptEstimate
 from paceline_gateway.requests.prompt import MESSAGE_TOKENS, PART_TOKENS, Prompt, measure
@@ -44,7 +45,7 @@ def test_padded_bodies_change_nobodys_estimate() -> None:
         assert estimate.tokens(chat(asked), tenant) >= before
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "path", "prompt"),
     [
         ({"messages": [{"role": "user", "content": "four"}]}, CHAT, Prompt(4, MESSAGE_TOKENS)),

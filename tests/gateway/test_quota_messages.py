@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.every import cases
 
 from paceline_core.errors import Code, RequestError, Unreachable
 from paceline_gateway.queues.common import TOLD
@@ -33,7 +34,7 @@ def test_a_reply_is_read_as_it_was_written(grants: list[Grant], gateways: int, s
     assert read_reply(write_reply(reply), len(grants)) == reply
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         b"",

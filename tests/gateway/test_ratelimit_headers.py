@@ -1,6 +1,6 @@
 """`x-ratelimit-*` in OpenAI's words."""
 
-import pytest
+from tests.every import cases
 from tests.gateway.quota_bench import ONE, granted, limited, refused
 
 from paceline_gateway.quota.headers import duration
@@ -8,7 +8,7 @@ from paceline_gateway.quota.nouns import Use
 from paceline_gateway.quota.quotas import Quotas
 
 
-@pytest.mark.parametrize(
+@cases(
     ("seconds", "text"),
     [
         (0.0, "0s"),

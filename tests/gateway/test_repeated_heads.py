@@ -1,6 +1,7 @@
 """A head that repeats is known by its bytes, judged anew where that could differ, and never stands for another one."""
 
 import pytest
+from tests.every import cases
 
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.config import Limits
@@ -113,7 +114,7 @@ def test_memory_is_counted_and_given_back() -> None:
     assert memory.used == 0
 
 
-@pytest.mark.parametrize("digits", [b"5x", b"", b"+5", b"-5", b"5, 5", b"5\r\ncontent-length: 6", b"\xb2", b"1" * 16])
+@cases("digits", [b"5x", b"", b"+5", b"-5", b"5, 5", b"5\r\ncontent-length: 6", b"\xb2", b"1" * 16])
 def test_what_are_no_digits_is_left_to_the_parser(digits: bytes) -> None:
     assert known().match(HEAD % digits + b"hello") is None
 

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.every import cases
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry import Outcome, Phase, RequestClass
@@ -286,8 +287,8 @@ def test_a_stream_that_has_begun_is_for_its_own_service_alone() -> None:
     assert life.state is State.RESUMING
 
 
-@pytest.mark.parametrize(("attempts", "last"), [(3, False), (2, True)])
-@pytest.mark.parametrize("event", [e.Lost(), e.Answered(500), e.Answered(429), e.Failed()])
+@cases(("attempts", "last"), [(3, False), (2, True)])
+@cases("event", [e.Lost(), e.Answered(500), e.Answered(429), e.Failed()])
 def test_after_a_failure_another_destination_is_looked_for_and_the_last_attempt_is_for_it(
     event: e.Event, attempts: int, last: bool
 ) -> None:

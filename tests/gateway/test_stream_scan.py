@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.every import cases
 
 from paceline_core.errors import Code, RequestError, answer
 from paceline_core.registry.enums import CutReason, ResumeReason
@@ -269,7 +270,7 @@ def test_usage_is_found_in_a_whole_answer_and_not_in_its_text() -> None:
     assert (meter.prompt, meter.output, meter.cached) == (5, 6, 0)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "code"),
     [
         (b'{"error":{"message":"m","code":"draining"}}', Code.DRAINING),

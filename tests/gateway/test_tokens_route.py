@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.every import cases
 from tests.gateway import manifests
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.manifests import route, service, tenant
@@ -113,8 +114,8 @@ async def test_no_other_model_of_a_route_stands_in_for_it(stand: Stand, make_wor
     assert (answer.status_code, spare.seen) == (504, [])
 
 
-@pytest.mark.parametrize("path", ASKED)
-@pytest.mark.parametrize("runtime", ["ollama", "llamacpp", "tgi", "trtllm", "lmdeploy"])
+@cases("path", ASKED)
+@cases("runtime", ["ollama", "llamacpp", "tgi", "trtllm", "lmdeploy"])
 def test_a_runtime_that_has_none_is_named(path: str, runtime: str) -> None:
     seen = picture(service("theirs", runtime={"name": runtime}), route("public", {"service": "theirs"}), tenant())
     with pytest.raises(RequestError, match=f"served by {runtime}, which has no {path}") as refused:

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.every import cases
 
 from paceline_gateway.telemetry.trace import Off, Parent, Trace, begin, read
 
@@ -18,7 +19,7 @@ def test_a_traceparent_is_read() -> None:
     assert read(b"cc" + TEXT[2:] + b"-what-comes-later") == SAMPLED
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         b"",

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.every import cases
 from tests.operator_plans.plan_factories import Operator, service
 
 from paceline_core.kube.cluster import Key
@@ -161,7 +162,7 @@ def test_a_leaf_of_ours_that_is_otherwise_always_differs(spec: dict[str, Any], n
     assert differs(child({"spec": wish}), live({"spec": {k: v for k, v in wish.items() if k != name}}))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wish", "found", "expected"),
     [
         ({"env": [{"name": "A", "value": "1"}]}, {"env": [{"name": "B"}, {"name": "A", "value": "1"}]}, False),
@@ -197,7 +198,7 @@ UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulab
 LINES = "Traceback\npaceline worker: engine.max_seqs: is over the limit\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("manifest", "trouble"),
     [
         (pod(), None),

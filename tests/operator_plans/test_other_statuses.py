@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from tests.every import cases
 from tests.operator_plans.plan_factories import EARLY, LATE, condition
 
 from paceline_core.kube.api.server import key_of
@@ -32,7 +33,7 @@ def route(spec: Any, *others: dict[str, Any], **metadata: Any) -> dict[str, Any]
     return plan_route(mine, SERVICES, names.loss((mine["kind"], key_of(mine))), HOSTS, EARLY)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "namespace", "expected"),
     [
         ({"services": ["*"]}, "paceline-system", ("True", "Valid")),
@@ -57,7 +58,7 @@ CHAT, LATER = {"service": "chat"}, {"service": "later"}
 URL = {"url": "https://api.example.com/v1"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "expected"),
     [
         ({"model": "m", "backends": [CHAT]}, ("True", "Valid")),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
+from tests.every import cases
 from tests.operator_plans.plan_factories import POOL, Operator, service
 
 from paceline_core.kube.cluster import Event, Key
@@ -99,7 +99,7 @@ WORKER, SIDECAR = 'k:{"name":"worker"}', 'k:{"name":"sidecar"}'
 OURS = entry("paceline-operator", inside(**{"f:containers": {WORKER: {".": {}, "f:image": {}}}}))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("entries", "found"),
     [
         ([OURS], ()),

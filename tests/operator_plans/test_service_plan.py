@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.every import cases
 from tests.operator_plans.apiserver_model import Crash, ModelServer
 from tests.operator_plans.plan_factories import (
     EARLY,
@@ -407,7 +408,7 @@ SAME_PODS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("field", NEW_PODS)
+@cases("field", NEW_PODS)
 def test_what_the_user_writes_for_pods_makes_new_ones(field: str) -> None:
     operator, manifest = converged()
     before = operator.server.picture()["Deployment team/chat-main"]["spec"]["template"]

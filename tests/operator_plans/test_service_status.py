@@ -3,6 +3,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from tests.every import cases
 from tests.operator_plans.plan_factories import EARLY, EMULATE, LATE, LOST, POOL, Operator, condition, service
 
 from paceline_cli.view.columns import cells, header
@@ -245,7 +246,7 @@ def saying(
 NEVER: dict[str, Any] = {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "after", "now", "written", "due"),
     [
         (saying(), saying(), 100.0, None, None),

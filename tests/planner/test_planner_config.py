@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.every import cases
 
 from paceline_core.errors import InvalidInput
 from paceline_planner.dtypes import Dtype
@@ -87,7 +88,7 @@ def test_biases_of_llama_are_counted_when_the_config_has_them() -> None:
     assert biased.parameters - LLAMA_3_1_8B.parameters == 32 * per_layer
 
 
-@pytest.mark.parametrize(
+@cases(
     "field",
     [
         "hidden_size",
@@ -98,7 +99,7 @@ def test_biases_of_llama_are_counted_when_the_config_has_them() -> None:
         "max_position_embeddings",
     ],
 )
-@pytest.mark.parametrize("bad", [None, 0, -1, 2.5, "32", True])
+@cases("bad", [None, 0, -1, 2.5, "32", True])
 def test_a_missing_or_malformed_count_is_refused_by_name(field: str, bad: object) -> None:
     with pytest.raises(InvalidInput) as caught:
         from_config({**LLAMA, field: bad})

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.every import cases
 
 from paceline_core.errors import InvalidInput
 from paceline_core.objects import InferenceService, read, resolve
@@ -32,7 +33,7 @@ def test_an_unknown_accelerator_is_refused_with_the_known_ones() -> None:
         accelerator("b300")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "found"),
     [
         ("NVIDIA H100 80GB HBM3", H100),

@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tests.every import every
+from tests.every import cases, every
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -25,7 +25,7 @@ def test_the_wheel_holds_exactly_the_packages_of_the_components(tmp_path: Path) 
     assert {top for top in tops if not top.endswith(".dist-info")} == {package.name for package in PACKAGES}
 
 
-@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+@cases("package", PACKAGES)
 def test_a_component_folder_holds_its_package_and_no_loose_module(package: Path) -> None:
     assert list((ROOT / package.parent).glob("*.py")) == []
     assert (ROOT / package / "py.typed").exists()

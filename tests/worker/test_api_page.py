@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.every import cases
 from tools.api_fields import main, written
 
 from paceline_core.choices import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST
@@ -38,7 +39,7 @@ def test_a_page_without_a_table_is_a_fault() -> None:
         written(PAGE.replace("<!-- table: routes -->", ""))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("words", "limit"),
     [
         ("at most {:,}, text only", MESSAGES_LIMIT),

@@ -9,6 +9,7 @@ from openai.types import embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.completion_create_params import CompletionCreateParamsBase
 from openai.types.responses import response_create_params
+from tests.every import cases
 from tests.worker.harness import running
 from tests.worker.scripted_engine import Script
 from tests.worker.vllm_fields import VLLM_FIELDS
@@ -67,7 +68,7 @@ def rows(route: str, support: Support) -> list[Field]:
     return [row for row in FIELDS if route in row.routes and row.support is support]
 
 
-@pytest.mark.parametrize("route", Route)
+@cases("route", Route)
 def test_every_field_of_openai_and_of_vllm_is_in_the_table(route: Route) -> None:
     for api, known in ((Api.OPENAI, OPENAI_FIELDS.get(route, set())), (Api.VLLM, VLLM_FIELDS[route])):
         told = {row.name for row in FIELDS if route in row.routes and api in row.apis}
@@ -81,12 +82,12 @@ def test_a_field_stands_once_for_a_route() -> None:
     assert len(places) == len(set(places))
 
 
-@pytest.mark.parametrize("route", Route)
+@cases("route", Route)
 def test_what_is_served_is_what_a_model_reads(route: Route) -> None:
     assert {row.name for row in rows(route, Support.SERVED)} == MODELS[route].model_fields.keys()
 
 
-@pytest.mark.parametrize("route", Route)
+@cases("route", Route)
 def test_what_is_refused_is_refused_by_name_and_its_neutral_values_pass(route: Route) -> None:
     for row in rows(route, Support.REFUSED):
         for value in ODD:
@@ -99,7 +100,7 @@ def test_what_is_refused_is_refused_by_name_and_its_neutral_values_pass(route: R
             read(route, {row.name: value})
 
 
-@pytest.mark.parametrize("route", Route)
+@cases("route", Route)
 def test_what_is_ignored_passes_with_any_value(route: Route) -> None:
     plain = read(route, {})
     for row in rows(route, Support.IGNORED):

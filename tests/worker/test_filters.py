@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai import AsyncOpenAI
+from tests.every import cases
 from tests.worker.conftest import TEXT
 from tests.worker.harness import Rig, eventually, listening, openai_client, resuming, running, settings, text_of
 from tests.worker.scripted_engine import Script
@@ -43,7 +44,7 @@ def cut(text: str, places: list[int]) -> list[str]:
     return [text[start:end] for start, end in pairwise(bounds)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "told"),
     [
         ("the cat sat", "the # sat"),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import tokenizers
 from jinja2 import TemplateError
+from tests.every import cases
 from tokenizers import models, pre_tokenizers, processors
 from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -85,8 +86,8 @@ async def test_continue_final_message_leaves_the_last_turn_open(model: ServedMod
     assert "`add_generation_prompt`" in words
 
 
-@pytest.mark.parametrize("content", ["Well", "Well, ", " Well", "hello", "a CONTINUE b", ""])
-@pytest.mark.parametrize("written", ["{{ m.content }}", "{{ m.content | trim }}"])
+@cases("content", ["Well", "Well, ", " Well", "hello", "a CONTINUE b", ""])
+@cases("written", ["{{ m.content }}", "{{ m.content | trim }}"])
 def test_a_continued_message_ends_as_transformers_ends_it(content: str, written: str) -> None:
     source = "{% for m in messages %}<{{ m.role }}>" + written + "</s>\n{% endfor %}"
     turns = [TURNS[0], {"role": "assistant", "content": content}]

@@ -7,6 +7,7 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from llguidance import LLTokenizer
+from tests.every import cases
 from tests.published_templates import templates
 
 from paceline_core.clock import SystemClock
@@ -52,7 +53,7 @@ def test_a_text_is_split_the_same_at_every_cut(reasoning: Reasoning | None, text
     assert split(reasoning, text, cuts) == truth(reasoning, text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("prompt", "continued", "begin"),
     [
         ("<|assistant|>\n", None, Begin.UNKNOWN),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.every import cases
 
 from paceline_core.errors import Code, RequestError
 from paceline_workers.server.openai.fields import FIELDS
@@ -53,7 +54,7 @@ def test_text_parts_are_joined() -> None:
     assert chat(messages=[{"role": "user", "content": parts}]).messages[0].content == "ab"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "param", "words"),
     [
         ({"messages": []}, "messages", "must not be empty"),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.every import cases
 from tests.worker.conftest import TEXT
 from tests.worker.harness import Rig, events, resuming, running, text_of
 from tests.worker.scripted_engine import EOS, Script
@@ -109,7 +110,7 @@ async def test_what_had_ended_gets_only_what_was_not_told(
     assert not log.exists()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ids", "fields", "reason"),
     [
         ([5, 6], {}, ""),

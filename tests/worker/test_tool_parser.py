@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.every import cases
 
 from paceline_workers.server.tools.calls import Call, Form
 from paceline_workers.server.tools.hermes import Hermes
@@ -68,7 +68,7 @@ def parsed(form: Form, pieces: Sequence[str]) -> list[Part]:
     return out
 
 
-@pytest.mark.parametrize(("form", "text", "parts"), CASES)
+@cases(("form", "text", "parts"), CASES)
 def test_a_text_is_read_whole_and_letter_by_letter(form: Form, text: str, parts: list[Part]) -> None:
     assert parsed(form, [text]) == parts
     assert parsed(form, list(text)) == parts

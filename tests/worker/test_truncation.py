@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.every import cases
 from tests.worker.harness import Rig, running
 from tests.worker.scripted_engine import Script
 
@@ -24,7 +25,7 @@ LAST = {"role": "user", "content": "last?"}
 LETTERS = {"s": "system", "d": "developer", "u": "user", "a": "assistant", "t": "tool"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("roles", "groups"),
     [
         ("", []),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from pydantic.fields import FieldInfo
+from tests.every import cases
 
 from paceline_core.config import parse
 from paceline_core.errors import InvalidInput
@@ -43,12 +44,12 @@ def test_the_page_has_every_setting_and_no_other() -> None:
     assert list(ROWS) == [name for name, _ in settings()]
 
 
-@pytest.mark.parametrize(("name", "field"), list(settings()), ids=lambda it: it if isinstance(it, str) else "")
+@cases(("name", "field"), list(settings()))
 def test_the_page_has_the_default(name: str, field: FieldInfo) -> None:
     assert ROWS[name] == written(field)
 
 
-@pytest.mark.parametrize("name", [name for name in FIELDS if name in ROWS and name != "engine.disk_path"])
+@cases("name", [name for name in FIELDS if name in ROWS and name != "engine.disk_path"])
 def test_the_page_has_the_field_of_the_manifest(name: str) -> None:
     (column,) = re.findall(rf"^\| `{name}` \| .+? \| `(.+?)` \|", PAGE, re.MULTILINE)
     assert f"spec.{column}".startswith(FIELDS[name])

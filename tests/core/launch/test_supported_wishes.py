@@ -1,6 +1,6 @@
 from typing import Any
 
-import pytest
+from tests.every import cases
 
 from paceline_core.launch import unsupported
 from paceline_core.objects import InferenceService, resolve, validate
@@ -61,7 +61,7 @@ def test_telemetry_that_asks_for_nothing_is_served() -> None:
     assert wishes(telemetry={"tracing": {"sampleRatio": 0.05}, "logPrompts": False}) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "field"),
     [
         ({"runtime": {"name": "vllm"}, "model": {"source": "hf://org/name"}}, "spec.runtime.name"),

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from tests.every import cases
 
 from paceline_core.errors import InvalidInput
 from paceline_core.manifests import FILE_LIMIT, parse_manifests, read_manifests
@@ -91,7 +92,7 @@ def test_a_word_that_yaml_reads_as_no_text_is_told_as_what_it_reads_and_never_in
         assert "True" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "told"),
     [
         (BOMB, "at line 1: holds more than 100000 values, aliases counted; write fewer"),
@@ -172,7 +173,7 @@ def test_empty_documents_count_but_say_nothing() -> None:
     assert manifest.context == "f, document 2 (Tenant local)"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "message"),
     [
         ("", "holds no object"),

@@ -3,25 +3,26 @@ from typing import Any
 
 import pytest
 from tests.core.objects.corpus import Invalid, invalid, kind_of, valid
+from tests.every import cases
 
 from paceline_core.objects import KINDS, ManifestError, read, validate
 from paceline_core.objects.schema import structural, walk
 
 
-@pytest.mark.parametrize("name", valid())
+@cases("name", valid())
 def test_a_valid_manifest_is_taken_and_nothing_of_it_is_lost(name: str) -> None:
     document = valid()[name]
     taken = validate(document)
     assert json.loads(taken.model_dump_json(exclude_unset=True)) == document
 
 
-@pytest.mark.parametrize("name", valid())
+@cases("name", valid())
 def test_what_is_taken_from_a_person_is_read_back_the_same_from_a_server(name: str) -> None:
     document = valid()[name]
     assert read(kind_of(document), document) == validate(document)
 
 
-@pytest.mark.parametrize("case", invalid(), ids=lambda case: case.name)
+@cases("case", invalid())
 def test_an_invalid_manifest_is_refused_for_its_one_fault_with_the_fix(case: Invalid) -> None:
     with pytest.raises(ManifestError) as refused:
         validate(case.document)

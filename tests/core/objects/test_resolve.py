@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 from tests.core.objects.corpus import valid
+from tests.every import cases
 
 from paceline_core.objects import (
     InferenceRoute,
@@ -156,7 +157,7 @@ def test_a_workload_of_somebody_else_is_named() -> None:
     assert resolved("runtime-existing-deployment").runtime.workload == "llama"
 
 
-@pytest.mark.parametrize("name", [name for name, document in valid().items() if document["kind"] == "InferenceService"])
+@cases("name", [name for name, document in valid().items() if document["kind"] == "InferenceService"])
 def test_every_valid_service_resolves_within_its_own_bounds(name: str) -> None:
     service = resolved(name)
     assert set(service.classes) == set(RequestClass)

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.core.objects.cel import evaluate
 from tests.core.objects.corpus import invalid, valid
+from tests.every import cases
 
 from paceline_core.objects import KINDS, ManifestError, validate
 from paceline_core.objects.crd import judged
@@ -73,7 +73,7 @@ def test_every_class_and_metric_has_the_rules_of_the_promise() -> None:
         assert len([path for path in by_place if path.startswith(f"spec.classes.{cls}")]) == len(by_place) / 3
 
 
-@pytest.mark.parametrize("index", range(len(DOCUMENTS)))
+@cases("index", range(len(DOCUMENTS)))
 def test_cel_and_python_agree_on_the_corpus(index: int) -> None:
     for rule, place, value in judgements(DOCUMENTS[index]):
         assert evaluate(rule.cel, typed(rule, value)) == rule.holds(value), (place, rule.message)
