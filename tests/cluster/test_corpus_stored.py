@@ -1,6 +1,7 @@
 """What the API server takes: stored and read back, every valid manifest is what its author wrote, plus the defaults."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -8,6 +9,7 @@ import pytest
 from tests.cluster.harness.workbench import Workbench
 from tests.cluster.served import DEFINITIONS, Document, created, got, path_of, placed, removed, serving, status_put
 from tests.core.objects.corpus import kind_of, valid
+from tests.every import cases
 
 from paceline_core.objects import (
     KINDS,
@@ -51,16 +53,14 @@ def api(apiserver: Workbench) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.fixture
-def stored(api: httpx.Client, request: pytest.FixtureRequest) -> Iterator[tuple[Document, Document]]:
-    """(what was sent, what is read back), of the valid manifest named by the parameter; removed afterwards."""
-    sent = _own(placed(valid()[request.param]))
-    found = created(api, sent)
-    assert isinstance(found, dict), found
-    if "status" in sent:
-        status_put(api, found, sent["status"])
-    yield sent, got(api, found)
-    removed(api, found)
+@pytest.fixture(scope="module")
+def stored(api: httpx.Client) -> dict[str, tuple[Document, Document]]:
+    """(what was sent, what is read back) of every valid manifest, by its name in the corpus."""
+    found = {}
+    for name in valid():
+        with _kept(api, name) as found[name]:
+            pass
+    return found
 
 
 def test_the_defaults_of_this_version_never_change() -> None:
@@ -83,9 +83,11 @@ def test_a_definition_is_established_within_the_cost_budget_of_its_rules(api: ht
     assert "NonStructuralSchema" not in held
 
 
-@pytest.mark.parametrize("stored", valid(), indirect=True)
-def test_a_valid_manifest_is_stored_as_written_plus_the_defaults(stored: tuple[Document, Document]) -> None:
-    sent, found = stored
+@cases("name", valid())
+def test_a_valid_manifest_is_stored_as_written_plus_the_defaults(
+    stored: dict[str, tuple[Document, Document]], name: str
+) -> None:
+    sent, found = stored[name]
     schema = structural(kind_of(sent))
     assert found["spec"] == _with_defaults(sent["spec"], schema["properties"]["spec"])
     assert found.get("status") == sent.get("status")
@@ -93,23 +95,35 @@ def test_a_valid_manifest_is_stored_as_written_plus_the_defaults(stored: tuple[D
         assert found["metadata"].get(part) == sent["metadata"].get(part)
 
 
-@pytest.mark.parametrize("stored", valid(), indirect=True)
-def test_what_is_stored_means_what_was_written(stored: tuple[Document, Document]) -> None:
+@cases("name", valid())
+def test_what_is_stored_means_what_was_written(stored: dict[str, tuple[Document, Document]], name: str) -> None:
     """Revision and resolved values: what every part of paceline acts on."""
-    sent, found = stored
+    sent, found = stored[name]
     born = {name: found["metadata"][name] for name in ("uid", "creationTimestamp", "generation")}
     written = validate({**sent, "metadata": {**sent["metadata"], **born}})
     assert _meaning(read(kind_of(found), found)) == _meaning(written)
 
 
-@pytest.mark.parametrize("stored", ["minimal", "engine", "route", "tenant", "accelerator"], indirect=True)
-def test_an_object_written_back_as_it_was_read_is_no_change(
-    api: httpx.Client, stored: tuple[Document, Document]
-) -> None:
-    _, found = stored
-    answer = api.put(path_of(found), json=found)
-    assert answer.is_success, answer.text
-    assert answer.json()["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
+@cases("name", ["minimal", "engine", "route", "tenant", "accelerator"])
+def test_an_object_written_back_as_it_was_read_is_no_change(api: httpx.Client, name: str) -> None:
+    with _kept(api, name) as (_, found):
+        answer = api.put(path_of(found), json=found)
+        assert answer.is_success, answer.text
+        assert answer.json()["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
+
+
+@contextmanager
+def _kept(api: httpx.Client, name: str) -> Iterator[tuple[Document, Document]]:
+    """(what was sent, what is read back) of a valid manifest, status too; removed afterwards."""
+    sent = _own(placed(valid()[name]))
+    found = created(api, sent)
+    assert isinstance(found, dict), found
+    try:
+        if "status" in sent:
+            status_put(api, found, sent["status"])
+        yield sent, got(api, found)
+    finally:
+        removed(api, found)
 
 
 def _own(document: Document) -> Document:
