@@ -17,7 +17,7 @@ from tests.gateway.replicas import Replica, replicas
 from tests.gateway.stand import Stand, gateway
 from tests.worker.processes import EMULATED_H100
 
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 
 REQUESTS, QUICK_REQUESTS = 200, 40
 CONCURRENCY = 16
@@ -29,11 +29,11 @@ def measure(quick: bool) -> Measured:
 
 
 async def _measure(requests: int) -> Measured:
-    hop_key = new_hop_key()
+    signing_key = new_signing_key()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        with replicas(folder, 2, hop_key, engine=EMULATED_H100) as workers:
-            async with gateway(folder, hop_key=hop_key) as stand:
+        with replicas(folder, 2, signing_key, engine=EMULATED_H100) as workers:
+            async with gateway(folder, signing_key=signing_key) as stand:
                 stand.cluster.put(manifests.tenant(limits={"outputTokensPerMinute": 10_000_000}))
                 await stand.serve([worker.endpoint for worker in workers])
                 url = f"http://127.0.0.1:{stand.port}"

@@ -33,7 +33,7 @@ from tests.gateway.replicas import EMULATED, Replica
 from tests.gateway.stand import Stand, gateway, plain_client
 from tokenizers import Tokenizer
 
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 from paceline_core.kube import Endpoint
 from paceline_core.wire import StepTime
 from paceline_gateway.requests.life import Life
@@ -178,10 +178,10 @@ def _asked(number: int, tokens: int) -> dict[str, Any]:
 class Gateway:
     """The gateway's process, and the cluster that it sees."""
 
-    def __init__(self, hop_key: bytes) -> None:
+    def __init__(self, signing_key: bytes) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_gateway, args=(theirs, hop_key), daemon=True)
+        self._process = context.Process(target=_gateway, args=(theirs, signing_key), daemon=True)
         self._process.start()
         self.port, self.key = self._pipe.recv()
 
@@ -204,13 +204,13 @@ class Gateway:
         return resumed
 
 
-def _gateway(pipe: Connection, hop_key: bytes) -> None:
-    uvloop.run(_serve(pipe, hop_key))
+def _gateway(pipe: Connection, signing_key: bytes) -> None:
+    uvloop.run(_serve(pipe, signing_key))
 
 
-async def _serve(pipe: Connection, hop_key: bytes) -> None:
+async def _serve(pipe: Connection, signing_key: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        async with gateway(Path(folder), hop_key=hop_key) as stand:
+        async with gateway(Path(folder), signing_key=signing_key) as stand:
             pipe.send((stand.port, stand.key))
             while (asked := await asyncio.to_thread(pipe.recv)) is not None:
                 pipe.send(_phases(stand, asked) if isinstance(asked, str) else await _replace(stand, asked))
@@ -236,19 +236,19 @@ async def _replace(stand: Stand, endpoints: Sequence[Endpoint]) -> bool:
 
 def measure(quick: bool) -> Measured:
     """Rows, and each kill."""
-    hop_key = new_hop_key()
-    front = Gateway(hop_key)
+    signing_key = new_signing_key()
+    front = Gateway(signing_key)
     with tempfile.TemporaryDirectory() as folder:
-        fleet = [_worker(Path(folder), f"w{index}", hop_key) for index in range(WORKERS)]
+        fleet = [_worker(Path(folder), f"w{index}", signing_key) for index in range(WORKERS)]
         try:
-            return _rounds(front, fleet, partial(_worker, Path(folder), hop_key=hop_key), quick=quick)
+            return _rounds(front, fleet, partial(_worker, Path(folder), signing_key=signing_key), quick=quick)
         finally:
             for replica in fleet:
                 replica.process.end()
 
 
-def _worker(folder: Path, name: str, hop_key: bytes) -> Replica:
-    return Replica(folder / name, name, hop_key, engine=EMULATED)
+def _worker(folder: Path, name: str, signing_key: bytes) -> Replica:
+    return Replica(folder / name, name, signing_key, engine=EMULATED)
 
 
 def _rounds(front: Gateway, fleet: list[Replica], new: Callable[[str], Replica], *, quick: bool) -> Measured:
@@ -286,7 +286,7 @@ def _token_s(step: StepTime) -> float:
 async def _recorded(worker: Replica, streams: int, tokens: int) -> list[list[str]]:
     """What its engine says to each stream, asked without a gateway: all ids by their positions, in words."""
     tokenizer, few = Tokenizer.from_file(str(demo.FOLDER / "tokenizer.json")), asyncio.Semaphore(TOGETHER)
-    async with plain_client(base_url=worker.process.url, headers=worker.hop) as client:
+    async with plain_client(base_url=worker.process.url, headers=worker.gateway_headers) as client:
 
         async def stream(number: int) -> list[str]:
             async with few:

@@ -64,14 +64,14 @@ def _cpu(process: psutil.Process) -> float:
 async def _worker_round(worker: WorkerProcess) -> tuple[int, int]:
     """All streams once: writes seen, bytes read."""
     port = int(worker.url.rpartition(":")[2])
-    told = await asyncio.gather(*(_stream(port, worker.hop, number) for number in range(STREAMS)))
+    told = await asyncio.gather(*(_stream(port, worker.gateway_headers, number) for number in range(STREAMS)))
     return sum(reads for reads, _ in told), sum(size for _, size in told)
 
 
-async def _stream(port: int, hop: Mapping[str, str], number: int) -> tuple[int, int]:
+async def _stream(port: int, gateway_headers: Mapping[str, str], number: int) -> tuple[int, int]:
     asked: dict[str, Any] = {"model": "chat", "stream": True, "max_tokens": TOKENS, "ignore_eos": True}
     body = json.dumps(asked | {"messages": [{"role": "user", "content": f"hello {number}"}]}).encode()
-    head = "".join(f"{name}: {value}\r\n" for name, value in hop.items())
+    head = "".join(f"{name}: {value}\r\n" for name, value in gateway_headers.items())
     start = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n{head}content-length: {len(body)}\r\n"
     return await _read_all(port, f"{start}connection: close\r\n\r\n".encode() + body)
 

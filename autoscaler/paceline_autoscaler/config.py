@@ -30,8 +30,8 @@ class AutoscalerConfig(Config):
     """What plays the API server: the local supervisor's socket, a kubeconfig, or by default the pod's own cluster."""
     namespace: str = "paceline-system"
     """Where the lease is kept."""
-    hop_key: Path
-    """Private key of this autoscaler's hop tokens: a file of 32 raw bytes, read again when it changes."""
+    signing_key: Path
+    """Private key of this autoscaler's internal tokens: a file of 32 raw bytes, read again when it changes."""
     gateways: tuple[str, ...] = Field(min_length=1)
     """Admin addresses `host:port` of the gateways; a DNS name stands for all of its addresses, looked up repeatedly."""
     prometheus: PrometheusConfig | None = None

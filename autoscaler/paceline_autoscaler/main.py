@@ -30,7 +30,7 @@ def main() -> int:
     configure("autoscaler", os.environ.get(LEVEL_VARIABLE, "INFO"))
     try:
         config = from_environment(AutoscalerConfig)
-        signer = FileSigner(config.hop_key, "autoscaler")
+        signer = FileSigner(config.signing_key, "autoscaler")
         with bind(config.listen) as listening:
             asyncio.run(_run(config, signer, listening))
     except PacelineError as error:

@@ -38,7 +38,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What comes from outside: the cluster, the time, who signs hop tokens."""
+    """What comes from outside: the cluster, the time, who signs internal tokens."""
 
     cluster: Cluster
     clock: Clock

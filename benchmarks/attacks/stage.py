@@ -34,7 +34,7 @@ from benchmarks.harness import ROOT
 from tests.ports import free_port
 from tests.worker.processes import EMULATED_H100, WorkerProcess
 
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 from paceline_core.clock import SystemClock
 
 MIB = 1 << 20
@@ -76,7 +76,7 @@ class Stage:
 
     folder: Path
     ports: Mapping[Model, int]
-    hop_key: bytes
+    signing_key: bytes
     key: str
     gateway: Contestant
     workers: dict[Model, WorkerProcess]
@@ -145,7 +145,7 @@ class Stage:
         for model in self.workers:
             if {f"worker {model}", f"engine of {model}"} & set(who):
                 self.workers[model].end()
-                self.workers[model] = _worker(self.folder, model, self.ports[model], self.hop_key)
+                self.workers[model] = _worker(self.folder, model, self.ports[model], self.signing_key)
                 self.workers[model].ready()
         if "gateway" in who:
             self.gateway.end()
@@ -181,22 +181,22 @@ def stage(models: Sequence[Model] = tuple(Model), limits: Mapping[str, Any] = _N
     """All of them, ready; everything is ended by its process id. `limits`: settings of the gateway."""
     attacker.raise_files()
     with tempfile.TemporaryDirectory(prefix="paceline-attacks-") as scratch, contextlib.ExitStack() as stack:
-        folder, hop_key = Path(scratch), new_hop_key()
+        folder, signing_key = Path(scratch), new_signing_key()
         ports = {model: free_port() for model in models}
-        workers = {model: _worker(folder, model, ports[model], hop_key) for model in models}
+        workers = {model: _worker(folder, model, ports[model], signing_key) for model in models}
         keys = stack.enter_context(_cluster(folder, ports)).split()
         more = {"limits": {"memory_bytes": BODIES} | dict(limits)}
-        settings = ours.settings("paceline", folder / "gateway", folder, hop_key, more)
+        settings = ours.settings("paceline", folder / "gateway", folder, signing_key, more)
         gateway = ours.of_settings("paceline", settings, keys[0])
         stack.callback(gateway.end)
         gateway.start()
         gateway.wait_listening()
-        place = Place(_places(gateway, ports), _names(keys, hop_key))
+        place = Place(_places(gateway, ports), _names(keys, signing_key))
         striker = _talker(attacker.serve, LOAD_CORE, place)
         stack.callback(striker.end)
         friend = _talker(neighbour.serve, LOAD_CORE, gateway.port, keys[0])
         stack.callback(friend.end)
-        made = Stage(folder, ports, hop_key, keys[0], gateway, workers, striker, friend)
+        made = Stage(folder, ports, signing_key, keys[0], gateway, workers, striker, friend)
         stack.callback(made.end_workers)
         for worker in workers.values():
             worker.ready()
@@ -204,23 +204,23 @@ def stage(models: Sequence[Model] = tuple(Model), limits: Mapping[str, Any] = _N
         yield made
 
 
-def _worker(folder: Path, model: Model, port: int, hop_key: bytes) -> WorkerProcess:
+def _worker(folder: Path, model: Model, port: int, signing_key: bytes) -> WorkerProcess:
     place = folder / f"{model}-{time.monotonic_ns()}"
     place.mkdir()
     names = {"service": f"default/{model}", "name": f"{model}-0", "served_names": [model.value, f"default/{model}"]}
     config = names | {"listen": {"host": "127.0.0.1", "port": port}, "anonymous": False, "engine": _ENGINES[model]}
     with on_core(CORE):
-        return WorkerProcess(place, None, config, {}, hop_key)
+        return WorkerProcess(place, None, config, {}, signing_key)
 
 
 def _places(gateway: Contestant, workers: Mapping[Model, int]) -> dict[Port, int]:
     return {Port.PUBLIC: gateway.port, Port.ADMIN: ours.admin_port(gateway), Port.WORKER: workers[Model.EMULATED]}
 
 
-def _names(keys: list[str], hop_key: bytes) -> dict[str, str]:
+def _names(keys: list[str], signing_key: bytes) -> dict[str, str]:
     wrong = keys[1][:-1] + ("A" if keys[1][-1] != "A" else "B")
     known = {"GUEST": keys[1], "ZERO": keys[2], "WRONG": wrong}
-    return known | odd_tokens(hop_key, f"default/{Model.EMULATED}", SystemClock().utc())
+    return known | odd_tokens(signing_key, f"default/{Model.EMULATED}", SystemClock().utc())
 
 
 def _talker(target: Callable[..., None], *arguments: Any) -> Talker:

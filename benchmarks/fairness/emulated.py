@@ -25,7 +25,7 @@ from benchmarks.harness import Bar, Measured, Row, quantile
 from tests.gateway.replicas import EMULATED, replicas
 from tests.gateway.stand import Stand, gateway, until
 
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 from paceline_core.kube import Endpoint
 from paceline_core.registry.enums import RequestClass
 from paceline_core.telemetry import Outlet
@@ -56,10 +56,10 @@ class Answered:
 class Front:
     """The gateway's process."""
 
-    def __init__(self, hop_key: bytes, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, signing_key: bytes, endpoints: Sequence[Endpoint]) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_gateway, args=(theirs, hop_key, list(endpoints)), daemon=True)
+        self._process = context.Process(target=_gateway, args=(theirs, signing_key, list(endpoints)), daemon=True)
         self._process.start()
         self.port, self.key = self._pipe.recv()
 
@@ -77,12 +77,12 @@ class Front:
 
 def emulated(quick: bool) -> Measured:
     """The rows, and what was offered and refused."""
-    spell, hop_key = QUICK_SPELL_S if quick else SPELL_S, new_hop_key()
+    spell, signing_key = QUICK_SPELL_S if quick else SPELL_S, new_signing_key()
     with (
         tempfile.TemporaryDirectory() as folder,
-        replicas(Path(folder), WORKERS, hop_key, engine=EMULATED | {"max_seqs": SLOTS}) as workers,
+        replicas(Path(folder), WORKERS, signing_key, engine=EMULATED | {"max_seqs": SLOTS}) as workers,
     ):
-        front = Front(hop_key, [worker.endpoint for worker in workers])
+        front = Front(signing_key, [worker.endpoint for worker in workers])
         try:
             most = _spell(front, [BATCH], spell)  # before the gateway knows how many slots interactive requests need
             alone = _spell(front, [INTERACTIVE], spell)
@@ -177,14 +177,14 @@ async def _request(front: Front, name: RequestClass, number: int) -> None:
         writer.transport.abort()
 
 
-def _gateway(pipe: Connection, hop_key: bytes, endpoints: list[Endpoint]) -> None:
-    uvloop.run(_serve(pipe, hop_key, endpoints))
+def _gateway(pipe: Connection, signing_key: bytes, endpoints: list[Endpoint]) -> None:
+    uvloop.run(_serve(pipe, signing_key, endpoints))
 
 
-async def _serve(pipe: Connection, hop_key: bytes, endpoints: list[Endpoint]) -> None:
+async def _serve(pipe: Connection, signing_key: bytes, endpoints: list[Endpoint]) -> None:
     log = io.StringIO()
     with tempfile.TemporaryDirectory() as folder:
-        async with gateway(Path(folder), hop_key=hop_key, outlets=Outlets(Outlet(log))) as stand:
+        async with gateway(Path(folder), signing_key=signing_key, outlets=Outlets(Outlet(log))) as stand:
             await stand.serve(endpoints)
             pipe.send((stand.port, stand.key))
             while await asyncio.to_thread(pipe.recv):

@@ -26,7 +26,7 @@ from tests.gateway.redis_server import redis_server
 from tests.gateway.stand import Stand, gateway, until
 from tests.gateway.worker_double import Script, WorkerDouble
 
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 from paceline_core.clock import SystemClock
 from paceline_gateway.config import Quota
 from paceline_gateway.quota.nouns import SIZE
@@ -174,7 +174,7 @@ def _left(stand: Stand) -> float:
 
 @contextlib.asynccontextmanager
 async def _gateways(folder: Path, *, redis: bool) -> AsyncIterator[list[Stand]]:
-    cluster, hop_key = ClusterDouble(), new_hop_key()
+    cluster, signing_key = ClusterDouble(), new_signing_key()
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(redis_server(folder)) if redis else None
         quota = Quota(redis=server.config if server else None, lease=not redis, wait_s=WAIT_S, gateways=GATEWAYS)
@@ -184,7 +184,7 @@ async def _gateways(folder: Path, *, redis: bool) -> AsyncIterator[list[Stand]]:
             own.mkdir()
             stands.append(
                 await stack.enter_async_context(
-                    gateway(own, quota=quota, cluster=cluster, hop_key=hop_key, name=f"g{number}")
+                    gateway(own, quota=quota, cluster=cluster, signing_key=signing_key, name=f"g{number}")
                 )
             )
         await until(lambda: all(not s.process.floor.quotas.away for s in stands))

@@ -17,7 +17,7 @@ from benchmarks.harness import ROOT
 from tests.gateway.manifests import NAMESPACE
 from tests.ports import free_port
 
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 from paceline_core.config import FILE_VARIABLE
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -25,23 +25,23 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 def gateway(name: str, folder: Path, socket_folder: Path, key: str, tree: Path = ROOT) -> Contestant:
     """One that is not started yet."""
-    return of_settings(name, settings(name, folder, socket_folder, new_hop_key()), key, tree)
+    return of_settings(name, settings(name, folder, socket_folder, new_signing_key()), key, tree)
 
 
-def settings(name: str, folder: Path, socket_folder: Path, hop_key: bytes, more: Mapping[str, Any] = _NONE) -> Path:
+def settings(name: str, folder: Path, socket_folder: Path, signing_key: bytes, more: Mapping[str, Any] = _NONE) -> Path:
     """Its configuration file, with these settings on top."""
     folder.mkdir()
-    hop_file, trust, file = folder / "hop.key", folder / "trust.yaml", folder / "gateway.yaml"
-    hop_file.write_bytes(hop_key)
-    trust.write_text("{}\n")
+    key_file, trust, file = folder / "signing.key", folder / "jwks.json", folder / "gateway.yaml"
+    key_file.write_bytes(signing_key)
+    trust.write_text('{"keys": []}')
     config = {
         "name": name,
         "listen": {"host": "127.0.0.1", "port": free_port()},
         "admin": {"host": "127.0.0.1", "port": free_port()},
         "cluster": {"socket": str(socket_folder / SOCKET)},
         "namespace": NAMESPACE,
-        "hop_key": str(hop_file),
-        "trust": str(trust),
+        "signing_key": str(key_file),
+        "trust_bundle": str(trust),
     }
     file.write_text(json.dumps(config | dict(more)))
     return file

@@ -1,9 +1,9 @@
 """A toy upstream in a process of its own: raw uvloop, answers as its script says, costs next to nothing.
 
-Whoever brings a hop token is a gateway of ours: it gets comments, and `/internal/load` tells it the prefix keys that
-came with prompts, as a worker does. Everybody else gets the same events in the same writes. `POST /script` sets the
-script, `GET /counts` says what was served; every other GET is answered with a list of models, which is what peers ask
-for. It computes nothing, so it takes no notice of a prompt beyond reading it.
+A caller with an internal token is a gateway of ours: it gets comments, and `/internal/load` tells it the prefix keys
+that came with prompts, as a worker does. Everybody else gets the same events in the same writes. `POST /script` sets
+the script, `GET /counts` says what was served; every other GET is answered with a list of models, which is what peers
+ask for. It computes nothing, so it takes no notice of a prompt beyond reading it.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ import httptools
 import uvloop
 from benchmarks.gateway.script import STEP_TIME, Script, chunk
 
-from paceline_core.auth.hop import HEADER
+from paceline_core.auth.internal_token import HEADER
 from paceline_core.wire import PREFIX, KVLoad, LoadReport, PrefixDelta, WorkerState, encode
 
 SLOTS = 16384
 KEYS_KEPT = 4096
 TELL_S, QUIET_TELLS = 0.25, 8
-_HOP, _PREFIX = HEADER.encode(), PREFIX.encode()
+_TOKEN, _PREFIX = HEADER.encode(), PREFIX.encode()
 _STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n"
 _CHUNKED = b"transfer-encoding: chunked\r\n\r\n"
 _MODELS = {"object": "list", "data": [{"id": "chat", "object": "model"}], "model_path": "chat", "version": "0"}
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Who asks, and what it knows of the prompt."""
         name = name.lower()
-        if name == _HOP:
+        if name == _TOKEN:
             self._trusted = True
         elif name == _PREFIX:
             self._prefix = value

@@ -105,10 +105,10 @@ class GatewayConfig(Config):
     """Where Tenants are honoured."""
     key_namespace: str = ""
     """Where key Secrets are honoured. Empty: `<namespace>-tenant-keys`."""
-    hop_key: Path
-    """Private key of this gateway's hop tokens: a file of 32 raw bytes, read again when it changes."""
-    trust: Path
-    """Public keys that the autoscaler's hop tokens are checked with: a YAML map of key id to base64, read again too."""
+    signing_key: Path
+    """Private key of this gateway's internal tokens: a file of 32 raw bytes, read again when it changes."""
+    trust_bundle: Path
+    """Public keys that the autoscaler's internal tokens are checked with: a JWK set, read again when it changes."""
     access_log: bool = True
     cors_origins: tuple[Annotated[str, Field(pattern=ORIGIN_PATTERN)], ...] = ()
     """Origins of pages that may read answers in a browser, such as `https://chat.example.com`; `*`: every page."""

@@ -48,11 +48,11 @@ class Asked:
 
 
 class Evacuation:
-    """`hop` makes a token for a service's workers."""
+    """`internal_token` makes a token for a service's workers."""
 
-    def __init__(self, pool: Pool, hop: Callable[[str], str], lookahead_s: float) -> None:
+    def __init__(self, pool: Pool, internal_token: Callable[[str], str], lookahead_s: float) -> None:
         self._pool = pool
-        self._hop = hop
+        self._internal_token = internal_token
         self._lookahead_s = lookahead_s
         self._moves: dict[str, Moves] = {}
         self._asked: list[tuple[Asked, Exchange]] = []
@@ -88,7 +88,7 @@ class Evacuation:
         body, (host, port) = encode(Evacuate(requests=names)), worker.address
         head = (
             f"POST /internal/evacuate HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: {len(body)}\r\n"
-            f"content-type: application/json\r\nx-paceline-hop: {self._hop(desk.key)}\r\n\r\n"
+            f"content-type: application/json\r\nx-paceline-internal-token: {self._internal_token(desk.key)}\r\n\r\n"
         )
         asked = Asked(worker.name, len(names), now)
         self._asked.append((asked, self._pool.send(worker.address, [head.encode(), body], asked)))

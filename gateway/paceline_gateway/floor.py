@@ -76,7 +76,7 @@ class Floor:
         self.now = parts.clock.monotonic
         self.waits = Waits(limits.first_token_s, limits.stall_s, limits.answer_s, limits.resume_s)
         self.pool = Pool(limits, parts.clock.monotonic)
-        self._evacuation = Evacuation(self.pool, self.hop, limits.lookahead_s)
+        self._evacuation = Evacuation(self.pool, self.internal_token, limits.lookahead_s)
         self.deaths = Deaths(parts.name)
         self.bell = Bell()
         self.picture: Directory = NOTHING
@@ -95,7 +95,7 @@ class Floor:
         self._moving: set[str] = set()
         self._again: set[str] = set()
         self._held: set[str] = set()
-        self._hops: dict[str, str] = {}
+        self._tokens: dict[str, str] = {}
 
     @property
     def open(self) -> int:
@@ -112,11 +112,11 @@ class Floor:
         """Those under way."""
         return self._calls.values()
 
-    def hop(self, service: str) -> str:
+    def internal_token(self, service: str) -> str:
         """A token for this service's workers, signed or looked for at most once between two sweeps."""
-        token = self._hops.get(service)
+        token = self._tokens.get(service)
         if token is None:
-            token = self._hops[service] = self._parts.signer.token(service, self._parts.clock.utc())
+            token = self._tokens[service] = self._parts.signer.token(service, self._parts.clock.utc())
         return token
 
     def open_call(self, call: Call) -> None:
@@ -291,7 +291,7 @@ class Floor:
     def sweep(self) -> None:
         """Give time its say."""
         now = self.now()
-        self._hops.clear()
+        self._tokens.clear()
         for call in [call for call in self._calls.values() if call.life.deadline <= now]:
             self._expire(call, now)
         self._look_around(now)

@@ -27,7 +27,7 @@ class Front(Protocol):
         """Monotonic seconds."""
         ...
 
-    def hop(self, service: str) -> str:
+    def internal_token(self, service: str) -> str:
         """A token for this service's workers."""
         ...
 

@@ -39,10 +39,10 @@ class Outbound:
         self._same = b"".join((same, request_id_field(request_id), own.encode(), trace, b"\r\n"))
 
     def message(
-        self, worker: Worker, hop: str, deadline_ms: int, resume: bytes = b"", trace: bytes = b""
+        self, worker: Worker, token: str, deadline_ms: int, resume: bytes = b"", trace: bytes = b""
     ) -> list[bytes]:
         """Head and body for this worker; `resume` is where a stream goes on, `trace` what this worker hears."""
-        opening = _opening(self._path, worker.address, hop)
+        opening = _opening(self._path, worker.address, token)
         if resume:
             size = len(self._body) + len(resume)
             own = b"content-length: %d\r\n%b: %d\r\n" % (size, _RESUME, len(resume))
@@ -52,10 +52,10 @@ class Outbound:
 
 
 @lru_cache(maxsize=1024)
-def _opening(path: str, address: tuple[str, int], hop: str) -> bytes:
+def _opening(path: str, address: tuple[str, int], token: str) -> bytes:
     """The first lines: those that all requests to a worker share for as long as a token lives."""
     host, port = address
-    return f"POST {path} HTTP/1.1\r\nhost: {host}:{port}\r\nx-paceline-hop: {hop}\r\n".encode()
+    return f"POST {path} HTTP/1.1\r\nhost: {host}:{port}\r\nx-paceline-internal-token: {token}\r\n".encode()
 
 
 @lru_cache(maxsize=1024)

@@ -12,8 +12,8 @@ import socket
 from dataclasses import dataclass
 from functools import partial
 
-from paceline_core.auth import FileSigner, TrustFile
-from paceline_core.auth.hop import GATEWAY_AUDIENCE
+from paceline_core.auth import FileSigner, TrustBundle
+from paceline_core.auth.internal_token import GATEWAY_AUDIENCE
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import Cluster, Namespaces
@@ -68,7 +68,7 @@ class GatewayProcess:
         self, config: GatewayConfig, cluster: Cluster, clock: Clock, ports: Ports, outlets: Outlets | None = None
     ) -> None:
         self._outlets = outlets = outlets or Outlets()
-        metrics, signer = Metrics("gateway"), FileSigner(config.hop_key, issuer="gateway")
+        metrics, signer = Metrics("gateway"), FileSigner(config.signing_key, issuer="gateway")
         access = AccessLog(outlets.lines if config.access_log else None, clock.utc)
         loads = LoadStreams(signer, clock)
         admin = ports.admin.getsockname()[:2]
@@ -106,7 +106,7 @@ class GatewayProcess:
         )
         self._watcher.on_tenants = floor.billing.on_tenants
         self._checkpoint = Checkpoint(floor.billing.ledger, cluster, config.namespace, clock)
-        trust = TrustFile(config.trust, GATEWAY_AUDIENCE, clock)
+        trust = TrustBundle(config.trust_bundle, GATEWAY_AUDIENCE, clock)
         self._leaving, self._levels = Leaving(), Levels()
         control = Control(self._leaving, self._levels, clock, lambda: floor.open, lambda: self.server.busy)
         seen = Seen(floor, metrics, clock, config.name, trust, self._unready, control, counts.peers)

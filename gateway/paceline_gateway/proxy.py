@@ -279,10 +279,11 @@ class Call:
         worker = self._worker
         if worker is not None and self._outbound is not None and self.desk is not None:
             self._reset()
-            resume, hop = self.continuation.message if self.life.begun else b"", self._front.hop(self.desk.key)
+            resume = self.continuation.message if self.life.begun else b""
             trace = b"" if self.trace is None else self.trace.sent(worker.name, now, resumed=self.life.begun)
             told = trace + self._front.deaths.introduction(self.ticket, now)
-            message = self._outbound.message(worker, hop, self._deadline_ms(), resume, told)
+            token = self._front.internal_token(self.desk.key)
+            message = self._outbound.message(worker, token, self._deadline_ms(), resume, told)
             self._exchange = self._front.pool.send(worker.address, message, self)
             if self._paused:
                 self._exchange.pause(True)

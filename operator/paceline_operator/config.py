@@ -31,7 +31,7 @@ class LeaseConfig(Config):
 
 
 class KeysConfig(Config):
-    """Keys of the hop tokens between gateway, autoscaler and workers."""
+    """Keys of the internal tokens between gateway, autoscaler and workers."""
 
     rotation_days: float = Field(default=30.0, ge=1.0)
 
@@ -51,7 +51,7 @@ class OperatorConfig(Config):
     name: str = ""
     """Who holds the lease; unique among replicas of the operator. Empty: the host's name, in a cluster the pod's."""
     namespace: str = "paceline-system"
-    """Where paceline is installed: its Lease, its hop keys."""
+    """Where paceline is installed: its Lease, its signing keys."""
     cluster: ClusterConfig = ClusterConfig()
     listen: Listen = Listen(port=8070)
     """Health and metrics."""

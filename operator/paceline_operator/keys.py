@@ -1,4 +1,4 @@
-"""Hop keys, carried out: the registry is read, the plan takes a step, private halves go into Secrets and nowhere else.
+"""Rotation of signing keys: reads the registry, takes the plan's step, writes private halves into Secrets alone.
 
 Secrets are written and never read: what this process does not hold any more, a restart replaces by the plan's rules. A
 pair is made when it may be needed and forgotten once delivered. Private halves are in no log, no status, no error.
@@ -8,7 +8,7 @@ import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from paceline_core.auth import new_hop_key, public_half
+from paceline_core.auth import JwkSet, new_signing_key, public_half
 from paceline_core.clock import Clock
 from paceline_core.errors import Conflict, NotFound
 from paceline_core.kube import Key
@@ -16,7 +16,7 @@ from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.cluster import Manifest
 from paceline_core.telemetry import get_logger
 from paceline_operator.carry import Api, Hands
-from paceline_operator.nouns import Deliver, HopKey, KeysPlan, KeysView
+from paceline_operator.nouns import Deliver, KeysPlan, KeysView, SigningKey
 from paceline_operator.plans.keys import REGISTRY, SIGNERS, plan_keys
 from paceline_operator.plans.marks import shared_labels
 from paceline_operator.queue import Urgency
@@ -46,10 +46,10 @@ class Keys:
         self._every_s = rotation.days * DAY_S
         self._clock = clock
         self._changed = rotation.changed
-        self._pairs = {signer: new_hop_key() for signer in SIGNERS}
+        self._pairs = {signer: new_signing_key() for signer in SIGNERS}
         self._delivered: set[str] = set()
         self._memo: Mapping[str, float] = {}
-        self.trust: Mapping[str, str] | None = None
+        self.trust: JwkSet | None = None
 
     async def reconcile(self, urgency: Urgency) -> float | None:
         """Take the steps that are due; when the next one is."""
@@ -61,12 +61,12 @@ class Keys:
                 if not await self._carry(plan, urgency):
                     break
             except Conflict as error:
-                _log.info("the registry of hop keys changed meanwhile", extra={"reason": str(error)})
+                _log.info("the registry of signing keys changed meanwhile", extra={"reason": str(error)})
                 return CONFLICT_S
         return again_s
 
     async def _plan(self) -> KeysPlan:
-        held = {signer: HopKey(*public_half(private)) for signer, private in self._pairs.items()}
+        held = {signer: SigningKey(*public_half(private)) for signer, private in self._pairs.items()}
         view = KeysView(
             registry=await self._registry(),
             held=held,
@@ -101,15 +101,15 @@ class Keys:
         private = self._pairs[delivery.signer]
         await self._hands.write(_secret(delivery.signer, self._namespace, private), urgency)
         self._delivered.add(delivery.kid)
-        self._pairs[delivery.signer] = new_hop_key()
-        _log.info("a hop key was delivered", extra={"signer": delivery.signer, "kid": delivery.kid})
+        self._pairs[delivery.signer] = new_signing_key()
+        _log.info("a signing key was delivered", extra={"signer": delivery.signer, "kid": delivery.kid})
 
 
 def _secret(signer: str, namespace: str, private: bytes) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": f"paceline-hop-{signer}", "namespace": namespace, "labels": shared_labels()},
+        "metadata": {"name": f"paceline-signing-key-{signer}", "namespace": namespace, "labels": shared_labels()},
         "type": "Opaque",
-        "data": {"hop.key": base64.b64encode(private).decode()},
+        "data": {"signing.key": base64.b64encode(private).decode()},
     }

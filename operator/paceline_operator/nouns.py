@@ -7,6 +7,7 @@ time: a plan without it is the same. Times are seconds of a monotonic clock (`no
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from paceline_core.auth import JwkSet
 from paceline_core.kube.cluster import Event, Key, Manifest
 from paceline_core.objects.model_names import Loss
 from paceline_core.objects.resolved import ResolvedService
@@ -282,8 +283,8 @@ class Plan:
 class NamespaceView:
     """What the shared objects of one namespace are planned from.
 
-    `services`: InferenceServices there; `terminating`: the namespace goes away. `trust`: by id public keys and their
-    issuers, or None while they are not known. In the release namespace (`settings.namespace`) the trust ConfigMap
+    `services`: InferenceServices there; `terminating`: the namespace goes away. `trust`: the JWK set of public keys and
+    their issuers, or None while it is not known. In the release namespace (`settings.namespace`) the trust ConfigMap
     always stands.
     """
 
@@ -291,12 +292,12 @@ class NamespaceView:
     services: int
     shared: Mapping[str, Live]
     settings: Settings
-    trust: Mapping[str, str] | None
+    trust: JwkSet | None
     terminating: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class HopKey:
+class SigningKey:
     """The public half of a key pair whose private half this process holds."""
 
     kid: str
@@ -305,16 +306,16 @@ class HopKey:
 
 @dataclass(frozen=True, slots=True)
 class KeysView:
-    """What the rotation of hop keys is planned from.
+    """What the rotation of signing keys is planned from.
 
-    `registry`: the ConfigMap `paceline-hop-keys` as the API server has it, None if it does not exist (a view must not
-    be made before that is known). `held`: by signer (gateway, autoscaler), the pair of which this process holds the
+    `registry`: the ConfigMap `paceline-signing-keys` as the API server has it, None if it does not exist (a view must
+    not be made before that is known). `held`: by signer (gateway, autoscaler), the pair of which this process holds the
     private half; once its id is in `delivered` and active, a new pair takes its place. `delivered`: ids of keys that
     this process has written into their Secrets. `wall` is in Unix seconds.
     """
 
     registry: Manifest | None
-    held: Mapping[str, HopKey]
+    held: Mapping[str, SigningKey]
     delivered: frozenset[str]
     namespace: str
     now: float
@@ -325,7 +326,7 @@ class KeysView:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Write the private half of this key into the Secret `paceline-hop-<signer>`, key `hop.key`."""
+    """Write the private half of this key into the Secret `paceline-signing-key-<signer>`, key `signing.key`."""
 
     signer: str
     kid: str
@@ -340,6 +341,6 @@ class KeysPlan:
 
     registry: Apply | None
     deliver: tuple[Deliver, ...]
-    trust: Mapping[str, str]
+    trust: JwkSet
     memo: Mapping[str, float]
     again_s: float | None

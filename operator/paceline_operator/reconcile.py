@@ -25,7 +25,7 @@ from paceline_operator.quarrels import CALM_S
 from paceline_operator.queue import Item, Urgency
 from paceline_operator.services import ROUNDS, Faulty, Services, Tools
 
-KEYS = "HopKeys"
+KEYS = "SigningKeys"
 _log = get_logger(__name__)
 
 

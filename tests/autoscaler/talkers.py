@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from paceline_autoscaler.signals import Link
-from paceline_core.auth import HopSigner, new_hop_key
+from paceline_core.auth import TokenSigner, new_signing_key
 from paceline_core.clock import ManualClock
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import (
@@ -24,7 +24,7 @@ from paceline_core.wire import (
     encode,
 )
 
-KEY = new_hop_key()
+KEY = new_signing_key()
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Talkers:
 
     def link(self) -> Link:
         http = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
-        return Link(http, HopSigner(KEY, "autoscaler"), self.clock)
+        return Link(http, TokenSigner(KEY, "autoscaler"), self.clock)
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         talker = self.by_host.get(request.url.netloc.decode())

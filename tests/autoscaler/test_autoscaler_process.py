@@ -26,8 +26,8 @@ from paceline_autoscaler.ledger import read, replay
 from paceline_autoscaler.loop import LEASE
 from paceline_cli.supervisor.api import make_app
 from paceline_cli.supervisor.store import Store
-from paceline_core.auth import HopVerifier, new_hop_key, trust_entry
-from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER
+from paceline_core.auth import InvalidToken, TokenVerifier, jwk_set, new_signing_key, public_jwk
+from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock, rfc3339
 from paceline_core.errors import NotFound
 from paceline_core.kube import Endpoint, Key, ScaleTarget, ServiceEndpoints, ServiceRef
@@ -73,7 +73,7 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.store = Store()
-        self.key = new_hop_key()
+        self.key = new_signing_key()
         self.row = ClassDemand.model_validate({"name": "interactive"})
         self.good = 0
         self.gateway_port = self.worker_port = 0
@@ -85,7 +85,7 @@ class Stage:
         config = {
             "listen": {"host": "127.0.0.1", "port": 0},
             "cluster": {"socket": str(self.folder / "s")},
-            "hop_key": str(self.folder / "key"),
+            "signing_key": str(self.folder / "key"),
             "gateways": [f"127.0.0.1:{self.gateway_port}"],
             "interval_s": 0.5,
             "ledger": str(self.folder / "ledger.jsonl"),
@@ -127,11 +127,13 @@ class Stage:
         return self.store.scales.get(POOL).replicas
 
     def gateway(self) -> FastAPI:
-        app, verifier = FastAPI(), HopVerifier(dict([trust_entry(self.key, "autoscaler")]), GATEWAY_AUDIENCE)
+        app, verifier = FastAPI(), TokenVerifier(jwk_set([public_jwk(self.key, "autoscaler")]), GATEWAY_AUDIENCE)
 
         @app.get("/internal/demand")
         async def demand(request: Request) -> Response:
-            if verifier.verify(request.headers.get(HEADER, ""), SystemClock().utc()) is None:
+            try:
+                verifier.verify(request.headers.get(HEADER, ""), SystemClock().utc())
+            except InvalidToken:
                 return Response(status_code=401)
             return StreamingResponse(self._demand())
 
@@ -260,7 +262,7 @@ async def ended(stage: Stage, **changes: Any) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"hop_key": "/does/not/exist"}, "hop_key: /does/not/exist cannot be read"),
+        ({"signing_key": "/does/not/exist"}, "signing_key: /does/not/exist cannot be read"),
         ({"gateways": []}, "gateways"),
         ({"interval": 3}, "interval"),
         ({"prometheus": {"url": "prometheus:9090"}}, "prometheus.url"),
@@ -284,7 +286,7 @@ async def test_a_port_in_use_is_one_line_and_status_two(stage: Stage) -> None:
 
 async def test_a_key_of_the_wrong_size_is_refused(stage: Stage) -> None:
     (stage.folder / "short").write_bytes(b"short")
-    status, line = await ended(stage, hop_key=str(stage.folder / "short"))
+    status, line = await ended(stage, signing_key=str(stage.folder / "short"))
     assert (status, "holds 5 bytes; a private key has 32" in line) == (2, True)
 
 

@@ -11,8 +11,8 @@ from paceline_autoscaler.now import anchored
 from paceline_autoscaler.signals import Gateways, Workers, resolve
 from paceline_autoscaler.signals.streams import Streams
 from paceline_autoscaler.signals.workers import load_of
-from paceline_core.auth import HopVerifier, trust_entry
-from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER
+from paceline_core.auth import TokenVerifier, jwk_set, public_jwk
+from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.kube import Endpoint, Key, ServiceEndpoints
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import DemandReport, KVLoad, StepTime, WorkerState
@@ -64,9 +64,10 @@ async def test_a_reader_shows_a_token_for_its_audience(talkers: Talkers, reader:
     reader.streams.follow([PLACE])
     await eventually(lambda: bool(reader.lines))
     token = talkers["one:1"].readers[0].headers[HEADER]
-    hop = HopVerifier(dict([trust_entry(KEY, "autoscaler")]), GATEWAY_AUDIENCE).verify(token, talkers.clock.utc())
-    assert hop is not None
-    assert hop.issuer == "autoscaler"
+    claims = TokenVerifier(jwk_set([public_jwk(KEY, "autoscaler")]), GATEWAY_AUDIENCE).verify(
+        token, talkers.clock.utc()
+    )
+    assert claims.issuer == "autoscaler"
 
 
 async def test_a_cut_stream_is_opened_again(talkers: Talkers, reader: Reader) -> None:

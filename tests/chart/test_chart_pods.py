@@ -69,12 +69,12 @@ def test_every_process_finds_its_file_where_it_is_mounted() -> None:
 def test_keys_come_from_folders_that_the_kubelet_refreshes() -> None:
     for part in ("autoscaler", "gateway"):
         spec = dict(rendered().pods())[f"paceline-{part}"]
-        [hop] = [mount for mount in spec["containers"][0]["volumeMounts"] if mount["name"] == "hop"]
-        [volume] = [volume for volume in spec["volumes"] if volume["name"] == "hop"]
-        assert rendered().config(part)["hop_key"] == f"{hop['mountPath']}/hop.key"
-        assert "subPath" not in hop
-        assert volume["secret"] == {"secretName": f"paceline-hop-{part}", "defaultMode": 0o440}
-    assert "hop" not in {volume["name"] for volume in dict(rendered().pods())["paceline-operator"]["volumes"]}
+        [mounted] = [mount for mount in spec["containers"][0]["volumeMounts"] if mount["name"] == "signing-key"]
+        [volume] = [volume for volume in spec["volumes"] if volume["name"] == "signing-key"]
+        assert rendered().config(part)["signing_key"] == f"{mounted['mountPath']}/signing.key"
+        assert "subPath" not in mounted
+        assert volume["secret"] == {"secretName": f"paceline-signing-key-{part}", "defaultMode": 0o440}
+    assert "signing-key" not in {volume["name"] for volume in dict(rendered().pods())["paceline-operator"]["volumes"]}
 
 
 def test_what_listens_is_what_is_probed_and_what_the_services_lead_to() -> None:

@@ -30,7 +30,7 @@ RIGHTS = {
             "serviceaccounts[paceline-worker]": MEND,
             "configmaps": NEW,
             "configmaps[paceline-trust]": MEND,
-            "configmaps[paceline-hop-keys]": MEND,
+            "configmaps[paceline-signing-keys]": MEND,
             "policy/poddisruptionbudgets": KEEP,
             "networking.k8s.io/networkpolicies": NEW,
             "networking.k8s.io/networkpolicies[paceline-workers]": MEND,
@@ -40,8 +40,8 @@ RIGHTS = {
         CLUSTER: {"paceline.dev/acceleratorprofiles": WATCH, "paceline.dev/acceleratorprofiles/status": "patch"},
         HOME: {
             "secrets": "create",
-            "secrets[paceline-hop-gateway]": "patch",
-            "secrets[paceline-hop-autoscaler]": "patch",
+            "secrets[paceline-signing-key-gateway]": "patch",
+            "secrets[paceline-signing-key-autoscaler]": "patch",
             "coordination.k8s.io/leases": "create",
             "coordination.k8s.io/leases[paceline-operator]": "get update",
         },
@@ -100,7 +100,7 @@ def test_in_listed_namespaces_the_operator_keeps_its_trust_file_at_home_and_only
     at_home = granted(rendered("in two namespaces"), "Role", "operator")
     more = {name: verbs for name, verbs in at_home.items() if name not in RIGHTS["operator"][HOME]}
     assert more.pop("configmaps") == NEW
-    assert {more.pop(f"configmaps[{name}]") for name in ("paceline-trust", "paceline-hop-keys")} == {MEND}
+    assert {more.pop(f"configmaps[{name}]") for name in ("paceline-trust", "paceline-signing-keys")} == {MEND}
     assert set(more.values()) == {WATCH}
     assert more.keys() < RIGHTS["operator"][SERVICES].keys()
 
@@ -137,8 +137,8 @@ def test_signing_keys_and_passwords_are_mounted_by_name(form: str) -> None:
         if "volumes" in spec
     }
     redis = {"redis-password"} if form == "with everything said" else set()
-    assert mounted.pop("paceline-gateway") == {"paceline-hop-gateway"} | redis
-    assert mounted.pop("paceline-autoscaler") == {"paceline-hop-autoscaler"}
+    assert mounted.pop("paceline-gateway") == {"paceline-signing-key-gateway"} | redis
+    assert mounted.pop("paceline-autoscaler") == {"paceline-signing-key-autoscaler"}
     assert set().union(*mounted.values()) == set()
 
 

@@ -92,7 +92,7 @@ def test_a_log_line_loses_what_could_be_a_prompt() -> None:
     [
         ("key pl_abcdefgh_" + "a" * 32, f"key pl_{HIDDEN}"),
         ("Authorization: Bearer abcdefghijkl", f"Authorization: {HIDDEN} {HIDDEN}"),
-        ("x-paceline-hop: abc.def.ghi more", f"x-paceline-hop: {HIDDEN} more"),
+        ("x-paceline-internal-token: abc.def.ghi more", f"x-paceline-internal-token: {HIDDEN} more"),
         ("token eyJhbGciOiJFZERTQSJ9.eyJhdWQi.c2ln end", f"token {HIDDEN} end"),
         ("https://user:pass@prometheus.example.com/x", f"https://{HIDDEN}@prometheus.example.com/x"),
         ("hf_abcdefghijklmnop and sk-abcdefghijklmnop", f"{HIDDEN} and {HIDDEN}"),

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from paceline_cli.supervisor.part import PartSpec
 from paceline_cli.supervisor.ports import PortPool
 from paceline_cli.supervisor.rundir import run_dir
 from paceline_cli.supervisor.site import HOST, NAMESPACE, Site
-from paceline_core.auth import HopSigner, HopVerifier
+from paceline_core.auth import InvalidToken, TokenSigner, TokenVerifier
 from paceline_core.clock import ManualClock
 from paceline_core.config import load
 from paceline_core.kube import Endpoint, Key, ServiceEndpoints
@@ -45,7 +46,7 @@ def test_the_gateway_reads_its_file(site: Site) -> None:
     part = control.gateway(site, PORTS)
     config = load(GatewayConfig, file_of(part))
     assert (config.listen.port, config.admin.port, config.cluster.socket) == (8000, 8001, site.run.socket)
-    assert len(config.hop_key.read_bytes()) == 32
+    assert len(config.signing_key.read_bytes()) == 32
     assert part.grace_s > config.drain_s
     assert part.argv[-1] == "paceline_gateway.main"
 
@@ -69,16 +70,16 @@ def test_without_prometheus_the_autoscaler_is_told_of_none(site: Site) -> None:
 
 
 @pytest.mark.parametrize("signer", hops.SIGNERS)
-def test_the_trust_file_knows_every_signer(site: Site, signer: str) -> None:
+def test_the_trust_bundle_knows_every_signer(site: Site, signer: str) -> None:
     now = site.clock.utc()
-    token = HopSigner(hops.key_path(site.run, signer).read_bytes(), signer).token("default/chat", now)
-    trust = yaml.safe_load(hops.trust_path(site.run).read_text())
-    hop = HopVerifier(trust, "default/chat").verify(token, now)
-    assert hop is not None
-    assert hop.issuer == signer
+    token = TokenSigner(hops.key_path(site.run, signer).read_bytes(), signer).token("default/chat", now)
+    trust = json.loads(hops.trust_bundle_path(site.run).read_text())
+    claims = TokenVerifier(trust, "default/chat").verify(token, now)
+    assert claims.issuer == signer
     other = next(name for name in hops.SIGNERS if name != signer)
-    forged = HopSigner(hops.key_path(site.run, signer).read_bytes(), other).token("default/chat", now)
-    assert HopVerifier(trust, "default/chat").verify(forged, now) is None
+    forged = TokenSigner(hops.key_path(site.run, signer).read_bytes(), other).token("default/chat", now)
+    with pytest.raises(InvalidToken, match="wrong_issuer"):
+        TokenVerifier(trust, "default/chat").verify(forged, now)
 
 
 def test_prometheus_scrapes_the_parts_and_the_workers_that_there_are(site: Site) -> None:

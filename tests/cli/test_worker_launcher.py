@@ -47,7 +47,7 @@ def launching(run: RunDir, folder: Path, **spec: Any) -> Launcher:
     found = validate(document)
     assert isinstance(found, InferenceService)
     site = Site(run, PortPool(HOST), ManualClock(), Nobody(), "http://127.0.0.1:8000", "DEBUG")
-    return Launcher(site, {CHAT: resolve(found)}, folder / "trust.yaml")
+    return Launcher(site, {CHAT: resolve(found)}, folder / "jwks.json")
 
 
 SPILLING = {"kvCache": {"hostOffloadBytes": "1Gi", "diskOffloadBytes": "8Gi"}}

@@ -248,12 +248,13 @@ def test_a_wrong_configuration_is_one_clear_line_and_status_two(tmp_path: Path, 
     assert "kubeconfig" in running.lines
 
 
-def test_hop_keys_are_made_and_trusted_without_a_right_to_read_secrets(place: Home) -> None:
+def test_signing_keys_are_made_and_trusted_without_a_right_to_read_secrets(place: Home) -> None:
     kubectl = place.bench.kubectl.within(place.namespace)
     with place.operator() as running:
         running.await_calm()
         await_true(
-            "a key is there", lambda: "hop.key" in kubectl("get", "secret", "paceline-hop-gateway", "-o", "yaml")
+            "a key is there",
+            lambda: "signing.key" in kubectl("get", "secret", "paceline-signing-key-gateway", "-o", "yaml"),
         )
         await_true("both are trusted", lambda: _trusted(place) == 2)
 
@@ -261,4 +262,4 @@ def test_hop_keys_are_made_and_trusted_without_a_right_to_read_secrets(place: Ho
 def _trusted(place: Home) -> int:
     """How many keys the pods beside the operator are told of."""
     found = children(place.bench, place.namespace).get(("ConfigMap", "paceline-trust"), {})
-    return str(found.get("data", {}).get("trust.yaml", "")).count(":")
+    return len(json.loads(found.get("data", {}).get("jwks.json", '{"keys": []}'))["keys"])

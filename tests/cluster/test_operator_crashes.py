@@ -34,7 +34,7 @@ Children = dict[tuple[str, str], dict[str, Any]]
 def place(apiserver: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     with home(apiserver, tmp_path_factory.mktemp("crashes")) as made:
         with made.operator() as running:
-            running.await_calm()  # hop keys are made once and are no part of what is counted
+            running.await_calm()  # signing keys are made once and are no part of what is counted
             running.stop()
         yield made
 

@@ -9,8 +9,8 @@ from tests.cluster.harness.commands import Kubectl
 from tests.cluster.harness.workbench import Workbench
 from tests.operator_plans.plan_factories import SETTINGS, service
 
-from paceline_core.auth import HopSigner, new_hop_key, trust_entry
-from paceline_core.auth.hop import HEADER
+from paceline_core.auth import TokenSigner, jwk_set, new_signing_key, public_jwk
+from paceline_core.auth.internal_token import HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.launch import build
 from paceline_core.objects import InferenceService, read, resolve
@@ -39,16 +39,16 @@ def pod(name: str) -> dict[str, Any]:
 
 def trusting(key: bytes) -> dict[str, Any]:
     """What the operator shares with a namespace's workers: whose tokens they take."""
-    data = {TRUST_FILE: json.dumps(dict([trust_entry(key, "gateway")]))}
+    data = {TRUST_FILE: json.dumps(jwk_set([public_jwk(key, "gateway")]))}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": TRUST}, "data": data}
 
 
 def test_a_pod_writes_its_pages_into_its_volume(cluster: Workbench, kubectl: Kubectl, namespace: str) -> None:
-    key = new_hop_key()
+    key = new_signing_key()
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}}
     kubectl.apply(account, trusting(key), pod("spilling"))
     kubectl("wait", "--for=condition=Ready", "pod/spilling", "--timeout=120s", limit_s=130)
-    token = {HEADER: HopSigner(key, "gateway").token("team/chat", SystemClock().utc())}
+    token = {HEADER: TokenSigner(key, "gateway").token("team/chat", SystemClock().utc())}
     with httpx.Client(base_url=cluster.pod(namespace, "spilling", PORT), headers=token, timeout=60) as worker:
         for number in range(6):
             prompt = [(place * 7 + number) % 1500 + 1 for place in range(240)]

@@ -149,16 +149,16 @@ def reported(kind: str, spec: Manifest) -> Case:
 
 
 def forget_keys(stage: Stage) -> None:
-    stage.bench.kubectl.within(stage.place.namespace)("delete", "configmap", "paceline-hop-keys")
+    stage.bench.kubectl.within(stage.place.namespace)("delete", "configmap", "paceline-signing-keys")
 
 
 def forget_keys_and_secret(stage: Stage) -> None:
-    stage.bench.kubectl.within(stage.place.namespace)("delete", "secret", "paceline-hop-gateway")
+    stage.bench.kubectl.within(stage.place.namespace)("delete", "secret", "paceline-signing-key-gateway")
     forget_keys(stage)
 
 
 def keys_are_active(stage: Stage) -> bool:
-    found = stage.read("ConfigMap", "paceline-hop-keys", stage.place.namespace).get("data", {})
+    found = stage.read("ConfigMap", "paceline-signing-keys", stage.place.namespace).get("data", {})
     return str(found.get("keys.json", "")).count('"active"') == 2
 
 
@@ -211,7 +211,7 @@ CASES = {
     ("configmaps", "create"): NEW,
     ("configmaps", "patch"): NEW,
     ("configmaps", "delete"): LAST_GONE,
-    ("configmaps", "get"): stranger("ConfigMap", "paceline-trust", "v1", data={"trust.yaml": "{}"}),
+    ("configmaps", "get"): stranger("ConfigMap", "paceline-trust", "v1", data={"jwks.json": "{}"}),
     ("networkpolicies", "create"): NEW,
     ("networkpolicies", "patch"): NEW,
     ("networkpolicies", "delete"): LAST_GONE,
@@ -226,8 +226,8 @@ CASES = {
     ("acceleratorprofiles/status", "patch"): reported(
         "AcceleratorProfile", {"memory": "32Gi", "bandwidth": "40.5G", "teraflops": {"fp32": 0.5}}
     ),
-    ("secrets", "patch"): Case(forget_keys, counted("HopKeys"), keys_are_active),
-    ("secrets", "create"): Case(forget_keys_and_secret, counted("HopKeys"), keys_are_active),
+    ("secrets", "patch"): Case(forget_keys, counted("SigningKeys"), keys_are_active),
+    ("secrets", "create"): Case(forget_keys_and_secret, counted("SigningKeys"), keys_are_active),
     ("leases", "get"): Case(nothing, stands_by, leads),
     ("leases", "update"): Case(nothing, stands_by, leads),
     ("leases", "create"): Case(lose_the_lease, stands_by, leads),

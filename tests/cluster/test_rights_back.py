@@ -23,7 +23,7 @@ from tests.cluster.harness.workbench import Workbench
 from tests.cluster.operators import Home, await_true, children, home, service
 from tests.cluster.rights import MENDED_S, TOLD_S, Manifest, Roles, Stage, bound, changed, may
 
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 from paceline_core.kube import key_namespace_of
 
 pytestmark = pytest.mark.real
@@ -78,12 +78,12 @@ def running(place: Home, name: str, **config: Any) -> Iterator[Part]:
     made = yaml.safe_load(place.bench.kubeconfig.read_text())
     made["users"] = [{"name": entry["name"], "user": {"token": token}} for entry in made["users"]]
     (folder / "kubeconfig").write_text(yaml.safe_dump(made))
-    (folder / "hop.key").write_bytes(new_hop_key())
-    (folder / "trust.yaml").write_text("{}\n")
+    (folder / "signing.key").write_bytes(new_signing_key())
+    (folder / "jwks.json").write_text('{"keys": []}')
     body = {
         "cluster": {"kubeconfig": str(folder / "kubeconfig")},
         "namespace": place.namespace,
-        "hop_key": str(folder / "hop.key"),
+        "signing_key": str(folder / "signing.key"),
         "listen": {"host": "127.0.0.1", "port": 0},
         **config,
     }
@@ -157,11 +157,11 @@ def test_an_operator_that_lost_every_right_leads_and_works_again(place: Home, ap
 
 
 def test_a_gateway_that_may_read_nothing_reads_everything_when_it_may(place: Home, api: httpx.Client) -> None:
-    (place.folder / "trust.yaml").write_text("{}\n")
+    (place.folder / "jwks.json").write_text('{"keys": []}')
     options = {
         "admin": {"host": "127.0.0.1", "port": 0},
         "key_namespace": key_namespace_of(place.namespace),
-        "trust": str(place.folder / "trust.yaml"),
+        "trust_bundle": str(place.folder / "jwks.json"),
     }
     with taken(place, api, "gateway") as rights, running(place, "gateway", **options) as gateway:
         await_true("it says so", lambda: gateway.get("/readyz").text.count("is forbidden: ") >= 4, MENDED_S)

@@ -78,7 +78,7 @@ def test_only_the_gateway_reads_secrets_and_only_where_tenants_keys_are(
 
 def test_the_operator_reads_not_even_the_secrets_that_it_writes(api: httpx.Client, place: Home) -> None:
     user = place.user
-    for name in ("paceline-hop-gateway", "paceline-hop-autoscaler"):
+    for name in ("paceline-signing-key-gateway", "paceline-signing-key-autoscaler"):
         assert may(api, user, "patch", "", "secrets", place.namespace, name)
         assert not any(may(api, user, verb, "", "secrets", place.namespace, name) for verb in (*READ, "delete"))
     assert not may(api, user, "patch", "", "secrets", place.namespace, "anything-else")

@@ -44,7 +44,7 @@ HOLDERS = {
             (TEAM, "patch", "configmaps", "paceline-trust"),
             (TEAM, "delete", "networking.k8s.io/networkpolicies", "paceline-workers"),
             (HOME, "create", "secrets", ""),
-            (HOME, "patch", "secrets", "paceline-hop-gateway"),
+            (HOME, "patch", "secrets", "paceline-signing-key-gateway"),
             (ALL, "patch", "paceline.dev/inferenceservices/status", ""),
         ),
         (
@@ -103,7 +103,7 @@ HOLDERS = {
             (KEYS, "create", "secrets", ""),
             (KEYS, "patch", "secrets", ""),
             (KEYS, "delete", "secrets", ""),
-            (HOME, "get", "secrets", "paceline-hop-gateway"),
+            (HOME, "get", "secrets", "paceline-signing-key-gateway"),
             (HOME, "get", "secrets", "redis-password"),
             (HOME, "get", "configmaps", "paceline-trust"),
             (TEAM, "patch", "paceline.dev/tenants/status", ""),
@@ -153,7 +153,7 @@ def test_a_tokens_holder_may_do_what_the_page_says_and_not_what_it_denies(
 
 
 @pytest.mark.parametrize("verb", ["create", "patch", "delete"])
-@pytest.mark.parametrize("name", ["paceline-trust", "paceline-hop-keys", "paceline-gateway", "paceline-scaling"])
+@pytest.mark.parametrize("name", ["paceline-trust", "paceline-signing-keys", "paceline-gateway", "paceline-scaling"])
 def test_of_pacelines_own_configmaps_the_autoscaler_writes_learned_state_alone(
     api: httpx.Client, place: Home, name: str, verb: str
 ) -> None:

@@ -10,8 +10,8 @@ from tests.gateway.stand import Stand
 from tests.gateway.worker_double import SERVICE
 from tests.worker.processes import HTTP, WorkerProcess
 
-from paceline_core.auth import HopSigner
-from paceline_core.auth.hop import HEADER
+from paceline_core.auth import TokenSigner
+from paceline_core.auth.internal_token import HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.kube import Endpoint
 from paceline_core.wire import LoadReport, decode
@@ -25,12 +25,12 @@ class Replica:
     """One worker process, by the name that the gateway knows it by."""
 
     def __init__(
-        self, folder: Path, name: str, hop_key: bytes, environ: Mapping[str, str] = _NONE, **changes: Any
+        self, folder: Path, name: str, signing_key: bytes, environ: Mapping[str, str] = _NONE, **changes: Any
     ) -> None:
         folder.mkdir()
         self.name = name
-        self._hop_key = hop_key
-        self.process = WorkerProcess(folder, None, {"service": SERVICE, "name": name} | changes, environ, hop_key)
+        self._signing_key = signing_key
+        self.process = WorkerProcess(folder, None, {"service": SERVICE, "name": name} | changes, environ, signing_key)
 
     @property
     def endpoint(self) -> Endpoint:
@@ -39,18 +39,18 @@ class Replica:
         return Endpoint(self.name, "main", "stable", "r1", "127.0.0.1", port, ready=True)
 
     @property
-    def hop(self) -> dict[str, str]:
+    def gateway_headers(self) -> dict[str, str]:
         """A gateway's header."""
-        return {HEADER: HopSigner(self._hop_key, "gateway").token(SERVICE, SystemClock().utc())}
+        return {HEADER: TokenSigner(self._signing_key, "gateway").token(SERVICE, SystemClock().utc())}
 
     def load(self) -> LoadReport:
         """How it says it is."""
-        with HTTP.stream("GET", f"{self.process.url}/internal/load", headers=self.hop) as answer:
+        with HTTP.stream("GET", f"{self.process.url}/internal/load", headers=self.gateway_headers) as answer:
             return decode(LoadReport, next(answer.iter_lines()).encode())
 
     def evacuate(self) -> int:
         """Ask it to give up what it has; how many streams that was."""
-        answer = HTTP.post(f"{self.process.url}/internal/evacuate", json={"v": 1}, headers=self.hop)
+        answer = HTTP.post(f"{self.process.url}/internal/evacuate", json={"v": 1}, headers=self.gateway_headers)
         moved: int = answer.raise_for_status().json()["moved"]
         return moved
 
@@ -62,10 +62,10 @@ class Replica:
 
 @contextlib.contextmanager
 def replicas(
-    folder: Path, count: int, hop_key: bytes, environ: Mapping[str, str] = _NONE, **changes: Any
+    folder: Path, count: int, signing_key: bytes, environ: Mapping[str, str] = _NONE, **changes: Any
 ) -> Iterator[list[Replica]]:
     """So many, all ready; ended at the end. `environ` is on top of ours."""
-    made = [Replica(folder / f"w{index}", f"w{index}", hop_key, environ, **changes) for index in range(count)]
+    made = [Replica(folder / f"w{index}", f"w{index}", signing_key, environ, **changes) for index in range(count)]
     try:
         for replica in made:
             replica.process.ready()

@@ -14,8 +14,8 @@ from tests.gateway import manifests
 from tests.gateway.cluster_double import ClusterDouble
 from tests.gateway.worker_double import SERVICE, WorkerDouble
 
-from paceline_core.auth import HopSigner, new_hop_key, trust_entry
-from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER
+from paceline_core.auth import TokenSigner, jwk_set, new_signing_key, public_jwk
+from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.config import Listen
 from paceline_core.kube import Endpoint
@@ -39,7 +39,7 @@ class Stand:
     client: httpx.AsyncClient
     admin: httpx.AsyncClient
     key: str
-    hop_key: bytes
+    signing_key: bytes
     port: int
     autoscaler: bytes
     stop: asyncio.Event
@@ -55,9 +55,9 @@ class Stand:
         """These are the service's workers now."""
         self.cluster.serve(service, *(worker.endpoint for worker in workers))
 
-    def hop(self, audience: str = GATEWAY_AUDIENCE) -> dict[str, str]:
+    def autoscaler_headers(self, audience: str = GATEWAY_AUDIENCE) -> dict[str, str]:
         """The autoscaler's header."""
-        return {HEADER: HopSigner(self.autoscaler, "autoscaler").token(audience, SystemClock().utc())}
+        return {HEADER: TokenSigner(self.autoscaler, "autoscaler").token(audience, SystemClock().utc())}
 
     async def workers(self, service: str = SERVICE) -> list[dict[str, Any]]:
         """What the gateway believes of a service's workers."""
@@ -112,21 +112,22 @@ async def gateway(
     limits: dict[str, Any] | None = None,
     drain_s: float = 5.0,
     settle_s: float = 0.0,
-    hop_key: bytes | None = None,
+    signing_key: bytes | None = None,
     cluster: ClusterDouble | None = None,
     outlets: Outlets | None = None,
     **more: Any,
 ) -> AsyncIterator[Stand]:
-    """Start one with a service, a tenant and a key; always stops. Two of one cluster share it and the hop key."""
-    key_file, trust = directory / "hop.key", directory / "trust.yaml"
-    autoscaler = new_hop_key()
-    hop_key = hop_key or new_hop_key()
-    key_file.write_bytes(hop_key)
-    signers = {"autoscaler": autoscaler, "gateway": hop_key}
-    trust.write_text(json.dumps(dict(trust_entry(private, signer) for signer, private in signers.items())))
+    """Start one with a service, a tenant and a key; always stops. Two of one cluster share it and the signing key."""
+    key_file, trust = directory / "signing.key", directory / "jwks.json"
+    autoscaler = new_signing_key()
+    signing_key = signing_key or new_signing_key()
+    key_file.write_bytes(signing_key)
+    signers = {"autoscaler": autoscaler, "gateway": signing_key}
+    trust.write_text(json.dumps(jwk_set(public_jwk(private, signer) for signer, private in signers.items())))
     config = GatewayConfig(
         listen=Listen(port=0), admin=Listen(port=0), cluster=ClusterConfig(socket=directory / "none.sock"),
-        hop_key=key_file, trust=trust, settle_s=settle_s, drain_s=drain_s, limits=Limits(**(limits or {})), **more,
+        signing_key=key_file, trust_bundle=trust,
+        settle_s=settle_s, drain_s=drain_s, limits=Limits(**(limits or {})), **more,
     )  # fmt: skip
     cluster = cluster or ClusterDouble()
     secret, key = manifests.key()
@@ -142,7 +143,7 @@ async def gateway(
         plain_client(base_url=base, headers=headers) as client,
         plain_client(base_url=f"http://127.0.0.1:{admin}") as inside,
     ):
-        stand = Stand(cluster, process, client, inside, key, hop_key, port, autoscaler, stop, cut, run)
+        stand = Stand(cluster, process, client, inside, key, signing_key, port, autoscaler, stop, cut, run)
         await until(lambda: _is_ready(inside))
         try:
             yield stand

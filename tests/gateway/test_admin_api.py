@@ -17,8 +17,8 @@ from tests.gateway.stand import CHAT, PATIENCE_S, STREAM, Stand, gateway, plain_
 from tests.gateway.test_gateway_process import Running, configuration, running
 from tests.gateway.worker_double import Script
 
-from paceline_core.auth import HopSigner, new_hop_key, trust_entry
-from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER
+from paceline_core.auth import TokenSigner, jwk_set, new_signing_key, public_jwk
+from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock
 from paceline_gateway.admin.views import Drain, LogLevel, Page, Queues, Services, Tenants, Workers
 
@@ -27,7 +27,7 @@ VIEWS: dict[str, type[Page]] = {"tenants": Tenants, "queues": Queues, "workers":
 
 
 def authority(key: bytes, issuer: str = "admin", audience: str = GATEWAY_AUDIENCE) -> dict[str, str]:
-    return {HEADER: HopSigner(key, issuer).token(audience, SystemClock().utc())}
+    return {HEADER: TokenSigner(key, issuer).token(audience, SystemClock().utc())}
 
 
 async def stage(stand: Stand) -> Drain:
@@ -111,17 +111,17 @@ async def test_other_routes_and_methods_are_refused_in_the_form_of_all_errors(
 
 
 async def test_without_authority_nothing_is_changed(stand: Stand) -> None:
-    mine = stand.hop_key
+    mine = stand.signing_key
     strangers: list[dict[str, Any]] = [
         {},
         {HEADER: "nonsense"},
         {HEADER: b"\xe9.\xe9"},
         {"authorization": f"Bearer {stand.key}"},
-        authority(new_hop_key()),
+        authority(new_signing_key()),
         authority(mine, "gateway"),
         authority(mine, "autoscaler"),
         authority(mine, audience="default/chat"),
-        stand.hop(),
+        stand.autoscaler_headers(),
         authority(stand.autoscaler),
     ]
     for headers in strangers:
@@ -148,7 +148,7 @@ async def test_without_authority_nothing_is_changed(stand: Stand) -> None:
     ],
 )
 async def test_a_wrong_log_level_names_the_field_and_the_fix(stand: Stand, body: bytes, param: str | None) -> None:
-    answer = await stand.admin.put("/v1/log-level", content=body, headers=authority(stand.hop_key))
+    answer = await stand.admin.put("/v1/log-level", content=body, headers=authority(stand.signing_key))
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (400, "invalid_request", param)
     assert "10m" in error["message"] or param == "duration"
@@ -162,7 +162,7 @@ async def test_a_huge_body_is_refused_before_it_is_read(stand: Stand) -> None:
     held: list[httpx.Response] = []
     for content in (b" " * 4_000_000, endless()):
         for method, path in (("PUT", "/v1/log-level"), ("POST", "/v1/drain")):
-            held.append(await stand.admin.request(method, path, content=content, headers=authority(stand.hop_key)))
+            held.append(await stand.admin.request(method, path, content=content, headers=authority(stand.signing_key)))
             if not isinstance(content, bytes):
                 break
     assert [(answer.status_code, answer.json()["error"]["code"]) for answer in held] == [(413, "request_too_large")] * 3
@@ -179,7 +179,7 @@ async def test_a_drain_that_was_asked_for_finishes_streams_refuses_new_work_and_
     stream = asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM))
     await until(lambda: len(worker.seen) == 1)
     for _ in range(2):
-        answer = await stand.admin.post("/v1/drain", headers=authority(stand.hop_key))
+        answer = await stand.admin.post("/v1/drain", headers=authority(stand.signing_key))
         assert answer.status_code == 202
         assert answer.json()["stage"] in {"settling", "draining"}
     await until(lambda: _draining(stand))
@@ -203,7 +203,7 @@ async def _draining(stand: Stand) -> bool:
 
 async def test_while_it_settles_the_drain_says_how_long_that_takes(tmp_path: Path) -> None:
     async with gateway(tmp_path, settle_s=60.0) as stand:
-        await stand.admin.post("/v1/drain", headers=authority(stand.hop_key))
+        await stand.admin.post("/v1/drain", headers=authority(stand.signing_key))
         await until(lambda: _settling(stand))
         left_s = (await stage(stand)).left_s
         assert left_s is not None
@@ -217,8 +217,8 @@ async def _settling(stand: Stand) -> bool:
 def trusting(directory: Path, **more: object) -> Path:
     """The file of a gateway that believes its own key, as every installed one does."""
     path = configuration(directory, **more)
-    kid, known = trust_entry((directory / "hop.key").read_bytes(), "gateway")
-    (directory / "trust.yaml").write_text(f"{kid}: {known}\n")
+    known = public_jwk((directory / "signing.key").read_bytes(), "gateway")
+    (directory / "jwks.json").write_text(json.dumps(jwk_set([known])))
     return path
 
 
@@ -232,7 +232,7 @@ async def log(started: Running) -> list[str]:
 @pytest.mark.parametrize(("level", "told"), [("error", False), ("info", True)])
 async def test_the_log_level_decides_what_is_logged_from_then_on(tmp_path: Path, level: str, told: bool) -> None:
     async with running(trusting(tmp_path)) as started, plain_client() as client:
-        base, who = f"http://127.0.0.1:{started.admin}", authority((tmp_path / "hop.key").read_bytes())
+        base, who = f"http://127.0.0.1:{started.admin}", authority((tmp_path / "signing.key").read_bytes())
         assert (await client.get(f"{base}/v1/log-level")).json() == {"level": "info", "usual": "info", "left_s": None}
         answer = await client.put(f"{base}/v1/log-level", json={"level": level}, headers=who)
         assert answer.json() == {"level": level, "usual": "info", "left_s": None}
@@ -243,7 +243,7 @@ async def test_the_log_level_decides_what_is_logged_from_then_on(tmp_path: Path,
 
 async def test_a_log_level_for_a_while_ends_by_itself(tmp_path: Path) -> None:
     async with running(trusting(tmp_path)) as started, plain_client() as client:
-        url, who = f"http://127.0.0.1:{started.admin}/v1/log-level", authority((tmp_path / "hop.key").read_bytes())
+        url, who = f"http://127.0.0.1:{started.admin}/v1/log-level", authority((tmp_path / "signing.key").read_bytes())
 
         async def level() -> LogLevel:
             return LogLevel.model_validate_json((await client.get(url)).content)

@@ -10,8 +10,8 @@ from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, PATIENCE_S, Stand, until
 from tests.gateway.worker_double import Script
 
-from paceline_core.auth import HopSigner, new_hop_key
-from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER
+from paceline_core.auth import TokenSigner, new_signing_key
+from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.registry import METRICS
 from paceline_core.wire import ClassDemand, DemandReport, decode
@@ -66,20 +66,20 @@ async def test_a_changed_promise_is_shown_and_the_old_one_forgotten(stand: Stand
 
 
 async def test_demand_is_for_the_autoscaler_alone(stand: Stand) -> None:
-    stranger = HopSigner(new_hop_key(), "autoscaler")
+    stranger = TokenSigner(new_signing_key(), "autoscaler")
     now = SystemClock().utc()
     for headers in ({}, {HEADER: "x"}, {HEADER: stranger.token(GATEWAY_AUDIENCE, now)}):
         response = await stand.admin.get("/internal/demand", headers=headers)
         assert (response.status_code, response.json()["error"]["code"]) == (401, "invalid_api_key")
     for headers in (
-        stand.hop("default/chat"),
-        {HEADER: HopSigner(stand.hop_key, "autoscaler").token(GATEWAY_AUDIENCE, now)},
+        stand.autoscaler_headers("default/chat"),
+        {HEADER: TokenSigner(stand.signing_key, "autoscaler").token(GATEWAY_AUDIENCE, now)},
     ):
         assert (await stand.admin.get("/internal/demand", headers=headers)).status_code == 401
 
 
 async def test_a_held_request_is_reported_at_once(stand: Stand) -> None:
-    async with stand.admin.stream("GET", "/internal/demand", headers=stand.hop()) as response:
+    async with stand.admin.stream("GET", "/internal/demand", headers=stand.autoscaler_headers()) as response:
         lines = reports(response)
         first = await anext(lines)
         assert interactive(first) is None
@@ -101,7 +101,7 @@ async def test_demand_counts_what_was_answered(stand: Stand, make_worker: MakeWo
     await stand.ready()
     for body in (CHAT, CHAT | {"stream": True}, CHAT | {"model": "nonsense"}):
         await stand.client.post("/v1/chat/completions", json=body)
-    async with stand.admin.stream("GET", "/internal/demand", headers=stand.hop()) as response:
+    async with stand.admin.stream("GET", "/internal/demand", headers=stand.autoscaler_headers()) as response:
         report = await anext(reports(response))
     seen = interactive(report)
     assert seen is not None

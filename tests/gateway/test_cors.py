@@ -98,7 +98,9 @@ def test_a_page_may_read_every_field_that_an_answer_may_carry() -> None:
 
 @pytest.mark.parametrize("origin", ["chrome-extension://abcdef", "tauri://localhost", "http://localhost:3000", "*"])
 def test_origins_are_taken_as_browsers_send_them(origin: str, tmp_path: Path) -> None:
-    policy = CorsPolicy(frozenset(GatewayConfig(hop_key=tmp_path, trust=tmp_path, cors_origins=(origin,)).cors_origins))
+    policy = CorsPolicy(
+        frozenset(GatewayConfig(signing_key=tmp_path, trust_bundle=tmp_path, cors_origins=(origin,)).cors_origins)
+    )
     assert policy.allows({b"origin": origin.encode()})
 
 
@@ -116,4 +118,4 @@ def test_origins_are_taken_as_browsers_send_them(origin: str, tmp_path: Path) ->
 )
 def test_what_is_no_origin_is_refused_by_name(origin: str, tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="cors_origins"):
-        GatewayConfig(hop_key=tmp_path, trust=tmp_path, cors_origins=(origin,))
+        GatewayConfig(signing_key=tmp_path, trust_bundle=tmp_path, cors_origins=(origin,))

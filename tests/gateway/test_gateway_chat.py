@@ -11,8 +11,8 @@ from tests.gateway.stand import CHAT, Stand, until
 from tests.gateway.worker_double import Script
 
 from paceline_core import __version__
-from paceline_core.auth import HopVerifier, trust_entry
-from paceline_core.auth.hop import HEADER
+from paceline_core.auth import TokenVerifier, jwk_set, public_jwk
+from paceline_core.auth.internal_token import HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.wire import PREFIX
 from paceline_gateway.routing.prefix_keys import prefix_keys
@@ -72,10 +72,9 @@ async def test_the_worker_is_told_who_asks_and_believes_it(stand: Stand, make_wo
     assert (seen.headers["x-paceline-class"], seen.headers["x-paceline-tenant"]) == ("batch", "team")
     assert seen.headers["traceparent"] == trace
     assert int(seen.headers["x-paceline-deadline-ms"]) > 1000
-    verifier = HopVerifier(dict([trust_entry(stand.hop_key, "gateway")]), "default/chat")
-    hop = verifier.verify(seen.headers[HEADER], SystemClock().utc())
-    assert hop is not None
-    assert hop.issuer == "gateway"
+    verifier = TokenVerifier(jwk_set([public_jwk(stand.signing_key, "gateway")]), "default/chat")
+    claims = verifier.verify(seen.headers[HEADER], SystemClock().utc())
+    assert claims.issuer == "gateway"
     assert "authorization" not in seen.headers
     assert "cookie" not in seen.headers
 

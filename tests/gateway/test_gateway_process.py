@@ -20,7 +20,7 @@ from tests.gateway.pieces import endpoint
 from tests.gateway.stand import CHAT, PATIENCE_S, STREAM, Stand, gateway, plain_client, until
 from tests.gateway.worker_double import Script, as_argument
 
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 from paceline_core.config import load
 from paceline_core.telemetry import Outlet
 from paceline_gateway.config import GatewayConfig
@@ -39,14 +39,14 @@ class Running:
 
 
 def configuration(directory: Path, **more: object) -> Path:
-    (directory / "hop.key").write_bytes(new_hop_key())
-    (directory / "trust.yaml").write_text("{}\n")
+    (directory / "signing.key").write_bytes(new_signing_key())
+    (directory / "jwks.json").write_text('{"keys": []}')
     fields = {
         "listen": {"host": "127.0.0.1", "port": 0},
         "admin": {"host": "127.0.0.1", "port": 0},
         "cluster": {"socket": str(directory / "supervisor.sock")},
-        "hop_key": str(directory / "hop.key"),
-        "trust": str(directory / "trust.yaml"),
+        "signing_key": str(directory / "signing.key"),
+        "trust_bundle": str(directory / "jwks.json"),
         "drain_s": 5,
     }
     path = directory / "gateway.yaml"
@@ -111,8 +111,8 @@ async def test_an_address_of_another_machine_is_one_clear_line(tmp_path: Path) -
     [
         ({"unknown": 1}, "unknown: unknown setting"),
         ({"limits": {"body_bytes": -1}}, "limits.body_bytes"),
-        ({"hop_key": "/nowhere"}, "hop_key: /nowhere cannot be read"),
-        ({"hop_key": "/etc/hostname"}, "a private key has 32"),
+        ({"signing_key": "/nowhere"}, "signing_key: /nowhere cannot be read"),
+        ({"signing_key": "/etc/hostname"}, "a private key has 32"),
     ],
 )
 async def test_a_wrong_configuration_names_the_field(tmp_path: Path, fields: dict[str, object], words: str) -> None:

@@ -9,8 +9,8 @@ from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import Stand, gateway, until
 from tests.gateway.test_gateways_share import both_served, limit, post
 
-from paceline_core.auth import HopSigner
-from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER
+from paceline_core.auth import TokenSigner
+from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock
 from paceline_gateway.config import Quota
 from paceline_gateway.stores.messages import Call, read_reply, write_call
@@ -27,7 +27,7 @@ async def pair(directory: Path, worker: MakeWorker) -> AsyncIterator[tuple[Stand
         (directory / name).mkdir()
     async with gateway(directory / "a", quota=QUOTA) as left:
         await until(lambda: LEASE in left.cluster.leases and not left.process.floor.quotas.away)
-        async with gateway(directory / "b", quota=QUOTA, hop_key=left.hop_key, cluster=left.cluster) as right:
+        async with gateway(directory / "b", quota=QUOTA, signing_key=left.signing_key, cluster=left.cluster) as right:
             made = await worker()
             left.work(made)
             await until(lambda: not right.process.floor.quotas.away and right.process.floor.quotas.gateways == 2)
@@ -79,9 +79,9 @@ async def test_while_nobody_counts_each_gateway_has_its_share(tmp_path: Path, ma
 async def test_only_gateways_are_let_at_the_counters(tmp_path: Path, make_worker: MakeWorker) -> None:
     async with pair(tmp_path, make_worker) as (left, right):
         body, now = write_call(Call("stranger", 10.0, ())), SystemClock().utc()
-        own = {HEADER: HopSigner(left.hop_key, "gateway").token(GATEWAY_AUDIENCE, now)}
+        own = {HEADER: TokenSigner(left.signing_key, "gateway").token(GATEWAY_AUDIENCE, now)}
         assert (await left.admin.post(PATH, content=body)).status_code == 401
-        assert (await left.admin.post(PATH, content=body, headers=left.hop())).status_code == 401
+        assert (await left.admin.post(PATH, content=body, headers=left.autoscaler_headers())).status_code == 401
         found = await left.admin.post(PATH, content=body, headers=own)
         assert read_reply(found.content, 0).gateways == 3
         assert (await left.admin.post(PATH, content=b"no call", headers=own)).status_code == 400

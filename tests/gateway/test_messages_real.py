@@ -12,10 +12,10 @@ from tests.gateway.replicas import EMULATED, replicas
 from tests.gateway.stand import Stand, gateway, until
 from tests.gateway.worker_double import Script, Seen
 
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 
 pytestmark = pytest.mark.real
-KEY = new_hop_key()
+KEY = new_signing_key()
 ROUTE = "/v1/messages"
 TOKENS, STREAMS = 30, 6
 
@@ -37,7 +37,7 @@ async def told(stand: Stand, number: int) -> tuple[str, Any]:
 
 async def test_workers_that_die_break_no_stream_of_messages(tmp_path: Path) -> None:
     with replicas(tmp_path, 2, KEY, engine=EMULATED) as workers:
-        async with gateway(tmp_path, hop_key=KEY) as stand:
+        async with gateway(tmp_path, signing_key=KEY) as stand:
             await stand.serve([worker.endpoint for worker in workers])
             asked = [asyncio.create_task(told(stand, number)) for number in range(STREAMS)]
             await until(partial(_far, stand, workers[-1].name))

@@ -33,8 +33,8 @@ async def test_a_scale_down_does_not_wait_for_the_longest_answer(tmp_path: Path)
     (tmp_path / "apart").mkdir()
     with replicas(tmp_path, 3, KEY, engine=EMULATED, drain_timeout_s=LIMIT_S) as (leaving, staying, apart):
         async with (
-            gateway(tmp_path, hop_key=KEY) as stand,
-            gateway(tmp_path / "apart", hop_key=KEY) as other,
+            gateway(tmp_path, signing_key=KEY) as stand,
+            gateway(tmp_path / "apart", signing_key=KEY) as other,
         ):
             await stand.serve([leaving.endpoint, staying.endpoint])
             await other.serve([apart.endpoint])

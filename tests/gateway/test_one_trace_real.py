@@ -19,7 +19,7 @@ from tests.gateway.worker_double import Script
 from tests.prometheus_server import prometheus_server
 from tests.worker.collector import Collector, Span, collecting
 
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 from paceline_core.clock import SystemClock
 from paceline_core.telemetry.resource import resource
 from paceline_core.telemetry.span_queue import SpanQueue
@@ -27,7 +27,7 @@ from paceline_gateway.telemetry.process import Outlets
 from paceline_gateway.telemetry.spans import SpanWriter
 
 pytestmark = pytest.mark.real
-KEY = new_hop_key()
+KEY = new_signing_key()
 PATH = "/v1/chat/completions"
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = {"traceparent": f"00-{TRACE}-{CALLER}-01", "x-request-id": "mine"}
@@ -54,7 +54,7 @@ async def test_gateway_and_worker_are_one_tree_also_across_a_resume(tmp_path: Pa
         collecting() as collector,
         replicas(tmp_path, 2, KEY, {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint}, engine=EMULATED) as workers,
     ):
-        async with traced(tmp_path, collector, hop_key=KEY) as stand:
+        async with traced(tmp_path, collector, signing_key=KEY) as stand:
             await stand.serve([worker.endpoint for worker in workers])
             asked = asyncio.create_task(stand.client.post(PATH, json=LONG, headers=SAMPLED))
             await until(lambda: any(call.life.meter.output > 3 for call in stand.calls))

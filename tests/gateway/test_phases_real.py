@@ -12,13 +12,13 @@ from tests.gateway.manifests import service
 from tests.gateway.replicas import EMULATED, Replica, holder, replicas
 from tests.gateway.stand import CHAT, STREAM, Stand, gateway, until
 
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 from paceline_core.registry import RequestClass
 from paceline_core.telemetry import Outlet
 from paceline_gateway.telemetry.process import Outlets
 
 pytestmark = pytest.mark.real
-KEY = new_hop_key()
+KEY = new_signing_key()
 PATH = "/v1/chat/completions"
 LONG: dict[str, Any] = {"max_tokens": 20, "ignore_eos": True}
 NAME = "paceline_request_phase_seconds_sum"
@@ -64,7 +64,7 @@ async def test_the_phases_of_every_kind_of_request_sum_to_its_time(tmp_path: Pat
     log = io.StringIO()
     with replicas(tmp_path, 3, KEY, engine=EMULATED) as workers:
         outlets, limits = Outlets(Outlet(log)), {"resume_s": 1.0}
-        async with gateway(tmp_path, limits, hop_key=KEY, outlets=outlets) as stand:
+        async with gateway(tmp_path, limits, signing_key=KEY, outlets=outlets) as stand:
             await stand.serve([worker.endpoint for worker in workers])
             rig = Rig(stand, workers, log)
             story: list[tuple[dict[str, Any], Callable[[Rig], Awaitable[None]] | None, str, int]] = [

@@ -8,11 +8,11 @@ from tests.gateway.replicas import EMULATED, Replica, replicas
 from tests.gateway.stand import Stand, gateway, until
 from tests.gateway.test_resume_real import LONG, answer, ask
 
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 from paceline_gateway.requests.state import STREAMING
 
 pytestmark = pytest.mark.real
-KEY = new_hop_key()
+KEY = new_signing_key()
 INNOCENTS = 6
 POISON = b"the-poison"
 
@@ -30,7 +30,7 @@ async def kill_whoever_computes_it(stand: Stand, workers: list[Replica], killed:
 async def test_two_real_workers_die_of_a_request_and_every_other_stream_is_whole(tmp_path: Path) -> None:
     bodies = [ask(number, seed=number, **LONG) for number in range(INNOCENTS)]
     with replicas(tmp_path, 4, KEY, engine=EMULATED) as workers:
-        async with gateway(tmp_path, hop_key=KEY) as stand:
+        async with gateway(tmp_path, signing_key=KEY) as stand:
             await stand.serve([worker.endpoint for worker in workers])
             undisturbed = await asyncio.gather(*(answer(stand, body) for body in bodies))
             killed: list[str] = []
@@ -53,8 +53,8 @@ async def test_two_gateways_before_the_same_workers_refuse_the_poison_alone(tmp_
     (tmp_path / "other").mkdir()
     with replicas(tmp_path, 4, KEY, engine=EMULATED) as workers:
         async with (
-            gateway(tmp_path, hop_key=KEY, name="one") as stand,
-            gateway(tmp_path / "other", hop_key=KEY, name="other") as other,
+            gateway(tmp_path, signing_key=KEY, name="one") as stand,
+            gateway(tmp_path / "other", signing_key=KEY, name="other") as other,
         ):
             for each in (stand, other):
                 await each.serve([worker.endpoint for worker in workers])

@@ -86,7 +86,7 @@ async def test_what_is_isolated_pays_its_prompt_and_the_autoscaler_hears_who_sen
     (tenant,) = (await stand.admin.get("/v1/tenants")).json()["tenants"]
     assert tenant["month"]["requests"] == 1
     assert (tenant["month"]["input_tokens"] > 0, tenant["month"]["output_tokens"]) == (True, 0)
-    async with stand.admin.stream("GET", "/internal/demand", headers=stand.hop()) as demand:
+    async with stand.admin.stream("GET", "/internal/demand", headers=stand.autoscaler_headers()) as demand:
         line = json.loads(await anext(demand.aiter_lines()))
     ((told,),) = [service["isolated"] for service in line["services"]]
     assert (told["tenant"], told["request"]) == ("team", "the-poison")

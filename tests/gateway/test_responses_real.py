@@ -14,10 +14,10 @@ from tests.gateway.replicas import EMULATED, replicas
 from tests.gateway.stand import Stand, gateway, until
 from tests.gateway.worker_double import Script
 
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 
 pytestmark = pytest.mark.real
-KEY = new_hop_key()
+KEY = new_signing_key()
 TOKENS = 30
 STREAMS = 6
 
@@ -40,7 +40,7 @@ async def told(client: AsyncOpenAI, number: int) -> tuple[str, list[str], tuple[
 
 async def test_workers_that_die_break_no_stream_of_responses(tmp_path: Path) -> None:
     with replicas(tmp_path, 2, KEY, engine=EMULATED) as workers:
-        async with gateway(tmp_path, hop_key=KEY) as stand, AsyncOpenAI(**where(stand, 0)) as client:
+        async with gateway(tmp_path, signing_key=KEY) as stand, AsyncOpenAI(**where(stand, 0)) as client:
             await stand.serve([worker.endpoint for worker in workers])
             undisturbed = await asyncio.gather(*(told(client, number) for number in range(STREAMS)))
             asked = [asyncio.create_task(told(client, number)) for number in range(STREAMS)]
@@ -53,7 +53,7 @@ async def test_workers_that_die_break_no_stream_of_responses(tmp_path: Path) -> 
 
 async def test_a_response_is_charged_what_its_usage_says(tmp_path: Path) -> None:
     with replicas(tmp_path, 1, KEY, engine=EMULATED) as workers:
-        async with gateway(tmp_path, hop_key=KEY) as stand, AsyncOpenAI(**where(stand, 0)) as client:
+        async with gateway(tmp_path, signing_key=KEY) as stand, AsyncOpenAI(**where(stand, 0)) as client:
             await stand.serve([worker.endpoint for worker in workers])
             response = await client.responses.create(model="chat", input="hello", max_output_tokens=TOKENS)
             assert response.usage is not None

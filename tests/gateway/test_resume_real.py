@@ -16,13 +16,13 @@ from tests.worker.processes import LIMIT_S
 from tests.worker.test_structured_real import SCHEMA, TOOL
 from tests.worker.test_tool_routes import TEMPLATE
 
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 from paceline_workers import demo
 
 pytestmark = pytest.mark.real
 STREAMS, TOKENS = 12, 30
 LONG: dict[str, Any] = {"max_tokens": TOKENS, "ignore_eos": True}
-KEY = new_hop_key()
+KEY = new_signing_key()
 
 
 def ask(number: int, **how: Any) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _add(so_far: dict[str, Any], choice: dict[str, Any]) -> None:
 async def test_workers_killed_at_any_phase_break_no_stream(tmp_path: Path) -> None:
     bodies = [ask(number, seed=number, **LONG) for number in range(STREAMS)]
     with replicas(tmp_path, 3, KEY, engine=EMULATED) as workers:
-        async with gateway(tmp_path, hop_key=KEY) as stand:
+        async with gateway(tmp_path, signing_key=KEY) as stand:
             await stand.serve([worker.endpoint for worker in workers])
             undisturbed = await asyncio.gather(*(answer(stand, body) for body in bodies))
             for told in (1, TOKENS // 2):
@@ -84,7 +84,7 @@ async def test_streams_outlive_evacuation_drain_and_engine(tmp_path: Path) -> No
         "engine": lambda worker: worker.process.engine.kill(),
     }
     with replicas(tmp_path, 3, KEY, engine=EMULATED, drain_timeout_s=0.02) as workers:
-        async with gateway(tmp_path, hop_key=KEY) as stand:
+        async with gateway(tmp_path, signing_key=KEY) as stand:
             await stand.serve([worker.endpoint for worker in workers])
             undisturbed = await asyncio.gather(*(answer(stand, body) for body in bodies))
             for reason, end in ends.items():
@@ -130,7 +130,7 @@ async def test_a_real_models_stream_moves_back_and_forth_unchanged(
     demo_workers: list[Replica], tmp_path: Path, name: str
 ) -> None:
     body = ask(0, **HOW[name])
-    async with gateway(tmp_path, hop_key=KEY) as stand:
+    async with gateway(tmp_path, signing_key=KEY) as stand:
         await stand.serve([worker.endpoint for worker in demo_workers])
         undisturbed = await answer(stand, body)
         asked = asyncio.create_task(answer(stand, body))

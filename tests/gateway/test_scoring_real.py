@@ -11,11 +11,11 @@ from tests.gateway.stand import Stand, gateway
 from torch.nn.functional import cosine_similarity
 from transformers import AutoModel, AutoTokenizer
 
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 from paceline_workers import demo
 
 pytestmark = pytest.mark.real
-KEY = new_hop_key()
+KEY = new_signing_key()
 TOLERANCE = 1e-5
 QUERY = "What is TTFT?"
 TEXTS = ["TTFT is a latency.", "A node is one machine of a cluster.", "a " * 300, "What is TTFT?"]
@@ -48,7 +48,7 @@ class Judge:
 @pytest.fixture
 async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
     with replicas(tmp_path, 1, KEY, engine=THREADS) as workers:
-        async with gateway(tmp_path, hop_key=KEY) as stand:
+        async with gateway(tmp_path, signing_key=KEY) as stand:
             await stand.serve([worker.endpoint for worker in workers])
             yield stand
 
@@ -83,7 +83,7 @@ async def test_scores_are_the_cosines_of_transformers_and_each_text_is_charged_o
 
 async def test_an_emulated_model_is_refused_by_name(tmp_path: Path) -> None:
     with replicas(tmp_path, 1, KEY, engine=EMULATED) as workers:
-        async with gateway(tmp_path, hop_key=KEY) as stand:
+        async with gateway(tmp_path, signing_key=KEY) as stand:
             await stand.serve([worker.endpoint for worker in workers])
             response = await stand.client.post("/v1/rerank", json=RANKED)
             assert (response.status_code, response.json()["error"]["param"]) == (400, "model")

@@ -14,7 +14,7 @@ from tests.gateway.stand import Stand, gateway, until
 from tests.gateway.test_quota_front import limit
 from tests.gateway.worker_double import Script
 
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 from paceline_core.errors import ERRORS, Code, RequestError
 from paceline_gateway.admission import admit_tokens
 
@@ -44,7 +44,7 @@ async def test_it_is_a_request_of_the_tenant_and_uses_no_tokens(
     assert answers[0].headers["x-ratelimit-remaining-requests"] == "1"
     seen = worker.seen[0]
     assert (seen.path, json.loads(seen.body)) == (path, ASKED[path])
-    assert {"x-paceline-hop", "x-paceline-tenant", "x-request-id"} <= seen.headers.keys()
+    assert {"x-paceline-internal-token", "x-paceline-tenant", "x-request-id"} <= seen.headers.keys()
     await until(lambda: stand.process.floor.open == 0)
     totals = stand.process.floor.quotas.totals
     assert (totals.reserved[:3], totals.settled[:3]) == ([2, 0, 0], [2, 0, 0])
@@ -55,9 +55,9 @@ async def test_it_is_a_request_of_the_tenant_and_uses_no_tokens(
 
 @pytest.mark.real
 async def test_a_real_worker_tells_ids_that_it_turns_back_into_the_text(tmp_path: Path) -> None:
-    key = new_hop_key()
+    key = new_signing_key()
     with replicas(tmp_path, 1, key, engine=EMULATED) as workers:
-        async with gateway(tmp_path, hop_key=key) as stand:
+        async with gateway(tmp_path, signing_key=key) as stand:
             await stand.serve([worker.endpoint for worker in workers])
             told = (await stand.client.post("/tokenize", json={"model": "chat", "prompt": "What is TTFT?"})).json()
             assert told["count"] == len(told["tokens"]) > 1

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from paceline_core.auth import TrustFile
-from paceline_core.auth.hop import HEADER
+from paceline_core.auth import TrustBundle
+from paceline_core.auth.internal_token import HEADER
 from paceline_core.kube import Endpoint
 from paceline_core.wire import RESUME, KVLoad, LoadReport, StepTime, WorkerState, encode
 
@@ -84,7 +84,7 @@ class WorkerDouble:
         self.name = name
         self.script: Callable[[Seen], Script] = lambda _: Script()
         self.seen: list[Seen] = []
-        self.trust: TrustFile | None = None
+        self.trust: TrustBundle | None = None
         self.refused: list[str] = []
         self.evacuated: list[str] = []
         self.connections = 0
@@ -134,8 +134,8 @@ class WorkerDouble:
         self.connections += 1
         try:
             while (seen := await _read_request(reader)) is not None:
-                if self.trust is not None and not self.trust.verify(hop := seen.headers.get(HEADER, "")):
-                    self.refused.append(hop)
+                if self.trust is not None and not self.trust.verify(token := seen.headers.get(HEADER, "")):
+                    self.refused.append(token)
                     writer.write(_head(401, (("content-length", "0"),), chunked=False))
                     return
                 if seen.path == "/internal/load":

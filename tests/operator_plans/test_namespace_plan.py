@@ -6,12 +6,13 @@ import pytest
 from tests.operator_plans.apiserver_model import ModelServer
 from tests.operator_plans.plan_factories import SETTINGS
 
+from paceline_core.auth import jwk, jwk_set
 from paceline_core.kube.cluster import Key
 from paceline_operator.nouns import Action, Apply, Delete, Live, NamespaceView
 from paceline_operator.plans import plan_namespace
 
 PODS = {"matchLabels": {"app.kubernetes.io/name": "paceline-worker"}}
-TRUST = {"k1": "AAAA", "k0": "BBBB"}
+TRUST = jwk_set([jwk("k1", "AAAA", "gateway"), jwk("k0", "BBBB", "autoscaler")])
 
 
 class Scene:
@@ -59,11 +60,11 @@ def test_the_account_has_no_token_and_nothing_is_owned_by_a_service() -> None:
 def test_trust_is_every_public_key_and_follows_a_rotation() -> None:
     scene = Scene()
     scene.look()
-    (changed,) = scene.look(trust={"k2": "CCCC"})
+    (changed,) = scene.look(trust=(rotated := jwk_set([jwk("k2", "CCCC", "gateway")])))
     assert isinstance(changed, Apply)
     assert changed.uid
-    text = scene.server.picture()["ConfigMap team/paceline-trust"]["data"]["trust.yaml"]
-    assert orjson.loads(text) == {"k2": "CCCC"}
+    text = scene.server.picture()["ConfigMap team/paceline-trust"]["data"]["jwks.json"]
+    assert orjson.loads(text) == rotated
 
 
 def test_keys_that_are_not_known_empty_nobodys_trust() -> None:

@@ -27,7 +27,7 @@ PROCESS = Binding(
     "127.0.0.1",
     20017,
     "/run/parts/chat-main-1",
-    "/run/trust.yaml",
+    "/run/jwks.json",
     "/run/pages",
     20018,
     "/venv/bin/python",
@@ -136,7 +136,13 @@ def test_the_file_in_the_pod_is_the_file_of_the_process_but_for_its_places(name:
     (file,) = launched(PROCESS, **WISHES[name]).files
     outside = parse(WorkerConfig, yaml.safe_load(file.content), file.path)
     engine = outside.engine.model_copy(update={"disk_path": inside.engine.disk_path})
-    places = {"name": "", "listen": inside.listen, "metrics": inside.metrics, "trust": inside.trust, "engine": engine}
+    places = {
+        "name": "",
+        "listen": inside.listen,
+        "metrics": inside.metrics,
+        "trust_bundle": inside.trust_bundle,
+        "engine": engine,
+    }
     assert inside == outside.model_copy(update=places)
     assert (inside.listen.host, inside.listen.port) == ("0.0.0.0", 8000)
     assert inside.metrics is not None
@@ -153,7 +159,7 @@ def test_file_and_trust_lie_where_the_worker_looks(name: str) -> None:
     inside = yaml.safe_load(pod["metadata"]["annotations"]["paceline.dev/worker"])
     assert item["fieldRef"]["fieldPath"] == "metadata.annotations['paceline.dev/worker']"
     assert literals(pod)["PACELINE_CONFIG"] == f"{mounts['worker']}/{item['path']}"
-    assert inside["trust"] == f"{mounts['trust']}/trust.yaml"
+    assert inside["trust_bundle"] == f"{mounts['trust']}/jwks.json"
     assert volumes["trust"]["configMap"] == {"name": "paceline-trust", "optional": True}
 
 

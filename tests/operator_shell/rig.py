@@ -4,6 +4,7 @@ from typing import Any
 
 from tests.operator_shell.fake_api import FakeApi
 
+from paceline_core.auth import jwk, jwk_set
 from paceline_core.clock import ManualClock
 from paceline_core.kube import Event, Gone, Key, Listed
 from paceline_core.kube.cluster import Manifest
@@ -56,7 +57,7 @@ class Rig:
         self.hands = Hands(api, self.world.cache, Gates(self.leadership, self.budget, self.metrics), self.clock)
         self.told: list[Event] = []
         keys = Keys(api, self.hands, Rotation(HOME, 30.0, lambda: None), self.clock)
-        keys.trust = {"kid": "public"}
+        keys.trust = jwk_set([jwk("kid", "public", "gateway")])
         lookout = Lookout(api, self.clock)
         tools = Tools(self.world, self.hands, lookout, settings, self.clock, self.told.append, self.queue.put)
         self.reconciler = Reconciler(tools, keys, self.metrics)

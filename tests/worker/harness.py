@@ -14,8 +14,8 @@ import httpx
 from openai import AsyncOpenAI
 from tests.worker.scripted_engine import Script, ScriptedEngine
 
-from paceline_core.auth import HopSigner, new_hop_key, trust_entry
-from paceline_core.auth.hop import HEADER
+from paceline_core.auth import TokenSigner, jwk_set, new_signing_key, public_jwk
+from paceline_core.auth.internal_token import HEADER
 from paceline_core.clock import Clock, SystemClock
 from paceline_workers import demo
 from paceline_workers.config import WorkerConfig
@@ -110,10 +110,10 @@ class Launcher:
 class Rig:
     """A running worker and its clients."""
 
-    def __init__(self, worker: Worker, app: App, hop: Headers) -> None:
+    def __init__(self, worker: Worker, app: App, gateway_headers: Headers) -> None:
         self.worker = worker
         self.app = app
-        self.hop = hop
+        self.gateway_headers = gateway_headers
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://worker", timeout=LIMIT_S)
 
@@ -224,14 +224,14 @@ async def running(
     **changes: Any,
 ) -> AsyncIterator[Rig]:
     """A worker whose engines follow `scripts`; its trust file lies in `folder`."""
-    key = new_hop_key()
-    trust = folder / "trust.json"
-    trust.write_text(json.dumps(dict([trust_entry(key, "gateway")])))
+    key = new_signing_key()
+    trust = folder / "jwks.json"
+    trust.write_text(json.dumps(jwk_set([public_jwk(key, "gateway")])))
     clock = clock or SystemClock()
-    hop = {HEADER: HopSigner(key, "gateway").token(SERVICE, clock.utc())}
+    gateway_headers = {HEADER: TokenSigner(key, "gateway").token(SERVICE, clock.utc())}
     launcher = Launcher(*scripts)
-    worker = create_worker(settings(trust=trust, **changes), launcher, clock, write_limit_s=write_limit_s)
-    rig = Rig(worker, create_app(worker), hop)
+    worker = create_worker(settings(trust_bundle=trust, **changes), launcher, clock, write_limit_s=write_limit_s)
+    rig = Rig(worker, create_app(worker), gateway_headers)
     engine = asyncio.create_task(worker.parts.engine.run())
     try:
         if ready:

@@ -18,8 +18,8 @@ import yaml
 from tests.worker.harness import SERVICE, settings
 from tests.worker.scripted_engine import Script
 
-from paceline_core.auth import HopSigner, new_hop_key, trust_entry
-from paceline_core.auth.hop import HEADER
+from paceline_core.auth import TokenSigner, jwk_set, new_signing_key, public_jwk
+from paceline_core.auth.internal_token import HEADER
 from paceline_core.clock import SystemClock
 
 ROOT = Path(__file__).parents[2]
@@ -48,10 +48,10 @@ class WorkerProcess:
         environ: Mapping[str, str] = _NONE,
         key: bytes | None = None,
     ) -> None:
-        key = key or new_hop_key()
-        (folder / "trust.json").write_text(json.dumps(dict([trust_entry(key, "gateway")])))
-        self.hop = {HEADER: HopSigner(key, "gateway").token(SERVICE, SystemClock().utc())}
-        config = settings(trust=folder / "trust.json", **changes).model_dump(mode="json")
+        key = key or new_signing_key()
+        (folder / "jwks.json").write_text(json.dumps(jwk_set([public_jwk(key, "gateway")])))
+        self.gateway_headers = {HEADER: TokenSigner(key, "gateway").token(SERVICE, SystemClock().utc())}
+        config = settings(trust_bundle=folder / "jwks.json", **changes).model_dump(mode="json")
         (folder / "worker.yaml").write_text(yaml.safe_dump(config))
         self._errors = folder / "stderr"
         argv = ["-m", "paceline_workers.main"] if script is None else ["-c", _WITH_ENGINE, *_engine(script)]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_core.auth.hop import Hop
+from paceline_core.auth.internal_token import TokenClaims
 from paceline_core.registry import RequestClass
 from paceline_workers.server.callers import Caller, caller
 
@@ -20,11 +20,11 @@ HINTS = {
 def read(headers: dict[str, str], *, trusted: bool) -> Caller:
     return caller(
         [(name.encode(), value.encode()) for name, value in headers.items()],
-        lambda _: Hop("gateway", "team/chat", 0) if trusted else None,
+        lambda _: TokenClaims("gateway", "team/chat", 0) if trusted else None,
     )
 
 
-def test_a_trusted_hop_is_believed() -> None:
+def test_a_trusted_token_is_believed() -> None:
     known = read({**HINTS, "x-request-id": "r-1"}, trusted=True)
     told = Caller(
         "r-1",
@@ -92,4 +92,4 @@ def test_a_resumption_is_counted_in_bytes(text: str, size: int) -> None:
 )
 def test_no_header_breaks_the_reading(headers: dict[str, str]) -> None:
     pairs = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-    assert caller(pairs, lambda _: Hop("autoscaler", "team/chat", 0)).deadline_s >= 0
+    assert caller(pairs, lambda _: TokenClaims("autoscaler", "team/chat", 0)).deadline_s >= 0

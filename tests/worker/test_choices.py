@@ -105,11 +105,11 @@ async def test_one_choice_that_fails_fails_the_request(folder: Path, script: Scr
 
 
 async def test_several_choices_resume_each_at_its_place(rig: Rig, script: Script) -> None:
-    whole = (await rig.http.post(CHAT, json=THREE | STREAM, headers=rig.hop)).content
+    whole = (await rig.http.post(CHAT, json=THREE | STREAM, headers=rig.gateway_headers)).content
     second = [*script.others[0], EOS]
     so_far: list[Any] = [{"ids": script.reply[:4]}, {"ids": second, "ended": True}, {"ids": []}]
     content, headers = resuming(THREE | STREAM, *so_far)
-    rest = (await rig.http.post(CHAT, content=content, headers={**rig.hop, **headers})).content
+    rest = (await rig.http.post(CHAT, content=content, headers={**rig.gateway_headers, **headers})).content
     *chunks, usage, _ = events(rest)
     told = texts(chunks)
     assert TEXT.endswith(told[0])

@@ -168,7 +168,7 @@ async def test_an_engine_that_dies_is_an_answer(folder: Path) -> None:
 
 
 async def test_a_trusted_caller_is_told_the_phases(rig: Rig) -> None:
-    response = await rig.http.post(PATH, json=ASKED, headers=rig.hop)
+    response = await rig.http.post(PATH, json=ASKED, headers=rig.gateway_headers)
     assert "queue;dur=1.000" in response.headers["server-timing"]
     assert "server-timing" not in (await rig.http.post(PATH, json=ASKED)).headers
 

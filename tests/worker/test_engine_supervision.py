@@ -218,7 +218,7 @@ async def test_what_outlasts_the_drain_is_ended_with_an_answer(folder: Path, rep
 
 async def test_load_streams_end_with_the_drain(folder: Path, reply: list[int]) -> None:
     async with running(Script(reply=reply), folder=folder, clock=Hasty()) as rig:
-        call = rig.call("/internal/load", headers=rig.hop)
+        call = rig.call("/internal/load", headers=rig.gateway_headers)
         await call.status()
         await call.write()
         await rig.worker.drain()

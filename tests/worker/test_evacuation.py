@@ -24,11 +24,11 @@ async def rig(folder: Path, reply: list[int]) -> AsyncIterator[Rig]:
 
 
 async def evacuate(rig: Rig, **asked: Any) -> httpx.Response:
-    return await rig.http.post("/internal/evacuate", json={"v": 1} | asked, headers=rig.hop)
+    return await rig.http.post("/internal/evacuate", json={"v": 1} | asked, headers=rig.gateway_headers)
 
 
 async def begun(rig: Rig, name: str, **body: Any) -> Any:
-    call = rig.call(CHAT, HELLO | body, {**rig.hop, "x-request-id": name})
+    call = rig.call(CHAT, HELLO | body, {**rig.gateway_headers, "x-request-id": name})
     assert await call.status() == 200
     await call.write()
     return call
@@ -62,7 +62,7 @@ async def test_what_ends_within_its_time_is_not_moved(folder: Path, reply: list[
 @pytest.mark.parametrize("stream", [True, False])
 async def test_what_has_not_begun_is_refused_as_by_a_draining_worker(folder: Path, stream: bool) -> None:
     async with running(Script(fault="hold", phase="prefill"), folder=folder) as rig:
-        post = rig.http.post(CHAT, json=HELLO | {"stream": stream}, headers=rig.hop)
+        post = rig.http.post(CHAT, json=HELLO | {"stream": stream}, headers=rig.gateway_headers)
         waiting = asyncio.create_task(post)
         await eventually(lambda: rig.worker.gate.open)
         answered = asyncio.create_task(_until_moved(rig))
@@ -88,7 +88,7 @@ async def test_streams_of_strangers_stay_and_strangers_cannot_evacuate(rig: Rig)
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"v": 2}', b'{"deadline_ms": -1}', b'{"requests": "one"}'])
 async def test_a_malformed_evacuation_is_refused(rig: Rig, body: bytes) -> None:
-    response = await rig.http.post("/internal/evacuate", content=body, headers=rig.hop)
+    response = await rig.http.post("/internal/evacuate", content=body, headers=rig.gateway_headers)
     assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_request")
 
 
@@ -104,11 +104,11 @@ async def test_streams_are_given_up_when_the_time_to_drain_is_over(rig: Rig) -> 
 async def test_streams_are_given_up_when_the_engine_dies(folder: Path, reply: list[int]) -> None:
     crash = Script(reply=reply, fault="crash", phase="decode", pause_s=0.01)
     async with running(crash, folder=folder) as rig:
-        response = await rig.http.post(CHAT, json=HELLO, headers=rig.hop)
+        response = await rig.http.post(CHAT, json=HELLO, headers=rig.gateway_headers)
     assert response.content.endswith(b"\n\n: moved engine\n")
 
 
 async def test_a_request_that_the_engine_cannot_do_is_not_moved(folder: Path, reply: list[int]) -> None:
     async with running(Script(reply=reply, fault="error", phase="decode", pause_s=0.01), folder=folder) as rig:
-        body = (await rig.http.post(CHAT, json=HELLO, headers=rig.hop)).content
+        body = (await rig.http.post(CHAT, json=HELLO, headers=rig.gateway_headers)).content
     assert json.loads(body.split(b"data: ")[-2])["error"]["code"] == "engine_failed"

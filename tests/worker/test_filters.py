@@ -218,7 +218,7 @@ async def test_a_resumed_stream_is_filtered_as_if_it_were_one(rig: Rig, reply: l
     asked = HELLO | {"stream": True}
     for told in range(len(reply)):
         content, headers = resuming(asked, {"ids": reply[:told]})
-        rest = (await rig.http.post(CHAT, content=content, headers={**rig.hop, **headers})).content
+        rest = (await rig.http.post(CHAT, content=content, headers={**rig.gateway_headers, **headers})).content
         assert TOLD.endswith(text_of(rest))
         assert len(text_of(rest)) >= len(TEXT) - len(tokenizer.decode(reply[:told])) - len("naïve")
 

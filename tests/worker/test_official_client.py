@@ -69,7 +69,10 @@ async def test_what_no_retry_can_mend_is_asked_once(folder: Path) -> None:
 async def test_a_full_worker_is_waited_for(folder: Path, reply: list[int]) -> None:
     async with running(Script(reply=reply), folder=folder) as rig:
         narrow = replace(rig.worker, parts=replace(rig.worker.parts, gate=Gate(1)))
-        async with listening(Rig(narrow, rig.app, rig.hop)) as address, openai_client(address, max_retries=1) as client:
+        async with (
+            listening(Rig(narrow, rig.app, rig.gateway_headers)) as address,
+            openai_client(address, max_retries=1) as client,
+        ):
             with narrow.gate.entered():
                 asking = asyncio.ensure_future(client.chat.completions.create(**HELLO))
                 await eventually(lambda: ended(rig) == 1)

@@ -24,7 +24,10 @@ def worker(tmp_path: Path) -> Iterator[WorkerProcess]:
 def ask(worker: WorkerProcess, text: str, keys: tuple[str, ...] = ()) -> None:
     body = {"model": "chat", "messages": [{"role": "user", "content": text}], "max_completion_tokens": 2}
     prefix = {PREFIX: PrefixKeys(len(text), keys).header()} if keys else {}
-    assert HTTP.post(f"{worker.url}/v1/chat/completions", json=body, headers=worker.hop | prefix).status_code == 200
+    assert (
+        HTTP.post(f"{worker.url}/v1/chat/completions", json=body, headers=worker.gateway_headers | prefix).status_code
+        == 200
+    )
 
 
 def told(lines: Iterator[str], field: str, count: int = 1) -> list[str]:
@@ -38,7 +41,7 @@ def told(lines: Iterator[str], field: str, count: int = 1) -> list[str]:
 
 def test_keys_are_told_when_they_are_cached_and_when_they_are_evicted(worker: WorkerProcess) -> None:
     keys = ("0" * 15 + "1", "f" * 16)
-    with HTTP.stream("GET", f"{worker.url}/internal/load", headers=worker.hop) as response:
+    with HTTP.stream("GET", f"{worker.url}/internal/load", headers=worker.gateway_headers) as response:
         lines = response.iter_lines()
         ask(worker, "the worker is a pair of processes. " * 60, keys)
         assert sorted(told(lines, "added", len(keys))) == sorted(keys)

@@ -98,7 +98,7 @@ async def test_a_stream_that_goes_on_elsewhere_counts_offsets_behind_the_prompt(
 ) -> None:
     body = {"model": "chat", "prompt": TEXT, "echo": True, "logprobs": 0, "stream": True}
     sent, headers = resuming(body, {"ids": reply[:1]}, vocabulary=tokenizer.vocabulary)
-    response = await rig.http.post(TEXTS, content=sent, headers=headers | dict(rig.hop))
+    response = await rig.http.post(TEXTS, content=sent, headers=headers | dict(rig.gateway_headers))
     first = next(event for event in events(response.content) if event["choices"][0]["logprobs"])
     told = first["choices"][0]["logprobs"]
     assert told["text_offset"][0] == len(TEXT) + len(tokenizer.token_bytes(reply[0]).decode())

@@ -98,7 +98,9 @@ async def test_a_resumed_stream_tells_no_echo_twice(rig: Rig, tokenizer: Tokeniz
     so_far = [{"ids": own[:2]} for own in ids]
     content, headers = resuming(ASKED | {"stream": True, "echo": True}, *so_far)
     told = [""] * 3
-    for chunk in events((await rig.http.post(PATH, content=content, headers={**rig.hop, **headers})).content)[:-1]:
+    for chunk in events(
+        (await rig.http.post(PATH, content=content, headers={**rig.gateway_headers, **headers})).content
+    )[:-1]:
         told[chunk["choices"][0]["index"]] += chunk["choices"][0]["text"]
     assert told == [tokenizer.decode(own[2:]) for own in ids]
 

@@ -111,13 +111,13 @@ def told_in(answer: bytes) -> str:
 
 async def test_a_stream_goes_on_after_any_token_of_its_reasoning(rig: Rig, script: Script) -> None:
     body = BODY | {"stream": True}
-    first = (await rig.http.post(CHAT, json=body, headers=rig.hop)).content
+    first = (await rig.http.post(CHAT, json=body, headers=rig.gateway_headers)).content
     told, ids = b"", 0
     for part in first.split(b"\n: p ")[1:-1]:
         line, _, shown = part.partition(b"\n")
         ids += len(line.split()[1].split(b","))
         told += shown + b"\n"
         sent, headers = resuming(body, {"ids": script.reply[:ids]})
-        rest = (await rig.http.post(CHAT, content=sent, headers={**rig.hop, **headers})).content
+        rest = (await rig.http.post(CHAT, content=sent, headers={**rig.gateway_headers, **headers})).content
         assert told_in(told) + told_in(rest) == THOUGHT + ANSWER
     assert ids > len(script.reply) / 2

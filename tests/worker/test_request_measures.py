@@ -63,7 +63,7 @@ async def test_choices_are_sequences_of_one_request(rig: Rig, reply: list[int]) 
 
 async def test_only_the_tokens_of_this_life_of_a_stream_are_counted(rig: Rig, reply: list[int]) -> None:
     body, headers = resuming(STREAM, {"index": 0, "ids": reply[:3]})
-    await rig.http.post(CHAT, content=body, headers={**rig.hop, **headers})
+    await rig.http.post(CHAT, content=body, headers={**rig.gateway_headers, **headers})
     assert value(rig, "paceline_worker_tokens_total", kind="output") == len(reply) + 1 - 3
     assert value(rig, "paceline_worker_request_tokens_sum", kind="output") == len(reply) + 1 - 3
 

@@ -284,7 +284,7 @@ async def test_a_resumed_texts_scores_are_those_of_its_deltas_or_none(rig: Rig, 
     ids = script.reply[: len(script.reply) // 2]
     assert "Let" in rig.worker.parts.model.tokenizer.decode(ids)
     sent, headers = resuming(body, {"ids": ids}, id="resp_1", created=0)
-    told = events((await rig.http.post(ROUTE, content=sent, headers={**rig.hop, **headers})).content)
+    told = events((await rig.http.post(ROUTE, content=sent, headers={**rig.gateway_headers, **headers})).content)
     done = [event for event in told if event["type"] == "response.output_text.done"] if told.pop() == "[DONE]" else []
     (message,) = [item for item in told[-1]["response"]["output"] if item["type"] == "message"]
     assert [event["logprobs"] for event in done] == [message["content"][0]["logprobs"]] == [[]]

@@ -30,7 +30,7 @@ async def rig(folder: Path, reply: list[int]) -> AsyncIterator[Rig]:
 
 async def told(rig: Rig, path: str, body: Any, *choices: Any) -> bytes:
     content, headers = resuming(body, *choices)
-    response = await rig.http.post(path, content=content, headers={**rig.hop, **headers})
+    response = await rig.http.post(path, content=content, headers={**rig.gateway_headers, **headers})
     assert response.status_code == 200, response.text
     return response.content
 
@@ -51,7 +51,7 @@ def beginnings(body: bytes) -> list[tuple[list[int], str, bool]]:
 
 @pytest.mark.parametrize("how", [{}, {"stop": ["漢字 and", "zzz"]}, {"max_tokens": 9}, {"min_tokens": 20, "stop": "a"}])
 async def test_from_every_event_on_comes_exactly_the_rest(rig: Rig, how: dict[str, Any]) -> None:
-    whole = (await rig.http.post(CHAT, json=HELLO | how, headers=rig.hop)).content
+    whole = (await rig.http.post(CHAT, json=HELLO | how, headers=rig.gateway_headers)).content
     text, starts = text_of(whole), beginnings(whole)
     assert starts
     for ids, before, ended in starts:
@@ -88,7 +88,7 @@ async def test_usage_counts_every_token_once(rig: Rig, reply: list[int]) -> None
 
 async def test_offsets_of_logprobs_go_on(folder: Path, reply: list[int]) -> None:
     async with running(Script(reply=reply, logprobs=True), folder=folder) as rig:
-        whole = events((await rig.http.post(TEXTS, json=PROMPT | {"logprobs": 0}, headers=rig.hop)).content)
+        whole = events((await rig.http.post(TEXTS, json=PROMPT | {"logprobs": 0}, headers=rig.gateway_headers)).content)
         rest = events(await told(rig, TEXTS, PROMPT | {"logprobs": 0}, {"ids": reply[:6]}))
     assert offsets(rest) == offsets(whole)[6:]
 
@@ -140,18 +140,20 @@ def test_an_end_is_told_from_the_tokens_as_the_engine_would(ids: list[int], fiel
 )
 async def test_a_wrong_resumption_is_refused(rig: Rig, choices: list[Any], words: str) -> None:
     content, headers = resuming(HELLO, *choices)
-    response = await rig.http.post(CHAT, content=content, headers={**rig.hop, **headers})
+    response = await rig.http.post(CHAT, content=content, headers={**rig.gateway_headers, **headers})
     assert response.status_code == 400
     assert words in response.json()["error"]["message"]
 
 
 async def test_a_stream_goes_on_only_where_its_ids_mean_the_same(rig: Rig) -> None:
-    first = await rig.http.post(CHAT, json=HELLO, headers=rig.hop)
+    first = await rig.http.post(CHAT, json=HELLO, headers=rig.gateway_headers)
     own = first.headers["x-paceline-vocabulary"]
     statuses = []
     for vocabulary in (own, "another"):
         content, headers = resuming(HELLO, {"ids": [5]}, vocabulary=vocabulary)
-        statuses.append((await rig.http.post(CHAT, content=content, headers={**rig.hop, **headers})).status_code)
+        statuses.append(
+            (await rig.http.post(CHAT, content=content, headers={**rig.gateway_headers, **headers})).status_code
+        )
     assert statuses == [200, 400]
 
 
@@ -163,12 +165,12 @@ async def test_choices_that_said_nothing_need_not_be_told(rig: Rig, reply: list[
 
 async def test_only_streams_are_resumed(rig: Rig) -> None:
     content, headers = resuming(HELLO | {"stream": False}, {"ids": [1]})
-    response = await rig.http.post(CHAT, content=content, headers={**rig.hop, **headers})
+    response = await rig.http.post(CHAT, content=content, headers={**rig.gateway_headers, **headers})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "stream")
 
 
 async def test_a_count_over_the_body_is_refused(rig: Rig) -> None:
-    headers = {**rig.hop, "x-paceline-resume": "100000"}
+    headers = {**rig.gateway_headers, "x-paceline-resume": "100000"}
     response = await rig.http.post(CHAT, content=json.dumps(HELLO), headers=headers)
     assert (response.status_code, response.json()["error"]["param"]) == (400, "x-paceline-resume")
 
@@ -176,13 +178,15 @@ async def test_a_count_over_the_body_is_refused(rig: Rig) -> None:
 @pytest.mark.parametrize("size", ["abc", "-1", "0", ""])
 async def test_a_count_that_is_none_is_refused_by_its_headers_name(rig: Rig, size: str) -> None:
     content, headers = resuming(HELLO, {"ids": [1]})
-    response = await rig.http.post(CHAT, content=content, headers={**rig.hop, **headers, "x-paceline-resume": size})
+    response = await rig.http.post(
+        CHAT, content=content, headers={**rig.gateway_headers, **headers, "x-paceline-resume": size}
+    )
     assert (response.status_code, response.json()["error"]["param"]) == (400, "x-paceline-resume")
 
 
 async def test_more_output_than_was_asked_for_is_no_resumption(rig: Rig) -> None:
     content, headers = resuming(HELLO | {"max_tokens": 4}, {"ids": [1] * 5})
-    response = await rig.http.post(CHAT, content=content, headers={**rig.hop, **headers})
+    response = await rig.http.post(CHAT, content=content, headers={**rig.gateway_headers, **headers})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "x-paceline-resume")
     assert "5 output ids of one choice; the request allows 4" in response.json()["error"]["message"]
 

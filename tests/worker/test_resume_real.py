@@ -28,7 +28,9 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
 
 
 def posted(worker: WorkerProcess, content: bytes, headers: dict[str, str]) -> bytes:
-    return HTTP.post(f"{worker.url}/v1/chat/completions", content=content, headers=worker.hop | headers).content
+    return HTTP.post(
+        f"{worker.url}/v1/chat/completions", content=content, headers=worker.gateway_headers | headers
+    ).content
 
 
 def parts(body: bytes) -> list[tuple[list[int], str]]:

@@ -97,7 +97,7 @@ async def test_a_client_holds_the_same_wherever_the_stream_was_cut(
     body = {"model": "chat", "stream": True, **BODIES[path]}
     script = Script(reply=reply, pause_s=0.0005, logprobs=path == CHAT)
     async with running(script, folder=folder, model=demo_with(TEMPLATE, folder)) as rig:
-        whole = (await rig.http.post(path, json=body, headers=rig.hop)).content
+        whole = (await rig.http.post(path, json=body, headers=rig.gateway_headers)).content
         passed = {known(*cut(whole, end)): end for end in range(len(whole) + 1)}
         tried, last = 0, held(cut(whole, len(whole))[0])
         for end in passed.values():
@@ -107,7 +107,7 @@ async def test_a_client_holds_the_same_wherever_the_stream_was_cut(
             resume = told.resume()
             assert resume is not None
             rest = encode(resume)
-            headers = {**rig.hop, "x-paceline-resume": str(len(rest))}
+            headers = {**rig.gateway_headers, "x-paceline-resume": str(len(rest))}
             more = (await rig.http.post(path, content=json.dumps(body).encode() + rest, headers=headers)).content
             both = have + StreamScan(Meter(), resumed=True).feed(more)
             assert held(both) == last, have

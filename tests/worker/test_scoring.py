@@ -197,7 +197,7 @@ async def test_an_engine_that_fails_is_an_answer(folder: Path) -> None:
 
 
 async def test_the_tokens_of_texts_are_counted_and_the_phases_told(rig: Rig, tokenizer: Tokenizer) -> None:
-    response = await rig.http.post(RERANK, json=RANKED, headers=rig.hop)
+    response = await rig.http.post(RERANK, json=RANKED, headers=rig.gateway_headers)
     assert "prefill;dur=" in response.headers["server-timing"]
     metrics = (await rig.http.get("/metrics")).text.splitlines()
     (counted,) = [line for line in metrics if line.startswith("paceline_worker_tokens_total") and '"input"' in line]

@@ -101,12 +101,12 @@ def test_a_grammar_goes_on_over_a_resumption(worker: WorkerProcess) -> None:
         "guided_json": SCHEMA,
     }  # fmt: skip
     url = f"{worker.url}/v1/chat/completions"
-    whole = HTTP.post(url, json=body, headers=worker.hop).content
+    whole = HTTP.post(url, json=body, headers=worker.gateway_headers).content
     lines = [line.split(b" ")[3] for line in whole.split(b"\n") if line.startswith(b": p ")]
     ids = [int(token) for line in lines for token in line.split(b",")]
     for cut in range(1, len(ids) - 1, 4):
         content, headers = resuming(body, {"ids": ids[:cut]})
-        rest = text_of(HTTP.post(url, content=content, headers=worker.hop | headers).content)
+        rest = text_of(HTTP.post(url, content=content, headers=worker.gateway_headers | headers).content)
         assert text_of(whole).endswith(rest)
         assert rest
 

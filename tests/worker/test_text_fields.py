@@ -88,7 +88,7 @@ async def test_a_stream_that_goes_on_elsewhere_tells_each_id_once(
 ) -> None:
     body = HELLO | {"stream": True, "return_token_ids": True, "max_tokens": 99}
     sent, headers = resuming(body, {"ids": reply[:4]}, vocabulary=tokenizer.vocabulary)
-    response = await rig.http.post(CHAT, content=sent, headers=headers | dict(rig.hop))
+    response = await rig.http.post(CHAT, content=sent, headers=headers | dict(rig.gateway_headers))
     assert VOCABULARY in response.headers
     chunks = [event for event in events(response.content) if event != "[DONE]"]
     assert [token for chunk in chunks for token in chunk["choices"][0]["token_ids"]] == [*reply[4:], EOS]

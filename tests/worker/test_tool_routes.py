@@ -125,7 +125,7 @@ async def test_a_stream_resumed_at_any_token_brings_every_call_once(rig: Rig, sc
     arguments = ['{"city": "漢字"}', '{"city": "Rome"}']
     for cut in range(1, len(script.reply), 3):
         content, headers = resuming(body, {"ids": script.reply[:cut]})
-        rest = (await rig.http.post(CHAT, content=content, headers={**rig.hop, **headers})).content
+        rest = (await rig.http.post(CHAT, content=content, headers={**rig.gateway_headers, **headers})).content
         text, calls, reasons = streamed(rest)
         first = calls[0]["index"] if calls else 2
         assert SAID.endswith(text)

@@ -10,12 +10,12 @@ from tests.gateway.replicas import EMULATED, Replica, replicas
 from tests.worker.harness import running
 from tests.worker.scripted_engine import Script
 
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 from paceline_core.errors import Code, RequestError
 from paceline_core.wire import SUSPECT
 from paceline_workers.server.trials import CLEARED, Trials
 
-KEY = new_hop_key()
+KEY = new_signing_key()
 
 
 def test_a_second_suspect_is_refused_until_the_first_has_got_on() -> None:
@@ -75,14 +75,20 @@ def test_the_names_that_are_told_are_bounded() -> None:
 async def test_every_route_that_computes_takes_one_suspect_at_a_time(tmp_path: Path, path: str) -> None:
     async with running(Script(reply=[5]), folder=tmp_path) as rig:
         with rig.worker.parts.trials.entered("g/1;4"):
-            refused = await rig.http.post(path, json={}, headers={**rig.hop, SUSPECT: "g/2;4"})
+            refused = await rig.http.post(path, json={}, headers={**rig.gateway_headers, SUSPECT: "g/2;4"})
         assert (refused.status_code, refused.headers.get(SUSPECT)) == (503, "busy")
-        assert (await rig.http.post(path, json={}, headers={**rig.hop, SUSPECT: "g/2;4"})).status_code == 400
+        assert (
+            await rig.http.post(path, json={}, headers={**rig.gateway_headers, SUSPECT: "g/2;4"})
+        ).status_code == 400
 
 
 def ask(worker: Replica, name: str, tokens: int) -> dict[str, object]:
     body = {"model": "chat", "prompt": "What is TTFT?", "max_tokens": tokens, "ignore_eos": True}
-    return {"url": f"{worker.process.url}/v1/completions", "json": body, "headers": worker.hop | {SUSPECT: name}}
+    return {
+        "url": f"{worker.process.url}/v1/completions",
+        "json": body,
+        "headers": worker.gateway_headers | {SUSPECT: name},
+    }
 
 
 @pytest.mark.real

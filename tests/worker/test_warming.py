@@ -140,7 +140,7 @@ def test_the_first_request_of_any_tenant_finds_the_prefix_and_nothing_of_another
         def cached(tenant: str) -> int:
             turns = [{"role": "system", "content": SYSTEM * 3}, {"role": "user", "content": secret}]
             body = {"model": "chat", "messages": turns, "max_tokens": 1}
-            headers = {**worker.hop, "x-paceline-tenant": tenant}
+            headers = {**worker.gateway_headers, "x-paceline-tenant": tenant}
             usage = HTTP.post(f"{worker.url}/v1/chat/completions", json=body, headers=headers).json()["usage"]
             return int(usage["prompt_tokens_details"]["cached_tokens"])
 

@@ -203,7 +203,7 @@ async def test_a_class_is_believed_from_a_gateway_alone(rig: Rig, trusted: bool,
 
     async def send(event: Any) -> None: ...
 
-    headers = {"x-paceline-class": "batch", "x-paceline-resume": "9"} | (dict(rig.hop) if trusted else {})
+    headers = {"x-paceline-class": "batch", "x-paceline-resume": "9"} | (dict(rig.gateway_headers) if trusted else {})
     scope = {"type": "websocket", "headers": [(name.encode(), value.encode()) for name, value in headers.items()]}
     await Edge(SocketRoute(rig.worker.parts, serve), rig.worker.trust, anonymous=True)(scope, came.get, send)
     assert [(caller.request_class, caller.resume) for caller in seen] == [(known, 0)]

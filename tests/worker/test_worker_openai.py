@@ -269,15 +269,17 @@ def test_an_emulated_worker_serves_loads_and_drains(folder: Path) -> None:
     with worker_process(folder, engine={"emulate": emulate}, drain_timeout_s=LIMIT_S) as worker:
         worker.ready()
         body = {"model": "chat", "messages": QUESTION, "max_tokens": 32, "stream": True, "ignore_eos": True}
-        answer = HTTP.post(f"{worker.url}/v1/chat/completions", json=body, headers=worker.hop, timeout=LIMIT_S)
+        answer = HTTP.post(
+            f"{worker.url}/v1/chat/completions", json=body, headers=worker.gateway_headers, timeout=LIMIT_S
+        )
         assert answer.text.count(": p ") >= 1
         assert answer.text.endswith("data: [DONE]\n\n")
-        hurry = {**worker.hop, "x-paceline-deadline-ms": "1"}
+        hurry = {**worker.gateway_headers, "x-paceline-deadline-ms": "1"}
         vectors = HTTP.post(f"{worker.url}/v1/embeddings", json={"model": "chat", "input": "a"}).json()
         assert "emulates its model" in vectors["error"]["message"]
         late = HTTP.post(f"{worker.url}/v1/chat/completions", json=body, headers=hurry, timeout=LIMIT_S)
         assert (late.status_code, late.json()["error"]["code"]) == (504, "held_timeout")
-        with HTTP.stream("GET", f"{worker.url}/internal/load", headers=worker.hop, timeout=LIMIT_S) as load:
+        with HTTP.stream("GET", f"{worker.url}/internal/load", headers=worker.gateway_headers, timeout=LIMIT_S) as load:
             line = next(load.iter_lines())
         assert '"emulated":true' in line
         until(lambda: "paceline_emulated_step_lateness_ratio_count" in HTTP.get(f"{worker.url}/metrics").text)

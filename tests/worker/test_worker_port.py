@@ -13,8 +13,8 @@ from tests.worker.scripted_engine import Script
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from paceline_core.auth import HopSigner, new_hop_key, trust_entry
-from paceline_core.auth.hop import HEADER
+from paceline_core.auth import TokenSigner, jwk_set, new_signing_key, public_jwk
+from paceline_core.auth.internal_token import HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.config import parse
 from paceline_core.errors import InvalidInput
@@ -23,7 +23,7 @@ from paceline_workers.server.edge import PROBES, Edge
 
 CHAT = "/v1/chat/completions"
 HELLO = {"model": "chat", "messages": [{"role": "user", "content": "hello"}]}
-TRUST = {"listen": {"host": "0.0.0.0", "port": 1}, "trust": "trust.json"}
+TRUST = {"listen": {"host": "0.0.0.0", "port": 1}, "trust_bundle": "jwks.json"}
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def routes(rig: Rig) -> list[BaseRoute]:
 
 def trusted(folder: Path, issuer: str, audience: str = SERVICE) -> dict[str, str]:
     """A token of one more trusted key."""
-    key, file = new_hop_key(), folder / "trust.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | dict([trust_entry(key, issuer)])))
-    return {HEADER: HopSigner(key, issuer).token(audience, SystemClock().utc())}
+    key, file = new_signing_key(), folder / "jwks.json"
+    file.write_text(json.dumps(jwk_set([*json.loads(file.read_text())["keys"], public_jwk(key, issuer)])))
+    return {HEADER: TokenSigner(key, issuer).token(audience, SystemClock().utc())}
 
 
 async def asked(rig: Rig, headers: dict[str, str]) -> dict[str, int]:
@@ -65,7 +65,9 @@ async def test_no_route_but_the_probes_answers_without_a_token(rig: Rig) -> None
 
 
 async def test_a_gateways_token_reaches_every_route(rig: Rig) -> None:
-    assert {path for path, status in (await asked(rig, dict(rig.hop))).items() if status in {401, 403, 404}} == set()
+    assert {
+        path for path, status in (await asked(rig, dict(rig.gateway_headers))).items() if status in {401, 403, 404}
+    } == set()
 
 
 async def test_the_autoscalers_token_reads_the_load_and_generates_nothing(rig: Rig, folder: Path) -> None:
@@ -80,11 +82,11 @@ async def test_the_autoscalers_token_reads_the_load_and_generates_nothing(rig: R
 
 @pytest.mark.parametrize("token", ["", "x", "other service", "other key"])
 async def test_a_token_that_is_not_for_this_service_is_none(rig: Rig, folder: Path, token: str) -> None:
-    other = HopSigner(new_hop_key(), "gateway").token(SERVICE, SystemClock().utc())
+    other = TokenSigner(new_signing_key(), "gateway").token(SERVICE, SystemClock().utc())
     made = {"other service": trusted(folder, "gateway", "team/other")[HEADER], "other key": other}
     answer = await rig.http.post(CHAT, json=HELLO, headers={HEADER: made.get(token, token)})
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
-    assert "x-paceline-hop" in answer.json()["error"]["message"]
+    assert "x-paceline-internal-token" in answer.json()["error"]["message"]
     assert answer.headers["x-request-id"]
 
 
@@ -96,17 +98,17 @@ async def test_over_websocket_it_is_the_same(rig: Rig) -> None:
                     async with connect(f"ws://{address}{route.path}"):
                         pass
                 assert refused.value.response.status_code == 401
-        async with connect(f"ws://{address}{CHAT}", additional_headers=rig.hop) as socket:
+        async with connect(f"ws://{address}{CHAT}", additional_headers=rig.gateway_headers) as socket:
             await socket.send(json.dumps(HELLO))
             assert "choices" in str(await socket.recv())
 
 
 async def test_a_worker_that_trusts_nobody_yet_is_not_ready(rig: Rig, folder: Path) -> None:
-    kept = (folder / "trust.json").read_text()
-    (folder / "trust.json").write_text("{}")
+    kept = (folder / "jwks.json").read_text()
+    (folder / "jwks.json").write_text('{"keys": []}')
     answer = await rig.http.get("/readyz")
     assert (answer.status_code, "No public key of a gateway" in answer.text) == (503, True)
-    (folder / "trust.json").write_text(kept)
+    (folder / "jwks.json").write_text(kept)
     assert (await rig.http.get("/readyz")).status_code == 200
 
 
@@ -136,8 +138,8 @@ async def test_a_page_of_another_site_cannot_ask_even_where_anybody_else_may(
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"listen": {"host": "0.0.0.0"}, "anonymous": None}, "in `trust`, or listen on 127.0.0.1"),
-        ({"listen": {"host": "10.0.0.7"}, "anonymous": True}, "in `trust`, and leave this out"),
+        ({"listen": {"host": "0.0.0.0"}, "anonymous": None}, "in `trust_bundle`, or listen on 127.0.0.1"),
+        ({"listen": {"host": "10.0.0.7"}, "anonymous": True}, "in `trust_bundle`, and leave this out"),
         ({**TRUST, "anonymous": True}, "whoever reaches 0.0.0.0 could ask without a token"),
         ({"anonymous": False}, "nobody could ask"),
     ],
@@ -163,11 +165,13 @@ def test_metrics_and_probes_have_a_port_of_their_own_that_generates_nothing(fold
         while HTTP.get(f"{metrics}/readyz").status_code != 200:
             pass
         assert "paceline_worker_requests_total" in HTTP.get(f"{metrics}/metrics").text
-        assert HTTP.post(f"{metrics}{CHAT}", json=HELLO, headers=worker.hop).status_code == 404
+        assert HTTP.post(f"{metrics}{CHAT}", json=HELLO, headers=worker.gateway_headers).status_code == 404
         assert [HTTP.get(worker.url + path).status_code for path in sorted(PROBES)] == [401] * 3
-        assert [HTTP.get(worker.url + path, headers=worker.hop).status_code for path in sorted(PROBES)] == [404] * 3
+        assert [HTTP.get(worker.url + path, headers=worker.gateway_headers).status_code for path in sorted(PROBES)] == [
+            404
+        ] * 3
         assert HTTP.post(worker.url + CHAT, json=HELLO).status_code == 401
-        assert HTTP.post(worker.url + CHAT, json=HELLO, headers=worker.hop).status_code == 200
+        assert HTTP.post(worker.url + CHAT, json=HELLO, headers=worker.gateway_headers).status_code == 200
 
 
 def _lines(worker: Any) -> list[str]:

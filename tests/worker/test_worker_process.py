@@ -122,7 +122,7 @@ def test_what_strangers_send_leaves_no_line_in_the_log(slow: WorkerProcess) -> N
 
 
 def test_a_load_stream_does_not_hold_up_the_end(slow: WorkerProcess) -> None:
-    with HTTP.stream("GET", f"{slow.url}/internal/load", headers=slow.hop) as response:
+    with HTTP.stream("GET", f"{slow.url}/internal/load", headers=slow.gateway_headers) as response:
         lines = response.iter_lines()
         assert json.loads(next(lines))["state"] == "ready"
         slow.signal(signal.SIGTERM)

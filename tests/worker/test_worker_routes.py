@@ -213,8 +213,8 @@ async def test_a_harmless_request_id_comes_back_on_every_answer(rig: Rig) -> Non
     assert (await rig.http.get("/healthz", headers={"x-request-id": "no no"})).headers["x-request-id"] != "no no"
 
 
-async def test_a_trusted_hop_gets_the_phases_of_a_whole_answer(rig: Rig) -> None:
-    timing = (await rig.http.post(CHAT, json=HELLO, headers=rig.hop)).headers["server-timing"]
+async def test_a_trusted_token_gets_the_phases_of_a_whole_answer(rig: Rig) -> None:
+    timing = (await rig.http.post(CHAT, json=HELLO, headers=rig.gateway_headers)).headers["server-timing"]
     names = [part.split(";dur=")[0] for part in timing.split(", ")]
     assert names == ["tokenize", "queue", "batch_wait", "prefill", "decode", "post"]
     assert "server-timing" not in (await rig.http.post(CHAT, json=HELLO)).headers
@@ -245,13 +245,13 @@ async def test_metrics_count_what_was_served(rig: Rig) -> None:
     assert f'paceline_worker_requests_total{{outcome="client_error",{labels}}} 1.0' in scrape.text
 
 
-async def test_the_load_stream_is_for_trusted_hops(rig: Rig) -> None:
+async def test_the_load_stream_is_for_trusted_tokens(rig: Rig) -> None:
     message = check_error(await rig.http.get("/internal/load"), Code.INVALID_API_KEY)
-    assert "x-paceline-hop" in message
+    assert "x-paceline-internal-token" in message
 
 
 async def test_the_load_stream_tells_the_state_and_follows_it(rig: Rig) -> None:
-    call = rig.call("/internal/load", headers=rig.hop)
+    call = rig.call("/internal/load", headers=rig.gateway_headers)
     assert await call.status() == 200
     first = decode(LoadReport, await call.write())
     assert (first.state, first.max_model_len, first.seq) == (WorkerState.READY, 2048, 0)
@@ -266,7 +266,7 @@ async def test_the_load_stream_tells_the_state_and_follows_it(rig: Rig) -> None:
 
 
 async def test_gateways_hear_how_many_of_them_share_the_slots(rig: Rig) -> None:
-    first, second = (rig.call("/internal/load", headers=rig.hop) for _ in range(2))
+    first, second = (rig.call("/internal/load", headers=rig.gateway_headers) for _ in range(2))
     assert await first.status() == await second.status() == 200
     while decode(LoadReport, await first.write()).gateways != 2:
         pass
@@ -278,7 +278,7 @@ async def test_gateways_hear_how_many_of_them_share_the_slots(rig: Rig) -> None:
 
 
 async def test_the_keys_of_a_prompt_are_told_while_it_is_under_way_and_taken_back_with_it(rig: Rig) -> None:
-    reader = rig.call("/internal/load", headers=rig.hop)
+    reader = rig.call("/internal/load", headers=rig.gateway_headers)
     assert await reader.status() == 200
     prompt = Submit(
         id="s", prompt=[5, 6], max_tokens=2, sampling=Sampling(temperature=0.0), prefix_keys=[("a" * 16, 1)]
@@ -294,7 +294,7 @@ async def test_the_keys_of_a_prompt_are_told_while_it_is_under_way_and_taken_bac
 
 async def test_load_readers_are_capped(rig: Rig) -> None:
     rig.worker.board.subscribers = 64
-    check_error(await rig.http.get("/internal/load", headers=rig.hop), Code.QUEUE_FULL)
+    check_error(await rig.http.get("/internal/load", headers=rig.gateway_headers), Code.QUEUE_FULL)
 
 
 async def test_a_sequence_that_the_engine_fails_is_an_error_before_the_first_byte(folder: Path) -> None:

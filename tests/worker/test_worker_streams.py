@@ -1,4 +1,4 @@
-"""Streams: the shape of every event, what trusted hops see besides, and clients that leave or do not read."""
+"""Streams: the shape of every event, what trusted callers see besides, and clients that leave or do not read."""
 
 import json
 from collections.abc import AsyncIterator
@@ -112,8 +112,8 @@ async def test_logprobs_come_with_their_text(folder: Path, reply: list[int]) -> 
     assert bytes(byte for entry in entries for byte in entry["bytes"]) == TEXT.encode()
 
 
-async def test_a_trusted_hop_can_resume_from_every_event(rig: Rig, reply: list[int], tokenizer: Tokenizer) -> None:
-    call = rig.call(CHAT, HELLO, rig.hop)
+async def test_a_trusted_token_can_resume_from_every_event(rig: Rig, reply: list[int], tokenizer: Tokenizer) -> None:
+    call = rig.call(CHAT, HELLO, rig.gateway_headers)
     assert await call.status() == 200
     while b"[DONE]" not in call.read:
         await call.write()
@@ -124,7 +124,7 @@ async def test_a_trusted_hop_can_resume_from_every_event(rig: Rig, reply: list[i
 
 
 async def test_a_position_comment_stands_right_before_its_event(rig: Rig) -> None:
-    body = (await rig.http.post(CHAT, json=HELLO, headers=rig.hop)).content
+    body = (await rig.http.post(CHAT, json=HELLO, headers=rig.gateway_headers)).content
     lines = body.split(b"\n")
     comments = [index for index, line in enumerate(lines) if line.startswith(b": p ")]
     assert comments
@@ -132,7 +132,7 @@ async def test_a_position_comment_stands_right_before_its_event(rig: Rig) -> Non
 
 
 async def test_a_position_comment_counts_its_events_and_marks_the_end(rig: Rig) -> None:
-    body = (await rig.http.post(CHAT, json=HELLO, headers=rig.hop)).content
+    body = (await rig.http.post(CHAT, json=HELLO, headers=rig.gateway_headers)).content
     _, *pieces = body.partition(b": usage")[0].split(b": p ")
     told = [piece.split(b"\n")[0].split(b" ")[2:] for piece in pieces]
     counts = [b"%d" % piece.count(b"\ndata: ") for piece in pieces]
@@ -143,7 +143,7 @@ async def test_a_position_comment_counts_its_events_and_marks_the_end(rig: Rig) 
 
 
 async def test_the_last_comment_of_a_trusted_stream_holds_the_phases(rig: Rig) -> None:
-    body = (await rig.http.post(CHAT, json=HELLO, headers=rig.hop)).content
+    body = (await rig.http.post(CHAT, json=HELLO, headers=rig.gateway_headers)).content
     (line,) = [line for line in body.split(b"\n") if line.startswith(b": phases ")]
     spent = json.loads(line.removeprefix(b": phases "))
     assert list(spent) == ["tokenize", "queue", "batch_wait", "prefill", "decode", "post"]
@@ -152,7 +152,7 @@ async def test_the_last_comment_of_a_trusted_stream_holds_the_phases(rig: Rig) -
 
 
 async def test_a_trusted_stream_tells_its_usage_unasked(rig: Rig, reply: list[int]) -> None:
-    body = (await rig.http.post(CHAT, json=HELLO, headers=rig.hop)).content
+    body = (await rig.http.post(CHAT, json=HELLO, headers=rig.gateway_headers)).content
     (line,) = [line for line in body.split(b"\n") if line.startswith(b": usage ")]
     usage = json.loads(line.removeprefix(b": usage "))
     assert usage["completion_tokens"] == len(reply) + 1
@@ -161,7 +161,7 @@ async def test_a_trusted_stream_tells_its_usage_unasked(rig: Rig, reply: list[in
 
 
 async def test_the_first_line_of_a_trusted_stream_is_its_prompt(rig: Rig) -> None:
-    body = (await rig.http.post(CHAT, json=HELLO, headers=rig.hop)).content
+    body = (await rig.http.post(CHAT, json=HELLO, headers=rig.gateway_headers)).content
     first, *rest = body.split(b"\n")
     (usage,) = [line for line in rest if line.startswith(b": usage ")]
     assert first == b": prompt %d 4" % json.loads(usage.removeprefix(b": usage "))["prompt_tokens"]
@@ -170,13 +170,13 @@ async def test_the_first_line_of_a_trusted_stream_is_its_prompt(rig: Rig) -> Non
 
 async def test_the_prompt_of_several_is_that_of_all(rig: Rig) -> None:
     asked = PROMPT | {"prompt": ["hello", "hello there"], "n": 2}
-    body = (await rig.http.post(TEXTS, json=asked, headers=rig.hop)).content
+    body = (await rig.http.post(TEXTS, json=asked, headers=rig.gateway_headers)).content
     (usage,) = [line for line in body.split(b"\n") if line.startswith(b": usage ")]
     assert body.split(b" ")[2] == b"%d" % json.loads(usage.removeprefix(b": usage "))["prompt_tokens"]
 
 
 async def test_anybody_else_sees_no_comment(rig: Rig) -> None:
-    for headers in ({}, {"x-paceline-hop": "forged.token"}):
+    for headers in ({}, {"x-paceline-internal-token": "forged.token"}):
         body = (await rig.http.post(CHAT, json=HELLO, headers=headers)).content
         assert b"\n:" not in b"\n" + body
 
@@ -192,7 +192,7 @@ async def test_the_role_comes_in_one_write_with_the_first_text(rig: Rig) -> None
 
 async def test_what_comes_while_a_client_does_not_read_is_one_event(folder: Path, reply: list[int]) -> None:
     async with running(Script(reply=reply), folder=folder) as rig:
-        call = rig.call(CHAT, HELLO, rig.hop)
+        call = rig.call(CHAT, HELLO, rig.gateway_headers)
         await call.status()
         call.stall()
         await eventually(lambda: counted_steps(rig) >= len(reply))

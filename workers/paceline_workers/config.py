@@ -31,16 +31,19 @@ def _a_size_of_page(tokens: int) -> int:
     return tokens
 
 
-def _anonymous(anonymous: bool | None, trust: Path | None) -> bool:
-    return trust is None if anonymous is None else anonymous
+def _anonymous(anonymous: bool | None, trust_bundle: Path | None) -> bool:
+    return trust_bundle is None if anonymous is None else anonymous
 
 
 def _on_loopback(anonymous: bool | None, info: ValidationInfo) -> bool | None:
-    listen, trust = info.data.get("listen"), info.data.get("trust")
-    if anonymous is False and trust is None:
-        raise PydanticCustomError("trust", "nobody could ask: name the gateways' public keys in `trust`")
-    if isinstance(listen, Listen) and _anonymous(anonymous, trust) and not is_loopback(listen.host):
-        fault = "whoever reaches {host} could ask without a token; name the gateways' public keys in `trust`, {or_else}"
+    listen, trust_bundle = info.data.get("listen"), info.data.get("trust_bundle")
+    if anonymous is False and trust_bundle is None:
+        raise PydanticCustomError("trust_bundle", "nobody could ask: name the gateways' public keys in `trust_bundle`")
+    if isinstance(listen, Listen) and _anonymous(anonymous, trust_bundle) and not is_loopback(listen.host):
+        fault = (
+            "whoever reaches {host} could ask without a token; "
+            "name the gateways' public keys in `trust_bundle`, {or_else}"
+        )
         or_else = "and leave this out" if anonymous else "or listen on 127.0.0.1"
         raise PydanticCustomError("anonymous", fault, {"host": listen.host, "or_else": or_else})
     return anonymous
@@ -114,7 +117,8 @@ class WorkerConfig(Config):
     `watchdog_s`: an engine that owes a word and neither says nor computes anything for so long is killed. Half of what
     a gateway waits within a stream (`stall_s`), so that it hears of the engine and can resume elsewhere.
     `metrics`: where `/metrics` and the probes are; none: beside the API.
-    `anonymous`: whether the API answers who brings no internal token; none: without `trust` it does. Only on loopback.
+    `anonymous`: whether the API answers requests without an internal token; none: without `trust_bundle` it does. Only
+    on loopback.
     `trace_ratio`: share of requests traced that bring no traceparent, if OTEL_* names a collector. `vllm_names`: show
     the metrics under vLLM's names as well. `trust_request_chat_template`: render the templates that requests bring,
     which may compute without bound.
@@ -128,7 +132,7 @@ class WorkerConfig(Config):
     served_names: Annotated[list[str], Field(min_length=1)]
     listen: Listen
     metrics: Listen | None = None
-    trust: Path | None = None
+    trust_bundle: Path | None = None
     anonymous: Annotated[bool | None, AfterValidator(_on_loopback)] = Field(default=None, validate_default=True)
     engine: EngineConfig = EngineConfig()
     filters: list[FilterConfig] = []
@@ -142,4 +146,4 @@ class WorkerConfig(Config):
     @property
     def open_to_all(self) -> bool:
         """Whether the API answers who brings no internal token."""
-        return _anonymous(self.anonymous, self.trust)
+        return _anonymous(self.anonymous, self.trust_bundle)

@@ -13,7 +13,7 @@ from paceline_autoscaler.isolations import Isolations
 from paceline_autoscaler.nouns import Demand
 from paceline_autoscaler.now import Now
 from paceline_autoscaler.signals.streams import Streams
-from paceline_core.auth.hop import GATEWAY_AUDIENCE
+from paceline_core.auth.internal_token import GATEWAY_AUDIENCE
 from paceline_core.telemetry import Complaints, get_logger
 from paceline_core.wire import DemandReport
 from paceline_core.wire.stream import Link, Place

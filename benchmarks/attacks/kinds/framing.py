@@ -237,7 +237,7 @@ def _forged() -> Iterator[Case]:
     for name, field in {
         "a class that is none": "x-paceline-class: emperor",
         "offline for all": "x-paceline-class: offline",
-        "a hop token": "x-paceline-hop: e30.e30",
+        "an internal token": "x-paceline-internal-token: e30.e30",
         "a resume": "x-paceline-resume: 99999999",
         "a deadline": "x-paceline-deadline-ms: 1e999",
         "a tenant": "x-paceline-tenant: neighbour",

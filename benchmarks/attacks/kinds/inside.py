@@ -95,7 +95,7 @@ def _tokens() -> Iterator[Case]:
         "expires never": "$NAN",
         "for another service": "$ELSEWHERE",
     }.items():
-        yield _at_worker(name, post(CHAT, asked, f"x-paceline-hop: {token}", key=NONE), connections=8)
+        yield _at_worker(name, post(CHAT, asked, f"x-paceline-internal-token: {token}", key=NONE), connections=8)
 
 
 def _internal() -> Iterator[Case]:
@@ -117,7 +117,7 @@ def _admin() -> Iterator[Case]:
     yield _to_admin("a level", parts(head("PUT", level, "content-length: 18", key=NONE), '{"level": "debug"}'))
     chunks = parts(head("PUT", level, "transfer-encoding: chunked", key=NONE))
     yield _to_admin("chunks of 1", chunks, parts((chunk("a"), 4096)))
-    drain = parts(head("POST", "/v1/drain", "content-length: 0", "x-paceline-hop: $FOREVER", key=NONE))
+    drain = parts(head("POST", "/v1/drain", "content-length: 0", "x-paceline-internal-token: $FOREVER", key=NONE))
     yield _to_admin("drain with a forged token", drain)
     yield _to_admin(
         "headers without end", parts(head("GET", "/healthz", key=NONE, end=False)), parts(("a: b\r\n", 4096))

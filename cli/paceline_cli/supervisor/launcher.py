@@ -33,7 +33,7 @@ class Launcher:
             host=HOST,
             port=port,
             config_dir=str(home),
-            trust_path=str(self._trust),
+            trust_bundle_path=str(self._trust),
             page_dir=str(home / "pages"),
             metrics_port=metrics_port,
             python=sys.executable,

@@ -57,7 +57,7 @@ class RunDir:
 
     @property
     def secrets(self) -> Path:
-        """Hop keys, readable for this user alone."""
+        """Signing keys, readable for this user alone."""
         return self.root / "secrets"
 
     @property

@@ -40,7 +40,7 @@ class Stack:
         self._site = site
         self._keys = keys
         self._ports = ports
-        launcher = Launcher(site, wishes.services, hops.trust_path(site.run))
+        launcher = Launcher(site, wishes.services, hops.trust_bundle_path(site.run))
         self._fleet = Fleet(site, self.store, wishes.services, launcher, self._publish, accepted=accepted)
         self._parts = {spec.name: Part(spec, site, self._on_end) for spec in _specs(site, ports)}
         self._born = site.clock.monotonic()

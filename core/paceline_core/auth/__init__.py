@@ -1,33 +1,27 @@
-"""Who may do what: tenants' API keys, and the tokens of internal hops."""
+"""Who may do what: tenants' API keys, and internal tokens between the parts."""
 
-from paceline_core.auth.files import FileSigner, TrustFile
-from paceline_core.auth.hop import (
-    Hop,
-    HopSigner,
-    HopVerifier,
-    Signer,
-    new_hop_key,
-    public_half,
-    read_hop_key,
-    trust_entry,
-    trusted,
-)
+from paceline_core.auth.files import FileSigner, TrustBundle
+from paceline_core.auth.internal_token import InvalidToken, Signer, TokenClaims, TokenSigner, TokenVerifier
+from paceline_core.auth.jwks import JwkSet, jwk, jwk_set, new_signing_key, public_half, public_jwk, read_signing_key
 from paceline_core.auth.keys import KeyRecord, key_id, new_key, verify
 
 __all__ = [
     "FileSigner",
-    "Hop",
-    "HopSigner",
-    "HopVerifier",
+    "InvalidToken",
+    "JwkSet",
     "KeyRecord",
     "Signer",
-    "TrustFile",
+    "TokenClaims",
+    "TokenSigner",
+    "TokenVerifier",
+    "TrustBundle",
+    "jwk",
+    "jwk_set",
     "key_id",
-    "new_hop_key",
     "new_key",
+    "new_signing_key",
     "public_half",
-    "read_hop_key",
-    "trust_entry",
-    "trusted",
+    "public_jwk",
+    "read_signing_key",
     "verify",
 ]

@@ -1,4 +1,4 @@
-"""Key files that change under a running process: hop keys and trust files, read again when they are rewritten.
+"""Key files that change under a running process: signing keys and JWK sets, read again when they are rewritten.
 
 Whoever rotates a key replaces the file (a mounted Secret does it by swapping a symbolic link), so its times, inode
 and size tell. A file that is missing or damaged keeps the last good content and is named in the log once: losing a key
@@ -6,15 +6,13 @@ would cut a gateway off from its workers. Known hole: a rewrite in place, of the
 system's clock, is not seen.
 """
 
-import binascii
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-import yaml
-
-from paceline_core.auth.hop import Hop, HopSigner, HopVerifier, read_hop_key
+from paceline_core.auth.internal_token import InvalidToken, TokenClaims, TokenSigner, TokenVerifier
+from paceline_core.auth.jwks import JwkSet, jwk_set, parse_jwk_set, read_signing_key
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
 from paceline_core.telemetry import Complaints, get_logger
@@ -59,55 +57,54 @@ class WatchedFile(Generic[T]):
 
 
 class FileSigner:
-    """Makes hop tokens with the private key that lies in a file. Raises InvalidInput when there is none at first."""
+    """Makes internal tokens with the private key in a file. Raises InvalidInput when there is none at first."""
 
     def __init__(self, path: Path, issuer: str) -> None:
-        self._file = WatchedFile(path, lambda path: HopSigner(read_hop_key(path), issuer), _first_signer(path, issuer))
+        def read(path: Path) -> TokenSigner:
+            return TokenSigner(read_signing_key(path), issuer)
+
+        self._file = WatchedFile(path, read, read(path))
 
     def token(self, audience: str, now: datetime) -> str:
         """A token for `namespace/service`, of the newest key."""
         return self._file.current().token(audience, now)
 
 
-class TrustFile:
-    """Verifies hop tokens for one audience by a file of public keys. Without a path nobody is trusted.
+class TrustBundle:
+    """Verifies internal tokens for one audience by a JWK set in a file. Without a path no token is believed.
 
-    A path that leads nowhere is told at once, not first when a gateway is not believed.
+    A path that leads nowhere is logged at once, not only when a gateway is refused.
     """
 
     def __init__(self, path: Path | None, audience: str, clock: Clock) -> None:
-        nobody = HopVerifier({}, audience)
-        self._file = WatchedFile(path, lambda path: HopVerifier(_entries(path), audience), nobody) if path else None
+        empty = TokenVerifier(jwk_set([]), audience)
+        self._file = WatchedFile(path, lambda path: TokenVerifier(_keys(path), audience), empty) if path else None
         self._clock = clock
         if self._file is not None:
             self._file.current()
 
     @property
     def known(self) -> bool:
-        """Whether anybody is trusted now."""
+        """Whether there is any key now."""
         return self._file is not None and self._file.current().known
 
-    def hop(self, token: str) -> Hop | None:
-        """Who sends this token, if it is a valid hop to this audience, now."""
+    def claims(self, token: str) -> TokenClaims | None:
+        """The claims of a valid token for this audience, else None; the log says at level debug why not."""
         if not token or self._file is None:
             return None
-        return self._file.current().verify(token, self._clock.utc())
+        try:
+            return self._file.current().verify(token, self._clock.utc())
+        except InvalidToken as error:
+            _log.debug("an internal token is refused", extra={"reason": str(error)})
+            return None
 
     def verify(self, token: str) -> bool:
-        """Whether `token` is a valid hop to this audience, now."""
-        return self.hop(token) is not None
+        """Whether `token` is valid for this audience now."""
+        return self.claims(token) is not None
 
 
-def _first_signer(path: Path, issuer: str) -> HopSigner:
-    return HopSigner(read_hop_key(path), issuer)
-
-
-def _entries(path: Path) -> dict[str, str]:
-    text = path.read_text()
+def _keys(path: Path) -> JwkSet:
     try:
-        entries: Any = yaml.safe_load(text)
-        found = {str(kid): str(key) for kid, key in entries.items()}
-        HopVerifier(found, "")
-    except (yaml.YAMLError, AttributeError, ValueError, binascii.Error) as error:
-        raise InvalidInput(str(path), f"must map key ids to public keys in base64 and their issuers: {error}") from None
-    return found
+        return parse_jwk_set(path.read_text())
+    except ValueError as error:
+        raise InvalidInput(str(path), f"is no JWK set of public keys: {error}") from None

@@ -61,7 +61,7 @@ def worker_config(service: ResolvedService, pool: ResolvedPool, binding: Binding
         "served_names": list(dict.fromkeys((service.model.served_name, service.key))),
         "listen": {"host": binding.host, "port": binding.port},
         "metrics": {"host": binding.host, "port": binding.metrics_port},
-        "trust": binding.trust_path,
+        "trust_bundle": binding.trust_bundle_path,
         "engine": _engine(service, pool, binding),
         **_filters(service),
         "drain_timeout_s": service.rollout.drain_timeout_s,

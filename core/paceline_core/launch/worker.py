@@ -17,7 +17,7 @@ class Binding:
     host: str
     port: int
     config_dir: str
-    trust_path: str
+    trust_bundle_path: str
     page_dir: str
     metrics_port: int
     python: str = "python"

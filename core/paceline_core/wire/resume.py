@@ -2,7 +2,7 @@
 
 It sends the client's body again, byte for byte, and right behind it one `Resume` as JSON; the header RESUME says how
 many bytes at the body's end that is. So nothing of the client's has to be parsed or changed, and nothing that a client
-writes can be taken for it. Like every such header it is believed from the bearer of a hop token alone.
+writes can be taken for it. Like every such header it is believed from the bearer of an internal token alone.
 
 A seed must be the same in both lives. A request that names none gets the one that the gateway sends in SEED, with the
 first attempt already; a worker that is told none draws one, and such a stream has another continuation.

@@ -11,7 +11,7 @@ from typing import TypeVar
 import httpx
 
 from paceline_core.auth import Signer
-from paceline_core.auth.hop import HEADER
+from paceline_core.auth.internal_token import HEADER
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
 from paceline_core.telemetry import get_logger
@@ -26,7 +26,7 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Whose stream it is, where it is read, and for which audience the hop token is made."""
+    """Whose stream it is, where it is read, and for which audience the internal token is made."""
 
     name: str
     url: str
@@ -35,7 +35,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What reading a stream takes: a client made by `stream_client`, a signer of hop tokens, a clock."""
+    """What reading a stream takes: a client made by `stream_client`, a signer of internal tokens, a clock."""
 
     http: httpx.AsyncClient
     signer: Signer

@@ -1,6 +1,6 @@
 """`python -m paceline_gateway.admin METHOD PATH [JSON]`: ask the gateway beside this process, with authority.
 
-PACELINE_CONFIG names the gateway's own file, so who may read its hop key may ask: in a pod that is who may `exec`
+PACELINE_CONFIG names the gateway's own file, so who may read its signing key may ask: in a pod that is who may `exec`
 there. Prints the answer. Exit status: 0 done, 1 refused or no answer, 2 the input is wrong.
 """
 
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import httpx
 
-from paceline_core.auth import HopSigner
-from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER, read_hop_key
+from paceline_core.auth import TokenSigner, read_signing_key
+from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.config import from_environment
 from paceline_core.errors import InvalidInput, PacelineError, Unreachable
@@ -37,7 +37,7 @@ def _ask(config: GatewayConfig, arguments: Sequence[str]) -> httpx.Response:
     if len(arguments) not in (2, 3) or not arguments[1].startswith("/"):
         raise InvalidInput("arguments", _USAGE)
     method, path, *body = arguments
-    token = HopSigner(read_hop_key(config.hop_key), ISSUER).token(GATEWAY_AUDIENCE, SystemClock().utc())
+    token = TokenSigner(read_signing_key(config.signing_key), ISSUER).token(GATEWAY_AUDIENCE, SystemClock().utc())
     url = f"http://{_ANY.get(config.admin.host, config.admin.host)}:{config.admin.port}{path}"
     try:
         return httpx.request(

@@ -1,8 +1,8 @@
 """The admin port's application: probes, metrics, demand, the quota that peers ask for, the views, drain and log level.
 
 Whoever reaches the port may read, which is the network policy's affair: nothing here is secret. What changes anything,
-and what parts say to each other, needs a hop token. It serves on the loop of the token path, so every answer is small
-and every body is refused by its length before it is read.
+and what parts say to each other, needs an internal token. It serves on the loop of the token path, so every answer is
+small and every body is refused by its length before it is read.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 
-from paceline_core.auth import TrustFile
+from paceline_core.auth import TrustBundle
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Code, RequestError, answer
 from paceline_core.telemetry import Metrics
@@ -34,7 +34,7 @@ class Seen:
     metrics: Metrics
     clock: Clock
     name: str
-    trust: TrustFile
+    trust: TrustBundle
     unready: Callable[[], str]
     control: Control
     peers: PeerStore | None = None
@@ -85,7 +85,7 @@ def _add_demand(app: FastAPI, seen: Seen) -> None:
 
     @app.get("/internal/demand")
     async def demand(request: Request) -> StreamingResponse:
-        """Lines of DemandReport for a bearer of the autoscaler's hop token."""
+        """Lines of DemandReport for a bearer of the autoscaler's internal token."""
         require(request, seen.trust, "autoscaler", "the autoscaler")
         if floor.bell.readers >= SUBSCRIBERS:
             raise RequestError(Code.NO_CAPACITY, f"{SUBSCRIBERS} readers are here already.", retry_after=5.0)

@@ -1,4 +1,4 @@
-"""`/v1/drain` and `/v1/log-level`: what is changed from outside, by who holds a hop key and nobody else.
+"""`/v1/drain` and `/v1/log-level`: what is changed from outside, by who holds a signing key and nobody else.
 
 A token's issuer must be `admin`, so that what gateways and the autoscaler send each other opens nothing here. A page
 in somebody's browser cannot send the header, and so cannot drain a gateway on this machine.
@@ -11,7 +11,7 @@ from typing import Literal
 from fastapi import FastAPI, Request
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from paceline_core.auth import TrustFile
+from paceline_core.auth import TrustBundle
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_core.telemetry import get_logger, log_level, set_level
@@ -78,7 +78,7 @@ class Control:
         return Drain(stage=self.leaving.stage, open=self.open(), connections=self.connections(), left_s=left)
 
 
-def add_control(app: FastAPI, control: Control, trust: TrustFile) -> None:
+def add_control(app: FastAPI, control: Control, trust: TrustBundle) -> None:
     """Add the routes."""
 
     @app.get("/v1/drain")
@@ -114,7 +114,7 @@ def add_control(app: FastAPI, control: Control, trust: TrustFile) -> None:
 _BODY = {"requestBody": {"content": {"application/json": {"schema": WantedLevel.model_json_schema()}}}}
 
 
-def _authorized(request: Request, trust: TrustFile) -> None:
+def _authorized(request: Request, trust: TrustBundle) -> None:
     require(request, trust, ISSUER, ISSUER, "; `python -m paceline_gateway.admin` beside the gateway makes one")
 
 

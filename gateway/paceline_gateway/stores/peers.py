@@ -1,6 +1,6 @@
 """The shared pool at one of the gateways: whoever holds the Lease `paceline-quota` counts for all.
 
-The holder's name in the Lease begins with where its admin port is; the others send their asks there under a hop token.
+The holder's name in the Lease begins with where its admin port is; the others ask there under an internal token.
 It counts only while its lease is fresh, so there are never two; whoever takes over begins with an empty pool, and the
 gateways tell it what they know, as they would tell a Redis that has forgotten everything. While nobody holds the Lease,
 or its holder cannot be reached, each tenant's `onStoreFailure` is followed.
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from paceline_core.auth import Signer
-from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER
+from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, PacelineError, RequestError, Unreachable
 from paceline_core.kube import Cluster

@@ -1,4 +1,4 @@
-"""The rotation of hop keys: a machine over the registry, a ConfigMap of public keys and their states. Pure.
+"""The rotation of signing keys: a machine over the registry, a ConfigMap of public keys and their states. Pure.
 
     published --PUBLISH_S--> delivering --delivered--> active --a newer one is active--> retired --RETIRE_S--> gone
 
@@ -17,14 +17,14 @@ from typing import Any, Final
 
 import orjson
 
-from paceline_core.auth import trusted
+from paceline_core.auth import jwk, jwk_set
 from paceline_core.errors import InvalidInput
 from paceline_core.kube.cluster import Key, Manifest
-from paceline_operator.nouns import Apply, Child, Deliver, HopKey, KeysPlan, KeysView
+from paceline_operator.nouns import Apply, Child, Deliver, KeysPlan, KeysView, SigningKey
 from paceline_operator.plans.marks import ROTATE, shared_labels
 
 SIGNERS: Final = ("autoscaler", "gateway")
-REGISTRY: Final = "paceline-hop-keys"
+REGISTRY: Final = "paceline-signing-keys"
 PUBLISH_S: Final = 120.0
 RETIRE_S: Final = 600.0
 _TICK_S: Final = 0.001
@@ -56,7 +56,7 @@ def plan_keys(view: KeysView) -> KeysPlan:
     return KeysPlan(
         registry=_apply(view, after, answered) if changed else None,
         deliver=tuple(Deliver(entry.signer, entry.kid) for entry in entries if _to_deliver(entry, view)),
-        trust={entry.kid: trusted(entry.public, entry.signer) for entry in entries},
+        trust=jwk_set(jwk(entry.kid, entry.public, entry.signer) for entry in entries),
         memo=memo,
         again_s=min(_waits(entries, view, memo), default=None),
     )
@@ -112,7 +112,7 @@ def _kept(entry: _Entry, view: KeysView) -> _Entry | None:
 
 def _held(view: KeysView, entry: _Entry) -> bool:
     held = view.held.get(entry.signer)
-    return held is not None and held == HopKey(entry.kid, entry.public)
+    return held is not None and held == SigningKey(entry.kid, entry.public)
 
 
 def _turned(entry: _Entry, state: str, view: KeysView) -> _Entry:
@@ -176,4 +176,4 @@ def _apply(view: KeysView, entries: Sequence[_Entry], asked: str) -> Apply:
         "metadata": {"name": key.name, "namespace": key.namespace, "labels": shared_labels(), **guard},
         "data": {_DATA: text, _ROTATED: asked},
     }
-    return Apply(Child("ConfigMap", key, body), bool(guard), "hop keys move on", uid=known.get("uid"))
+    return Apply(Child("ConfigMap", key, body), bool(guard), "signing keys move on", uid=known.get("uid"))

@@ -15,7 +15,7 @@ WORKER_NAME: Final = ("app.kubernetes.io/name", "paceline-worker")
 
 ACCOUNT: Final = "paceline-worker"
 TRUST: Final = "paceline-trust"
-TRUST_FILE: Final = "trust.yaml"
+TRUST_FILE: Final = "jwks.json"
 POLICY: Final = "paceline-workers"
 PORT: Final = 8000
 PORT_NAME: Final = "http"

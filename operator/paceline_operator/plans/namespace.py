@@ -1,4 +1,4 @@
-"""What the services of one namespace share: an account without rights, the public hop keys, a network policy.
+"""What the services of one namespace share: an account without rights, the public keys of signers, a network policy.
 
 They belong to no service, carry `app.kubernetes.io/managed-by: paceline`, and go with the last service there. An object
 of such a name without that label is somebody else's: it is neither changed nor deleted. Public keys that are not known

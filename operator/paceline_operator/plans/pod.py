@@ -37,7 +37,7 @@ BINDING: Final = Binding(
     host="0.0.0.0",  # noqa: S104 - a pod has no other address that both kubelet and gateway reach
     port=PORT,
     config_dir=_CONFIG_DIR,
-    trust_path=f"{_TRUST_DIR}/{TRUST_FILE}",
+    trust_bundle_path=f"{_TRUST_DIR}/{TRUST_FILE}",
     page_dir="/pages",
     metrics_port=METRICS_PORT,
 )

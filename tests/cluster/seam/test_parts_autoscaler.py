@@ -21,7 +21,7 @@ from tests.cluster.apiclients import DEPLOYMENT, SERVICE
 from tests.cluster.harness.workbench import Workbench
 
 from paceline_autoscaler.loop import LEASE
-from paceline_core.auth import new_hop_key
+from paceline_core.auth import new_signing_key
 from paceline_core.kube import Key
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.server import ApiServer
@@ -75,11 +75,11 @@ class Autoscaler:
 
     async def start(self) -> None:
         """Start it, and wait until it is ready."""
-        (self.folder / "hop.key").write_bytes(new_hop_key())
+        (self.folder / "signing.key").write_bytes(new_signing_key())
         config = {
             "cluster": {"kubeconfig": str(self.kubeconfig), "namespaces": [self.place]},
             "namespace": self.place,
-            "hop_key": str(self.folder / "hop.key"),
+            "signing_key": str(self.folder / "signing.key"),
             "gateways": [f"127.0.0.1:{self.port}"],
             "listen": {"host": "127.0.0.1", "port": 0},
             "interval_s": 0.5,

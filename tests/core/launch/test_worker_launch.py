@@ -12,10 +12,10 @@ from paceline_core.objects import InferenceService, resolve, validate
 from paceline_workers.config import WorkerConfig
 from paceline_workers.engine.pagefiles import ROOM
 
-POD = Binding("chat-main-7f9", "0.0.0.0", 8000, "/etc/paceline", "/etc/paceline/trust/trust.yaml", "/pages", 8001)
+POD = Binding("chat-main-7f9", "0.0.0.0", 8000, "/etc/paceline", "/etc/paceline/trust/jwks.json", "/pages", 8001)
 HOME = "/run/x/parts/chat-main-1"
 PROCESS = Binding(
-    "chat-main-1", "127.0.0.1", 20017, HOME, "/run/x/trust.yaml", f"{HOME}/pages", 20018, "/venv/bin/python"
+    "chat-main-1", "127.0.0.1", 20017, HOME, "/run/x/jwks.json", f"{HOME}/pages", 20018, "/venv/bin/python"
 )
 DISK = {"kvCache": {"hostOffloadBytes": "1Gi", "diskOffloadBytes": "200Gi"}}
 
@@ -65,7 +65,7 @@ def test_the_worker_reads_what_the_builder_wrote() -> None:
     assert read.served_names == ["demo", "team/chat"]
     assert (read.listen.host, read.listen.port) == ("127.0.0.1", 20017)
     assert read.model == "builtin://demo"
-    assert str(read.trust) == "/run/x/trust.yaml"
+    assert str(read.trust_bundle) == "/run/x/jwks.json"
     assert read.drain_timeout_s == 90.0
     assert read.engine.emulate is None
 
@@ -168,8 +168,8 @@ def test_emulation_is_passed_on_and_asks_for_no_gpu() -> None:
 
 def test_a_pod_and_a_process_differ_only_in_their_binding() -> None:
     process, pod = launch(PROCESS), launch(POD)
-    assert config(pod).model_dump(exclude={"name", "listen", "metrics", "trust"}) == config(process).model_dump(
-        exclude={"name", "listen", "metrics", "trust"}
+    assert config(pod).model_dump(exclude={"name", "listen", "metrics", "trust_bundle"}) == config(process).model_dump(
+        exclude={"name", "listen", "metrics", "trust_bundle"}
     )
     assert unbound(pod) == unbound(process)
 

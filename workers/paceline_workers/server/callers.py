@@ -1,6 +1,6 @@
 """Who sends a request, as far as its headers can be believed.
 
-Class, tenant, deadline and promise come from a gateway; without its signed hop token they are what any client may have
+Class, tenant, deadline and promise come from a gateway; without its internal token they are what any client may have
 written, so they are ignored. A request id is accepted from anybody when it is harmless, else replaced.
 """
 
@@ -9,8 +9,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from paceline_core.auth.hop import HEADER as HOP_HEADER
-from paceline_core.auth.hop import Hop
+from paceline_core.auth.internal_token import HEADER, TokenClaims
 from paceline_core.registry import RequestClass
 from paceline_core.wire import PREFIX, RESUME, SEED, SUSPECT, PrefixKeys
 
@@ -20,8 +19,8 @@ _SOONEST_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`trusted` callers hold a valid hop token, `gateway` is one of them. `deadline_s` counts from now, `tpot_s` is
-    promised, 0 is none.
+    """`trusted` callers hold a valid internal token, `gateway` is one of them. `deadline_s` counts from now, `tpot_s`
+    is promised, 0 is none.
 
     `resume`: how many bytes at the body's end say what the stream has given out already; -1: the header makes no sense.
     `seed` and `max_tokens` are for a request that names none. `prefix`: the gateway's keys for the prompt.
@@ -43,19 +42,19 @@ class Caller:
     suspect: str = ""
 
 
-def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], Hop | None]) -> Caller:
-    """Read ASGI headers; `verify` judges the hop token."""
+def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], TokenClaims | None]) -> Caller:
+    """Read ASGI headers; `verify` judges the internal token."""
     values = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
     request_id = values.get("x-request-id", "")
     if not _REQUEST_ID.fullmatch(request_id):
         request_id = secrets.token_hex(12)
-    hop = verify(values.get(HOP_HEADER, ""))
-    if hop is None:
+    claims = verify(values.get(HEADER, ""))
+    if claims is None:
         return Caller(request_id, traceparent=values.get("traceparent", ""))
     return Caller(
         request_id,
         trusted=True,
-        gateway=hop.issuer == "gateway",
+        gateway=claims.issuer == "gateway",
         request_class=_request_class(values.get("x-paceline-class", "")),
         tenant=values.get("x-paceline-tenant", ""),
         deadline_s=_deadline(values.get("x-paceline-deadline-ms", "")),

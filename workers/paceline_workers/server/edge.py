@@ -10,7 +10,7 @@ answers too. A page of this site names its own host; a name that somebody made t
 from collections.abc import Mapping
 
 from paceline_core.admin_hosts import host_name
-from paceline_core.auth import TrustFile
+from paceline_core.auth import TrustBundle
 from paceline_core.config import is_loopback
 from paceline_core.errors import Code, RequestError, answer
 from paceline_workers.server.asgi import App, Event, Receive, Reply, Scope, Send
@@ -29,7 +29,7 @@ _READS = frozenset({"GET", "HEAD"})
 class Edge:
     """Wraps the application; puts a Caller into `scope["caller"]`."""
 
-    def __init__(self, app: App, trust: TrustFile, *, anonymous: bool, probes: bool = False) -> None:
+    def __init__(self, app: App, trust: TrustBundle, *, anonymous: bool, probes: bool = False) -> None:
         self._app = app
         self._trust = trust
         self._anonymous = anonymous
@@ -40,7 +40,7 @@ class Edge:
         if scope["type"] not in _KINDS:
             await self._app(scope, receive, send)
             return
-        scope["caller"] = known = caller(scope["headers"], self._trust.hop)
+        scope["caller"] = known = caller(scope["headers"], self._trust.claims)
         name = (b"x-request-id", known.request_id.encode())
 
         async def named(event: Event) -> None:
@@ -66,7 +66,7 @@ class Edge:
         path = scope["path"]
         if (known.trusted and path.startswith("/internal/")) or path in self._open:
             return None
-        words = "This port is for gateways: bring a valid `x-paceline-hop` token, or ask a gateway instead."
+        words = "This port is for gateways: bring a valid `x-paceline-internal-token` token, or ask a gateway instead."
         return RequestError(Code.INVALID_API_KEY, words)
 
 

@@ -66,7 +66,9 @@ class EvacuateRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Evacuate. Raises RequestError."""
         if not scope["caller"].trusted:
-            raise RequestError(Code.INVALID_API_KEY, "This route is for bearers of a valid `x-paceline-hop` token.")
+            raise RequestError(
+                Code.INVALID_API_KEY, "This route is for bearers of a valid `x-paceline-internal-token` token."
+            )
         holding = Holding(self._bodies, BODY_LIMIT)
         try:
             asked = _parse(await read_body(scope["headers"], receive, holding))

@@ -1,7 +1,7 @@
 """`GET /internal/load`: how this worker is, as a stream of JSON lines for each gateway.
 
 A line on every change but at most 4 a second, at once when the state changes, and one at least every 5 s so that a
-reader can tell a quiet worker from a dead one. Only a bearer of a valid hop token gets it; subscribers are capped.
+reader can tell a quiet worker from a dead one. Only a bearer of a valid internal token gets it; subscribers are capped.
 """
 
 import asyncio
@@ -135,7 +135,9 @@ class LoadRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write lines until the reader leaves. Raises RequestError before the first."""
         if not scope["caller"].trusted:
-            raise RequestError(Code.INVALID_API_KEY, "This route is for bearers of a valid `x-paceline-hop` token.")
+            raise RequestError(
+                Code.INVALID_API_KEY, "This route is for bearers of a valid `x-paceline-internal-token` token."
+            )
         if self._board.subscribers >= SUBSCRIBERS:
             raise RequestError(Code.QUEUE_FULL, f"{SUBSCRIBERS} readers are here already.", retry_after=QUIET_S)
         with self._board.subscribed(gateway=scope["caller"].gateway):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from paceline_core import __version__
-from paceline_core.auth import TrustFile
+from paceline_core.auth import TrustBundle
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
 from paceline_core.wire import MoveReason
@@ -47,7 +47,7 @@ class Worker:
 
     parts: Parts
     board: LoadBoard
-    trust: TrustFile
+    trust: TrustBundle
     drain_timeout_s: float
     since: int
     link: GrammarLink
@@ -145,7 +145,7 @@ def create_worker(
         step_tokens=config.engine.step_tokens,
         bodies=BodyMemory(BODIES * config.body_limit),
     )
-    trust = TrustFile(config.trust, config.service, clock)
+    trust = TrustBundle(config.trust_bundle, config.service, clock)
     since = int(clock.utc().timestamp())
     apart = config.metrics is not None
     return Worker(parts, board, trust, config.drain_timeout_s, since, link, checks, config.open_to_all, apart)

@@ -43,7 +43,7 @@ _FORMS: Final = tuple(
         (r"\bpl_[a-z2-7]{8}_[a-z2-7]{4,}", f"pl_{HIDDEN}"),
         (r"\beyJ[\w-]{8,}\.[\w-]+(\.[\w-]*)?", HIDDEN),
         (r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", rf"\1 {HIDDEN}"),
-        (r"\b(x-paceline-hop|authorization|x-api-key)(\W{1,4})[^\s\"',}]+", rf"\1\2{HIDDEN}"),
+        (r"\b(x-paceline-internal-token|authorization|x-api-key)(\W{1,4})[^\s\"',}]+", rf"\1\2{HIDDEN}"),
         (r"\b(hf_|sk-|ghp_|glpat-|AKIA)[\w-]{12,}", HIDDEN),
         (r"://[^/\s@\"']+@", f"://{HIDDEN}@"),
     )

@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import orjson
@@ -6,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.operator_plans.apiserver_model import Conflicted, ModelServer
 
-from paceline_core.auth.hop import LIFETIME_S
+from paceline_core.auth import TokenSigner, TokenVerifier, new_signing_key, public_half
+from paceline_core.auth.internal_token import LIFETIME_S
+from paceline_core.clock import ManualClock
 from paceline_core.errors import InvalidInput
 from paceline_core.kube.cluster import Key
-from paceline_operator.nouns import MANAGER, HopKey, KeysPlan, KeysView
+from paceline_operator.nouns import MANAGER, KeysPlan, KeysView, SigningKey
 from paceline_operator.plans import plan_keys
 from paceline_operator.plans.keys import PUBLISH_S, REGISTRY, RETIRE_S, SIGNERS
 
@@ -33,9 +36,9 @@ class Rotation:
         self.delivered: set[str] = set()
         self.memo: Any = {}
 
-    def _fresh(self) -> HopKey:
+    def _fresh(self) -> SigningKey:
         self.made += 1
-        return HopKey(f"k{self.made}", f"public-{self.made}")
+        return SigningKey(f"k{self.made}", f"public-{self.made}")
 
     def look(self) -> KeysPlan:
         registry = self.server.manifest(PLACE) if PLACE in self.server.stored else None
@@ -104,12 +107,26 @@ def test_a_new_install_has_a_key_for_each_signer_at_once_and_then_rests() -> Non
 
 def test_a_key_is_trusted_as_those_that_its_own_signer_signs_as_and_nobody_else() -> None:
     found = begun()
+    issuers = {key["kid"]: (key["x"], key["issuers"]) for key in found.look().trust["keys"]}
     public = {row["kid"]: row["public"] for row in found.rows()}
     gateway, autoscaler = found.secrets["gateway"], found.secrets["autoscaler"]
-    assert found.look().trust == {
-        gateway: f"{public[gateway]} gateway admin",
-        autoscaler: f"{public[autoscaler]} autoscaler",
+    assert issuers == {
+        gateway: (public[gateway], ["gateway", "admin"]),
+        autoscaler: (public[autoscaler], ["autoscaler"]),
     }
+
+
+def test_the_trust_of_real_keys_is_a_jwk_set_that_verifies_what_their_private_halves_sign() -> None:
+    private = {signer: new_signing_key() for signer in SIGNERS}
+    found = Rotation()
+    found.held = {signer: SigningKey(*public_half(key)) for signer, key in private.items()}
+    trust, now = found.step().trust, ManualClock().utc()
+    assert trust == {"keys": []}
+    found.settle(2)
+    stored = json.loads(json.dumps(dict(found.look().trust)))
+    for signer, key in private.items():
+        token = TokenSigner(key, signer).token("team/chat", now)
+        assert TokenVerifier(stored, "team/chat").verify(token, now).issuer == signer
 
 
 def test_no_private_half_ever_stands_in_the_registry() -> None:
@@ -221,9 +238,9 @@ def test_of_two_operators_one_takes_the_step() -> None:
 @pytest.mark.parametrize("text", ["nonsense", "{}", '[{"kid": 1}]', '[{"kid":"a","signer":"x","state":"y"}]'])
 def test_a_registry_that_cannot_be_read_moves_nothing(text: str) -> None:
     registry = {"metadata": {"name": REGISTRY, "resourceVersion": "1", "uid": "u"}, "data": {"keys.json": text}}
-    view = KeysView(registry, {"gateway": HopKey("k", "p")}, frozenset(), "paceline-system", 0.0, 0.0)
+    view = KeysView(registry, {"gateway": SigningKey("k", "p")}, frozenset(), "paceline-system", 0.0, 0.0)
     if text == "{}":
-        assert plan_keys(view).trust == {}
+        assert plan_keys(view).trust == {"keys": []}
         return
     with pytest.raises(InvalidInput, match="mend keys"):
         plan_keys(view)

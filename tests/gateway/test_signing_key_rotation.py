@@ -1,4 +1,4 @@
-"""A hop key is rotated while streams run, as the operator does it: no worker ever refuses the gateway."""
+"""A signing key is rotated while streams run, as the operator does it: no worker ever refuses the gateway."""
 
 import asyncio
 import base64
@@ -12,8 +12,8 @@ from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import STREAM, Stand, until
 from tests.gateway.worker_double import Script, WorkerDouble
 
-from paceline_core.auth import HopSigner, TrustFile, new_hop_key, public_half, trust_entry
-from paceline_core.auth.hop import GATEWAY_AUDIENCE, HEADER
+from paceline_core.auth import TokenSigner, TrustBundle, jwk_set, new_signing_key, public_half, public_jwk
+from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock
 
 pytestmark = pytest.mark.real
@@ -27,14 +27,14 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def publish(path: Path, *keys: bytes, signer: str = "gateway") -> None:
-    """Write a trust file with the public halves of one signer's keys."""
-    replace(path, json.dumps(dict(trust_entry(key, signer) for key in keys)).encode())
+    """Write a JWK set with the public halves of one signer's keys."""
+    replace(path, json.dumps(jwk_set(public_jwk(key, signer) for key in keys)).encode())
 
 
 def key_ids(worker: WorkerDouble) -> list[str]:
     """Which keys signed the requests that it saw."""
-    payloads = [seen.headers[HEADER].split(".")[0] for seen in worker.seen]
-    return [json.loads(base64.urlsafe_b64decode(p + "=" * (-len(p) % 4)))["kid"] for p in payloads]
+    protected = [seen.headers[HEADER].split(".")[0] for seen in worker.seen]
+    return [json.loads(base64.urlsafe_b64decode(p + "=" * (-len(p) % 4)))["kid"] for p in protected]
 
 
 def signed(worker: WorkerDouble, key: bytes) -> bool:
@@ -42,13 +42,13 @@ def signed(worker: WorkerDouble, key: bytes) -> bool:
     return key_ids(worker)[-1] == public_half(key)[0]
 
 
-async def test_streams_go_on_and_no_hop_is_refused_while_the_key_is_rotated(
+async def test_streams_go_on_and_no_token_is_refused_while_the_key_is_rotated(
     stand: Stand, tmp_path: Path, make_worker: MakeWorker
 ) -> None:
-    worker, trust, old = await make_worker(), tmp_path / "worker-trust.yaml", stand.hop_key
+    worker, trust, old = await make_worker(), tmp_path / "worker-jwks.json", stand.signing_key
     worker.script = lambda _: Script(delay_s=0.02)
     publish(trust, old)
-    worker.trust = TrustFile(trust, "default/chat", SystemClock())
+    worker.trust = TrustBundle(trust, "default/chat", SystemClock())
     stand.work(worker)
     await stand.ready()
     stop, answers = asyncio.Event(), list[httpx.Response]()
@@ -63,10 +63,10 @@ async def test_streams_go_on_and_no_hop_is_refused_while_the_key_is_rotated(
 
     clients = [asyncio.create_task(client()) for _ in range(6)]
     await some_more()
-    for new in (new_hop_key(), new_hop_key()):
+    for new in (new_signing_key(), new_signing_key()):
         publish(trust, old, new)
         await some_more()
-        replace(tmp_path / "hop.key", new)
+        replace(tmp_path / "signing.key", new)
         await until(partial(signed, worker, new))
         await some_more()
         publish(trust, new)
@@ -83,16 +83,16 @@ async def test_streams_go_on_and_no_hop_is_refused_while_the_key_is_rotated(
 async def test_the_autoscaler_is_heard_with_its_new_key_and_while_the_trust_file_is_gone(
     stand: Stand, tmp_path: Path
 ) -> None:
-    trust, new = tmp_path / "trust.yaml", HopSigner(key := new_hop_key(), "autoscaler")
+    trust, new = tmp_path / "jwks.json", TokenSigner(key := new_signing_key(), "autoscaler")
     assert await _asks(stand, new) == 401
     publish(trust, key, signer="autoscaler")
     assert await _asks(stand, new) == 200
     trust.unlink()
     assert await _asks(stand, new) == 200
-    assert await _asks(stand, HopSigner(key, "gateway")) == 401
+    assert await _asks(stand, TokenSigner(key, "gateway")) == 401
 
 
-async def _asks(stand: Stand, signer: HopSigner) -> int:
+async def _asks(stand: Stand, signer: TokenSigner) -> int:
     headers = {HEADER: signer.token(GATEWAY_AUDIENCE, SystemClock().utc())}
     async with stand.admin.stream("GET", "/internal/demand", headers=headers) as response:
         return response.status_code
